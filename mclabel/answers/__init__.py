@@ -3,9 +3,9 @@
 A verdict is right, wrong or unknown. An unknown verdict counts neither for nor against a step.
 The checker tries its cheapest layers first: extraction, normalisation, comparison of texts and of
 exact rationals, then structure and exact algebra. These layers run in the caller's process. Sympy
-decides the remaining pairs in a worker process. Both stages have budgets of counted steps, so
-that a verdict does not depend on the machine or its load. No text of a model is ever evaluated as
-code.
+decides the remaining pairs of an answer and a gold in a worker process. Both stages have budgets of
+counted steps, so that a verdict does not depend on the machine or its load. No text of a model is
+ever evaluated as code.
 """
 
 from mclabel.answers.checker import (

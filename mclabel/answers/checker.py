@@ -1,8 +1,9 @@
 """`Checker` grades answers: it runs the layers in order, caches grades and starts the workers.
 
-A checker needs no set-up and works in any thread, event loop or process. It starts no worker
-process before a pair of answer and gold needs sympy. `group_answers` finds which of several
-answers mean the same, for majority votes.
+A checker needs no set-up and works in any thread, event loop or process. Cheap layers, such as a
+comparison of texts, run in the caller's process. If none decides a pair of answer and gold, a
+worker process compares them with sympy. `group_answers` finds which of several answers mean the
+same, for majority votes.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from mclabel.answers.workers.pool import PASSING, Proof, WorkerPool
 from mclabel.core.records import Verdict
 
 _MAX_MEMO_TEXT = 500
-"""Maximum number of characters of an answer and its gold together in the memo. Longer pairs rarely
-repeat and would only fill memory."""
+"""Maximum number of characters of an answer and its gold together for their grade to be cached.
+Longer pairs rarely repeat and would only fill memory."""
 
 
 T = TypeVar("T")
@@ -83,7 +84,13 @@ class Checker:
         _every_checker.add(self)
 
     def grade(self, answer: str, gold: str, *, units_optional: bool = True) -> Grade:
-        """Grade `answer` against `gold`. The method never raises, whatever the two strings are."""
+        """Grade an answer against a gold. The method never raises, whatever the two strings are.
+
+        Args:
+            answer: the answer as `extract_answer` returns it, or any text.
+            gold: the reference answer as the data set writes it.
+            units_optional: treat 5 cm as equal to 5 if only one side has a unit.
+        """
         pending = self._begin_grading(answer, gold, units_optional)
         return self._await_grade(answer, gold, pending, units_optional)
 
@@ -126,7 +133,17 @@ class Checker:
         units_optional: bool = True,
         grade_guesses: bool = True,
     ) -> tuple[str | None, Grade]:
-        """Return the answer of a completion and its grade. A completion without one is wrong."""
+        """Return the answer of a completion and its grade. A completion without an answer is wrong.
+
+        Args:
+            text: text of the completion.
+            gold: the reference answer as the data set writes it.
+            truncated: True if the completion was cut at its token limit. It is then wrong, and its
+                answer is None.
+            units_optional: treat 5 cm as equal to 5 if only one side has a unit.
+            grade_guesses: grade a completion without a stated answer by its last number. If false,
+                the verdict on such a completion is unknown.
+        """
         extracted = None if truncated else _find_answer(text, gold)
         if extracted is None:
             return None, _TRUNCATED if truncated else _NO_ANSWER
@@ -147,16 +164,15 @@ class Checker:
         grade_guesses: bool = True,
         aside: Aside,
     ) -> list[tuple[str | None, Grade]]:
-        """Return the answers and grades of many complete completions without blocking the event
-        loop.
+        """Return the answers and grades of many completions without blocking the event loop.
 
-        The workers run while the cheap layers grade other pairs, as in `grade_many`.
+        The workers run while the cheap layers grade other pairs.
 
         Args:
             items: text and gold of each completion. No text may be truncated.
             units_optional: treat 5 cm as equal to 5 if only one side has a unit.
             grade_guesses: grade a completion without a stated answer by its last number.
-            aside: runs the cheap layers outside the event loop.
+            aside: function that runs the cheap layers outside the event loop.
         """
 
         def begin_grading_all() -> list[tuple[ExtractedAnswer, Grade | Future[Proof]] | None]:
@@ -193,8 +209,8 @@ class Checker:
 
         Args:
             gold: text of the gold.
-            aside: runs the cheap layers outside the event loop. A worker tries to parse a gold
-                only if the cheap layers cannot.
+            aside: function that runs the cheap layers outside the event loop. A worker tries to
+                parse a gold only if the cheap layers cannot.
         """
         pending = await aside(lambda: self._begin_unparsed_gold(gold))
         if isinstance(pending, Future):
@@ -202,8 +218,9 @@ class Checker:
         return pending
 
     def _begin_unparsed_gold(self, gold: str) -> str | Future[Proof] | None:
-        """Return None if a gold can be parsed here, the reason why it cannot be parsed, or the
-        future reply of a worker that tries to parse it.
+        """Return None if the cheap layers can parse a gold, or the reason why it cannot be parsed.
+
+        If only a worker may be able to parse it, return the future of the worker's reply.
         """
         form = read_gold_form(gold)
         if form is None:
@@ -218,7 +235,7 @@ class Checker:
         return self._ask_worker({"gold": normalize_gold(gold).text})
 
     def host_pid(self) -> int | None:
-        """Return the process id of the host that forks workers, if it is running."""
+        """Return the process id of the host, which forks the workers; None if it is not running."""
         return None if self._pool is None else self._pool.host_pid()
 
     def close(self) -> None:
@@ -229,8 +246,10 @@ class Checker:
             pool.close()
 
     def _begin_grading(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
-        """Return the grade if the memo or a cheap layer decides the pair; otherwise send the pair
-        to a worker and return the future of its proof.
+        """Return the grade of a pair if the cache or a cheap layer decides it.
+
+        Otherwise send the pair to a worker, and return the future of its reply. If
+        `units_optional` is true, 5 cm equals 5.
         """
         remembered = self._memo.get((answer, gold, units_optional))
         if remembered is not None:
@@ -302,8 +321,9 @@ class Checker:
             return self._pool.submit(question)
 
     def _after_fork(self) -> None:
-        """Reset the checker in a forked child: the workers belong to the parent process, and the
-        copied lock may be held.
+        """Reset the checker in a forked child process.
+
+        The workers belong to the parent process, and the copied lock may be held.
         """
         pool, self._pool = self._pool, None
         self._lock = threading.Lock()
@@ -356,8 +376,10 @@ def grade_completion(
 
 
 def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
-    """Find the answer of a completion. If the gold is a list of n values and the completion has
-    exactly n boxes after its thinking, the answer is the list of their contents.
+    """Return the answer of a completion, or None.
+
+    If the gold is a list of n values and the completion has exactly n boxes after its thinking, the
+    answer is the list of their contents.
     """
     extracted = find_answer(text)
     if extracted is None or not _may_be_list(gold) or text.count("boxed") < 2:
@@ -416,8 +438,8 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
     """Return a group number for each answer. Equal answers share a number; None stays None.
 
     Answers are compared from the most frequent to the least frequent. An answer joins the first
-    group whose most frequent answer equals it in both directions, so a number and its rounding stay
-    apart. At most `MAX_GROUPS` groups accept further answers.
+    group whose most frequent answer equals it, whichever of the two is the gold. So a number and
+    its rounding are in different groups. At most `MAX_GROUPS` groups accept further answers.
 
     Args:
         answers: answers of the samples of one problem.
@@ -427,7 +449,10 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
 
 
 def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> list[Grouping]:
-    """Group the answers of many problems as `group_answers` does, in concurrent comparisons."""
+    """Return the group numbers of the answers to each problem, as `group_answers` does.
+
+    The comparisons of different problems run concurrently.
+    """
     groupings = [_group_by_comparing(answers) for answers in problems]
     finished: list[Grouping] = [[] for _ in groupings]
     due: list[tuple[int, bool | None]] = [(number, None) for number in range(len(groupings))]
@@ -446,8 +471,9 @@ def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> li
 
 
 def _equal_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
-    """Return for each pair whether its answers are equal in both directions. A rounded number and
-    the exact number are equal in only one direction.
+    """Return for each pair whether its answers are equal, whichever of the two is the gold.
+
+    A rounded answer may equal an exact gold, while the exact answer does not equal a rounded gold.
     """
     equal = [grade.verdict is Verdict.RIGHT for grade in checker.grade_many(pairs)]
     swapped = [(gold, answer) for (answer, gold), same in zip(pairs, equal, strict=True) if same]

@@ -43,7 +43,7 @@ from mclabel.core.records import Verdict
 SENTINELS = frozenset(
     ("", "proof", "notfound", "not found", "not_found", "none", "null", "nan", "n/a", "na", "<na>")
 )
-"""Texts that mark a missing gold, in lower case."""
+"""Texts in the place of a gold that mean that there is none, in lower case."""
 _NO_VALUE = re.compile(
     r"[-?.…_–—\s]+|"
     r"\(?(?:please )?(?:see|refer to|check) (?:the )?(?:above |below |attached |full )?"
@@ -60,7 +60,8 @@ _NO_VALUE = re.compile(
     r"(?:now |thus |therefore |hence )?(?:complete|completed|finished|proved|proven|shown)|"
     r"(?:this|which) (?:completes|concludes|finishes) (?:the|our) proof)"
 )
-"""Phrases that mark a missing gold, in lower case and without surrounding punctuation."""
+"""Pattern of further texts that mean that there is no gold, in lower case and without surrounding
+punctuation."""
 _MAX_NO_VALUE = 160
 """Maximum number of characters at the end of a gold that `_NO_VALUE` is matched with."""
 MAX_GOLDS = 1024
@@ -160,8 +161,9 @@ def list_acceptable_answers(gold: Gold) -> tuple[str, ...]:
 
 
 def choose_best_grade(grades: Sequence[G]) -> G:
-    """Return the best of the grades against several golds: the first right grade, otherwise the
-    first unknown one, otherwise the first.
+    """Return the best grade of one answer against several golds.
+
+    It is the first right grade, otherwise the first unknown one, otherwise the first one.
     """
     for verdict in (Verdict.RIGHT, Verdict.UNKNOWN):
         for grade in grades:
@@ -294,8 +296,8 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
     The verdict is also unknown if the gold marks a missing answer, such as `proof` or None. The
     reward of such a row carries no signal.
 
-    A completion that states no answer is wrong, even if its last number is the gold: see
-    `penalize_guess`.
+    A completion that states no answer is wrong, even if its last number is the gold. Otherwise a
+    trained policy could avoid wrong answers by stating none.
 
     Args:
         completion: a whole solution, or an answer alone.

@@ -1,8 +1,8 @@
 """Grades one pair by the layers that run in the caller's process.
 
-The reader may not understand every word of an answer, as in `7 or so`, `7 is too small` or `x: 7`.
-Such an answer may mean the gold although the part that was read differs from it. Its verdict is
-then unknown rather than wrong.
+An answer is parsed to a form, its structured value. The parser may not understand every word of an
+answer, as in `7 or so`, `7 is too small` or `x: 7`. Such an answer may mean the gold although the
+part that was parsed differs from it. Its verdict is then unknown rather than wrong.
 """
 
 from __future__ import annotations
@@ -81,7 +81,15 @@ class NormalizedAnswer:
 
 
 def grade_in_process(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple[str, str]:
-    """Grade a pair. If only a worker can decide it, return the two normalised texts instead."""
+    """Grade an answer against a gold.
+
+    If only a worker process can decide, return the normalised answer and the normalised gold.
+
+    Args:
+        answer: text of the answer.
+        gold: text of the gold.
+        units_optional: True if 5 cm equals 5.
+    """
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
     written = same_programs(answer, gold)
@@ -111,7 +119,14 @@ def grade_in_process(answer: str, gold: str, *, units_optional: bool) -> Grade |
 def _compare_normalized(
     ours: NormalizedAnswer, theirs: NormalizedAnswer, gold: str, *, units_optional: bool
 ) -> tuple[bool | None, bool]:
-    """Return whether the two answers are equal, and whether a worker may decide if this is None."""
+    """Return whether an answer equals a gold, or None; and True if a worker should decide.
+
+    Args:
+        ours: normalised answer.
+        theirs: normalised gold.
+        gold: gold as it is written.
+        units_optional: True if 5 cm equals 5.
+    """
     asked = False
 
     def prove(left: Form, right: Form) -> None:
@@ -138,8 +153,9 @@ def _compare_normalized(
 
 
 def _is_none_and_zero(ours: NormalizedAnswer, theirs: NormalizedAnswer) -> bool:
-    """Return whether one answer is 0 and the other is the word "none", which may mean that there is
-    no solution or that a count is 0.
+    """Return whether one of an answer and a gold is 0 and the other is the word "none".
+
+    "None" may mean that there is no solution, or that a count is 0.
     """
     word, number = (ours, theirs) if theirs.literal else (theirs, ours)
     is_none = word.key.lower() in ("none", "there are none")
@@ -147,7 +163,7 @@ def _is_none_and_zero(ours: NormalizedAnswer, theirs: NormalizedAnswer) -> bool:
 
 
 def normalize_answer(answer: str) -> NormalizedAnswer:
-    """Normalise an answer, after a box around it is removed."""
+    """Return an answer in normalised form, without a box around it."""
     text = normalize(answer)
     if "\\boxed" in text or "\\fbox" in text:
         text = normalize(extract_boxed(text) or text)
@@ -175,8 +191,9 @@ def read_gold_form(gold: str) -> Form | None:
 
 
 def answer_key(answer: str) -> str:
-    """Return a key for grouping answers. Answers have the same key if they are equal as exact
-    numbers or as normalised texts.
+    """Return a key for grouping answers.
+
+    Answers have the same key if they are equal as exact numbers or as normalised texts.
     """
     if len(answer) > MAX_LENGTH:
         return answer.strip()
@@ -205,13 +222,12 @@ CompareForms = Callable[[Form, Form], bool | None]
 
 
 def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> bool:
-    """Return whether an answer has words that were not understood, beside a part that may equal
-    the gold.
+    """Return whether an answer has words that were not understood, and may mean the gold.
 
     Args:
-        answer: the answer. The part of it that was understood differs from the gold.
-        gold: the gold.
-        compare_forms: compares an answer with a gold.
+        answer: parsed answer, which differs from the gold as far as it was understood.
+        gold: parsed gold.
+        compare_forms: function that compares an answer with a gold; None if undecided.
     """
     if isinstance(gold, Words | Name | Special):
         return False
@@ -234,8 +250,9 @@ def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> b
 
 
 def _named_equations(answer: Form) -> Form | None:
-    """Convert `x: 3, y: 4`, which was read as ratios, to equations; return None for a form without
-    names.
+    """Convert `x: 3, y: 4`, which was parsed as ratios, to equations.
+
+    Return None for a form without names.
     """
     if isinstance(answer, Sequence) and answer.kind == "list":
         named = [
@@ -260,8 +277,9 @@ def _choice_content(item: Form) -> Form:
 
 
 def _is_prose(quantity: Quantity) -> bool:
-    """Return whether a quantity is a sentence whose short words were read as variables, such as
-    `7 is the answer` as 7·i·s answers.
+    """Return whether a quantity is a sentence whose short words were parsed as variables.
+
+    For example, `7 is the answer` is parsed as 7·i·s answers.
     """
     amount = quantity.amount
     return (

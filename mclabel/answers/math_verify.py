@@ -85,8 +85,9 @@ def parse(
     parsing_timeout: int | None = 5,
     raise_on_error: bool = False,
 ) -> list[Answer]:
-    """Return a list with the answer of a completion or a gold; an empty list if it has no answer.
+    """Return a list with the answer in the text `pred`; an empty list if it has no answer.
 
+    The text is a completion or a gold.
     If every configuration is a `StringExtractionConfig`, the answer must be one of its strings.
     Math-Verify's own configuration classes are accepted, too. The arguments from `fallback_mode` to
     `parsing_timeout` have no effect.
@@ -136,8 +137,10 @@ def verify(
 
 
 def verdict(gold: Any, target: Any) -> Verdict:
-    """Compare as `verify` does, but return a verdict. It is wrong if there is no answer, and
-    unknown if there is no gold.
+    """Return whether an answer is right, wrong or unknown.
+
+    The verdict is wrong if there is no answer, and unknown if there is no gold. The arguments are
+    those of `verify`.
     """
     golds = [accepted for given in _as_list(gold) for accepted in _accepted_answers(given)]
     if not golds:
@@ -153,8 +156,10 @@ def _as_list(given: Any) -> list[Any]:
 
 
 def _accepted_answers(given: Any) -> tuple[str, ...]:
-    """Return the answers that a gold accepts. A text that marks an answer accepts only this answer.
-    A formula accepts itself. Any other text accepts the answer that it states.
+    """Return the answers that a gold accepts as right.
+
+    For a text that marks an answer, this is the marked answer. For a formula, it is the formula
+    itself. For any other text, it is the answer that the text states.
     """
     text = given.text if isinstance(given, Answer) else given
     gold = read_gold(text if isinstance(text, str | int | float) else str(text))
@@ -173,9 +178,7 @@ def _accepted_answers(given: Any) -> tuple[str, ...]:
 
 
 def _is_formula_or_amount(text: str) -> bool:
-    """Return whether a whole text is a formula, an amount or a list of them, rather than a
-    sentence.
-    """
+    """Return whether a text is a formula, an amount or a list of these, and not a sentence."""
     if len(text) > MAX_LENGTH or _SENTENCE.search(text):
         return False
     return not isinstance(read_gold_form(text), Words | None)

@@ -33,8 +33,9 @@ class Aside(Protocol):
 
 
 async def here(work: Callable[[], T], /) -> T:
-    """Run a function immediately on the event loop: an `Aside` for callers without a thread
-    pool.
+    """Run a function immediately on the event loop.
+
+    This is an `Aside` for callers that have no thread pool.
     """
     return work()
 
@@ -78,7 +79,7 @@ class Grade:
     answer, and with `WEAK_PREFIX` if a program could have forged the verdict. Such verdicts are
     weak."""
     layer: str = ""
-    """Name of the checker's part that decided."""
+    """Name of the part of the checker that decided on the verdict."""
     failure: str | None = None
     """Error inside the checker that prevented a verdict: the type and source line of an exception,
     or a result of a wrong type. None if there was no error."""
@@ -114,7 +115,7 @@ class Checker(Protocol):
 
         Args:
             problem: the problem with its gold answer.
-            aside: runs blocking work outside the event loop.
+            aside: function that runs blocking work outside the event loop.
         """
         return None
 
@@ -124,16 +125,16 @@ class Checker(Protocol):
 
         Args:
             items: completions of one or several problems.
-            aside: runs blocking work outside the event loop.
+            aside: function that runs blocking work outside the event loop.
 
         Returns:
             One grade per item, in order.
         """
 
     def states_answer(self, step: str) -> bool:
-        """Return whether an intermediate step states an answer.
+        """Return whether an intermediate step of a solution states an answer.
 
-        `grade` must be able to grade such a step as a completion.
+        If it does, `grade` can grade the step as if it were a whole completion.
         """
         return False
 
@@ -142,14 +143,15 @@ class Checker(Protocol):
         return answer
 
     def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
-        """Number the answers to many problems by equivalence, for majority votes.
+        """Group the equivalent answers to each problem, for majority votes.
 
         Args:
-            answers: for each problem, the answers of its completions; None if one has no answer.
+            answers: for each problem, the answers of its completions; None for a completion without
+                an answer.
 
         Returns:
-            For each problem, a group number per answer. Equivalent answers have equal numbers. The
-            number of a missing answer is None.
+            For each problem, a group number per answer, in the same order. Equivalent answers have
+            equal numbers. The number of a missing answer is None.
         """
         numbered_groups: list[list[int | None]] = []
         for group_answers in answers:
@@ -166,8 +168,9 @@ class Checker(Protocol):
 
 
 def read_recorded_checker(recorded: Any) -> CheckerSettings:
-    """Return the settings of the checker that a run's manifest records, without importing
-    third-party code.
+    """Return the settings of the checker that a run's manifest records.
+
+    Third-party code is not imported.
 
     Args:
         recorded: value of `checker` in the manifest. Any value that is not a mapping selects the
@@ -190,7 +193,10 @@ def _checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
 
 
 def keep_valid_keys(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a manifest's `checker` that are valid in a configuration."""
+    """Return the keys of a manifest's `checker` that are valid in a configuration.
+
+    These are all keys but `version`.
+    """
     return {name: value for name, value in recorded.items() if name != "version"}
 
 

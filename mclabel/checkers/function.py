@@ -8,9 +8,9 @@ Arguments are passed by name, so the function declares only the parameters that 
 - `meta`: the other columns of the problem's row, as texts by name;
 - any keyword arguments that the configuration sets.
 
-The function returns True (right), False (wrong), None (undecided) or a `Grade`, and may be a
-coroutine function. If the function raises an exception, the completion is undecided, and the
-exception becomes the reason. `guarded` ends a job whose function always raises.
+The function returns True (right), False (wrong), None (no verdict) or a `Grade`, and may be a
+coroutine function. If the function raises an exception, there is no verdict, and the exception
+becomes the reason. The module `guarded` ends a job whose function always raises.
 
 A reward function of TRL, verl or reasoning-gym can be used unchanged. It is recognised by its
 parameters:
@@ -57,8 +57,8 @@ class FunctionChecker(Checker):
         """Settings of a checker that calls a function."""
 
         arguments: Mapping[str, Any] = {}
-        """Keyword arguments of the function, in addition to the parameters that are filled by
-        name."""
+        """Keyword arguments of the function, in addition to parameters such as `completion` that
+        are filled by their names."""
         right_from: float = Field(1.0, ge=-MAX_AMOUNT, le=MAX_AMOUNT)
         """Smallest reward of a right completion, for a reward function in the form of TRL, verl or
         reasoning-gym."""
@@ -89,7 +89,12 @@ class FunctionChecker(Checker):
         self.version = _version(self._function)
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
-        """Grade completions one after the other; see `Checker`."""
+        """Return one grade per completion, in order, by calling the function for one at a time.
+
+        Args:
+            items: completions of one or several problems.
+            aside: function that runs blocking work outside the event loop.
+        """
         return [await self._grade(item, aside) for item in items]
 
     def grade_now(self, item: GradeItem) -> Grade | None:
@@ -180,8 +185,9 @@ Bind = Callable[[GradeItem], Call]
 def find_reward_adapter(
     function: Callable[..., Any], arguments: Iterable[str], chat: bool
 ) -> Bind | None:
-    """Return the adapter that calls a reward function of another library; None if the function has
-    no known form.
+    """Return the adapter that calls a reward function in the form of another library.
+
+    It is None if the function has the form of none of TRL, verl and reasoning-gym.
 
     Args:
         function: a function of the user.
@@ -199,7 +205,7 @@ def find_reward_adapter(
 
 
 def grade_from_reward(reward: Any, right_from: float) -> Grade:
-    """Convert a reward to a grade; None and NaN are unknown.
+    """Convert a reward to a grade. A reward of None or NaN gives an unknown verdict.
 
     Args:
         reward: return value of the reward function.
@@ -248,9 +254,10 @@ def _verl(function: Callable[..., Any], names: set[str], item: GradeItem) -> Cal
 
 
 def _reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
-    """Return the call that scores the text in the last `<answer>`, or the whole text without one.
+    """Return the call that scores the answer of a completion.
 
-    reasoning-gym's prompt asks for this tag.
+    The answer is the text in the last `<answer>` tag, for which reasoning-gym's prompt asks, or the
+    whole text if there is no such tag.
     """
     text = item.completion
     if (end := text.rfind(_CLOSE)) >= 0 and (start := text.rfind(_OPEN, 0, end)) >= 0:

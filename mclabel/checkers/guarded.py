@@ -1,8 +1,9 @@
 """The guard around every checker, which converts its exceptions to grades with unknown verdicts.
 
-After an exception, the completion is undecided, and the exception is the reason. A checker that
-raises the same exception on every completion is broken. The guard then ends the job, which would
-otherwise sample rollouts for hours without a verdict.
+After an exception, the verdict is unknown, and the exception is the reason. A checker that raises
+the same exception on every completion is broken. The guard then ends the job, which would otherwise
+sample rollouts for hours without a verdict. A component boundary (`Boundary`) checks the values
+that a user's checker returns.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from mclabel.core.records import Problem, Verdict
 T = TypeVar("T")
 
 PATIENCE = 1.5
-"""Factor on `HANG_S`, the limit for blocking calls, for coroutines. A checker may await a server
-that has its own timeout."""
+"""Time limit of a coroutine as a multiple of `HANG_S`, the limit of blocking calls. It is longer
+because a checker may await a server that has its own timeout."""
 
 MAX_FAILURES = 32
 """Number of identical failures without any success after which the job ends."""
@@ -64,7 +65,7 @@ def make_checker(settings: CheckerSettings) -> GuardedChecker:
 
 
 class GuardedChecker(Checker):
-    """A checker inside its component boundary, whose exceptions are counted."""
+    """A checker whose exceptions are converted to grades and counted."""
 
     def __init__(self, checker: Checker, around: Boundary) -> None:
         """Wrap a checker.
@@ -85,14 +86,23 @@ class GuardedChecker(Checker):
         self._failures: Counter[str] = Counter()
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Return the checker's reason for refusing a problem; see `Checker`."""
+        """Return the reason why completions of a problem cannot be graded; None if they can.
+
+        Args:
+            problem: the problem with its gold answer.
+            aside: function that runs blocking work outside the event loop.
+        """
         call = self._checker.refuse(problem, self._with_time_limit("refuse", aside))
         return await self._await_result("refuse", call)
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
-        """Grade completions; see `Checker`.
+        """Return one grade per completion, in order.
 
         If a call for several completions raises an exception, each of them is graded alone.
+
+        Args:
+            items: completions of one or several problems.
+            aside: function that runs blocking work outside the event loop.
 
         Raises:
             CheckerError: all grades so far have failed, and `MAX_FAILURES` of them with the same
@@ -180,8 +190,9 @@ class GuardedChecker(Checker):
 
 
 def _checker_exception(error: Exception) -> Exception:
-    """Return the exception that a checker raised; raise `error` if it has a message for the
-    user.
+    """Return the exception that a checker raised.
+
+    If `error` has a message for the user, raise it instead.
     """
     cause = error.__cause__ if isinstance(error, ComponentError) else error
     if not isinstance(cause, Exception) or isinstance(cause, MclabelError):
@@ -202,7 +213,7 @@ def _groups_fault(
 
 
 def format_reason(reason: str) -> str:
-    """Return a reason as one bounded line of printable characters."""
+    """Return a reason as one line of at most `MAX_REASON` printable characters."""
     return clip_text(reason, MAX_REASON)
 
 
@@ -221,8 +232,9 @@ def is_weak_verdict(reason: str) -> bool:
 
 
 def strip_fault_message(reason: str) -> str:
-    """Return the part of a reason under which equal reasons are counted. The message of a fault is
-    removed, because it varies.
+    """Return a reason without the message of a checker's fault, which varies.
+
+    Counts of grades by reason use the result.
     """
     return reason.partition(": ")[0] if is_checker_failure(reason) else reason
 

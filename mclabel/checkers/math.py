@@ -1,4 +1,4 @@
-"""The checker of mathematical answers, which adapts `mclabel.answers` to the protocol."""
+"""The checker of mathematical answers, which grades completions with `mclabel.answers`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,12 @@ class MathChecker(Checker):
         self.name, self.version = settings.kind, CHECKER_VERSION
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Return the reason why no gold answer can be parsed; None if any can. See `Checker`."""
+        """Return the reason why no gold answer can be parsed; None if at least one can.
+
+        Args:
+            problem: the problem with its gold answers.
+            aside: function that runs blocking work outside the event loop.
+        """
         golds, reason = _golds(problem), "the gold is data, not a text or a list of texts"
         for gold in golds:
             refusal = await default_checker().explain_unparsed_gold(gold, aside=aside)
@@ -51,9 +56,13 @@ class MathChecker(Checker):
         return reason
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
-        """Grade the final answers of completions; see `Checker`.
+        """Return one grade per completion, in order, by comparing its final answer with the gold.
 
-        If a problem has several golds, an answer is right if it equals any of them.
+        If a problem has several gold answers, an answer is right if it equals any of them.
+
+        Args:
+            items: completions of one or several problems.
+            aside: function that runs blocking work outside the event loop.
         """
         golds_by_item = [_golds(item.problem) for item in items]
         answer_grades = iter(
@@ -91,15 +100,21 @@ class MathChecker(Checker):
         return choose_best_grade(grades) if grades else _NO_GOLD
 
     def states_answer(self, step: str) -> bool:
-        """Return whether a step marks an answer by a box or in words; see `Checker`."""
+        """Return whether a step states an answer, by a box or by words such as "the answer is"."""
         return find_stated_answer(step) is not None
 
     def key(self, answer: str) -> str:
-        """Return the normalised answer; see `Checker`."""
+        """Return the normalised answer, which is equal for many equivalent answers."""
         return answer_key(answer)
 
     def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
-        """Number answers by equality of their values; see `Checker`."""
+        """Return, for each problem, a group number per answer; None for a missing answer.
+
+        Answers with equal values have equal numbers.
+
+        Args:
+            answers: for each problem, the answers of its completions; None for no answer.
+        """
         return group_many(answers, default_checker())
 
 

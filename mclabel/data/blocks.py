@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 MAX_FORMULA = 4_096
 """Maximum number of characters of a displayed formula or an environment. A formula that does not
-close within this length and before the next blank line is not a block. So a missing closing mark
-does not join steps."""
+close within this length and before the next blank line is not a block. Otherwise a missing closing
+mark would join all later steps into one."""
 MAX_CODE = 16_384
-"""Maximum number of characters of a fenced block, a drawing, a table, a tool call or its result."""
+"""Maximum number of characters of a fenced block, an `[asy]` drawing, a table, a tool call or the
+result of a tool."""
 
 Span = tuple[int, int]
 """Start and exclusive end of a part of a text, as character positions."""
@@ -41,7 +42,7 @@ _LONG = frozenset(("[asy]", *_TOOLS.values()))
 
 
 def find_line_spans(text: str) -> list[Span]:
-    """Return the spans of the lines of a text, including their line breaks."""
+    """Return the spans of the lines of a text. The span of a line includes its line break."""
     return [match.span() for match in _LINE.finditer(text)]
 
 
@@ -60,8 +61,8 @@ def find_blocks(
         lines: spans of the text's lines.
         ended: whether the text is complete. In an incomplete text, a block that is still open
             counts as a block.
-        fenced: spans of the text's fenced code; None to find them.
-        split: spans of code inside which steps may end. No block overlaps these spans.
+        fenced: spans of the fenced code of the text, which are blocks. None searches the text.
+        split: spans of code inside which steps may end. A block that overlaps them is left out.
     """
     fenced = list(_code_spans(text, lines, ended)) if fenced is None else fenced
     code = sorted([*fenced, *split])
@@ -70,15 +71,22 @@ def find_blocks(
 
 
 def is_inside(place: int, spans: Sequence[Span]) -> bool:
-    """Return whether a position lies inside a span, after its start.
+    """Return whether a character position lies inside a span, after its start.
 
-    The spans are sorted and disjoint.
+    Args:
+        place: character position in the text.
+        spans: sorted, disjoint spans.
     """
     return find_surrounding_span(place, spans) is not None
 
 
 def find_surrounding_span(place: int, spans: Sequence[Span]) -> Span | None:
-    """Return the span inside which a position lies, or None; see `is_inside`."""
+    """Return the span inside which a position lies, after its start; None if there is none.
+
+    Args:
+        place: character position in the text.
+        spans: sorted, disjoint spans.
+    """
     at = bisect_left(spans, (place,)) - 1
     return spans[at] if at >= 0 and place < spans[at][1] else None
 
@@ -101,7 +109,10 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 def _code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Yield the spans of fenced code. A closing fence must be alone on its line."""
+    """Yield the spans of fenced code. A closing fence must be alone on its line.
+
+    If `ended` is false, the text is incomplete, and code without a closing fence counts.
+    """
     opened: tuple[int, str] | None = None
     for start, end in lines:
         if opened is not None and end - opened[0] > MAX_CODE:
@@ -121,7 +132,8 @@ def _code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]
 def _marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
     """Yield the spans of blocks with opening and closing marks, outside code.
 
-    These are displayed and multi-line formulas, environments, drawings and tool calls.
+    These are displayed and multi-line formulas, environments, drawings and tool calls. If `ended`
+    is false, the text is incomplete, and a block without a closing mark counts.
     """
     opened: dict[str, list[int]] = {}
     for match in _MARK.finditer(text):
@@ -152,7 +164,10 @@ def _marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span
 
 
 def _table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Yield the spans of Markdown tables: a header line, a line of dashes, and rows."""
+    """Yield the spans of Markdown tables: a header line, a line of dashes, and rows.
+
+    If `ended` is false, the text is incomplete, and its last line may become a part of a table.
+    """
     at = 1
     while at < len(lines):
         (start, end), below = lines[at - 1], text[slice(*lines[at])]
@@ -173,7 +188,13 @@ def _table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span
 
 
 def _is_row(line: str, is_last: bool, ended: bool) -> bool:
-    """Return whether a line continues a table, or may do so once it is complete."""
+    """Return whether a line continues a table, or may do so once it is complete.
+
+    Args:
+        line: line below a row of the table.
+        is_last: True if the line is the last line of the text.
+        ended: True if the text is complete.
+    """
     if is_last and not ended and not line.endswith("\n"):
         return True
     return "|" in line
@@ -209,7 +230,7 @@ _MARKDOWN = re.compile(r"#{1,6}(?:[ \t]|$)")
 _OPENING = re.compile(r"\\begin\{[a-zA-Z]+\*?\}(?:\{[^{}]*\})?")
 _CLOSING = re.compile(r"\\end\{[a-zA-Z]+\*?\}[.,;]?|(?:\\[\])]|[\])}])[.,;]?|[.,;!?]")
 _POINTS_ON = re.compile(r"[‐-―←-⇿∴─-╿⟵-⟿•👇-👉\s*_>#:-]+")
-"""Pattern of arrows, dashes and similar symbols, which belong to the text after them."""
+"""Pattern of a line of arrows, dashes and similar symbols, which belongs to the text after it."""
 _HALF_CLOSING = re.compile(r"\\(?:e|en|end(?:\{[a-zA-Z]*\*?)?)?")
 _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
 """Pattern of a formula or computation, which a heading does not contain."""
@@ -288,7 +309,11 @@ def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
 
 
 def _is_label(bare: str) -> bool:
-    """Return whether a short line is an item's number, a numbered label, or words with a colon."""
+    """Return whether a short line is an item's number, a numbered label, or words with a colon.
+
+    Args:
+        bare: line without surrounding white space.
+    """
     inner = bare.strip(_FRAME)
     if _ITEM.fullmatch(bare) or _OPENING.fullmatch(bare):
         return True
@@ -301,13 +326,16 @@ def _is_label(bare: str) -> bool:
 
 
 def _label_words(inner: str) -> str:
-    """Return the words of a label after its number."""
+    """Return the words of a label without the number before them and the colon after them."""
     item = _ITEM.match(inner)
     return inner[item.end() if item else 0 :].rstrip(":").rstrip(_FRAME).strip()
 
 
 def _asserts_formula(line: str) -> bool:
-    """Return whether a condition, case or heading with a formula also states a conclusion."""
+    """Return whether a line with a formula states a conclusion, and not only a condition or topic.
+
+    It does if it has a verb, a computation with its result, or the end of a sentence.
+    """
     words = _WORD.findall(line.lower())
     return _RESULT.search(line) is not None or not _VERBS.isdisjoint(words)
 
@@ -327,8 +355,8 @@ def _is_title(name: str) -> bool:
 def is_closing(line: str) -> bool:
     """Return whether a line belongs to the text before it.
 
-    It does if it closes a formula, list or bracket, or is a lone symbol such as "✅". It also does
-    if it begins the result of a tool, which the model did not write.
+    Such a line closes a formula, list or bracket, is a lone symbol such as "✅", or begins the
+    result of a tool, which the model did not write.
     """
     bare = line.strip()
     if _CLOSING.fullmatch(bare) or begins_tool_result(bare):
@@ -351,7 +379,10 @@ def begins_tool_result(line: str) -> bool:
 
 
 def _belongs_to_next_text(bare: str) -> bool:
-    """Return whether a line without letters and digits belongs to the text after it."""
+    """Return whether a line without letters and digits belongs to the text after it.
+
+    Lines of ASCII symbols, arrows or dashes do. Lines of other symbols, such as "✅", do not.
+    """
     return bare.isascii() or _POINTS_ON.fullmatch(bare) is not None
 
 

@@ -1,9 +1,9 @@
 r"""Finds the ends of steps as character positions.
 
-Steps are lines, paragraphs, sentences, parts that begin with "Step k", turns of a reasoning trace,
-parts that begin with a match of a pattern, or statements of code. No step ends inside a block, or
-between a heading and its text (`blocks`). `sentences` and `statements` have the rules for prose and
-code. `lengths` moves the ends to token boundaries.
+Each `find_..._ends` function has one rule. It returns increasing positions, and the last one is the
+end of the text. In an incomplete text (`ended=False`), later ends may still change. No step ends
+inside a block, such as a displayed formula, or between a heading and its text (`blocks`). `lengths`
+moves the ends to token boundaries.
 """
 
 # A text may be complete or still being sampled. In an incomplete text (`ended=False`), an end is
@@ -42,35 +42,58 @@ STEP = re.compile(r"(?mi)^[#>*_\- \t]*\bstep[ \t]*\d+")
 
 
 def find_newline_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Return the ends of steps, one step per non-blank line.
+    """Return the character positions where steps end, one step per non-blank line.
 
     Blank lines belong to the step before them. The last step ends at the end of the text.
+
+    Args:
+        text: a solution, or a part of one.
+        ended: True if the text is complete.
     """
     return _step_ends(text, (match.end() for match in LINE.finditer(text)), ended)
 
 
 def find_paragraph_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Return the ends of steps, one step per paragraph."""
+    """Return the character positions where steps end, one step per paragraph.
+
+    Args:
+        text: a solution, or a part of one.
+        ended: True if the text is complete.
+    """
     return _step_ends(text, (match.end() for match in PARAGRAPH.finditer(text)), ended)
 
 
 def find_sentence_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Return the ends of steps, one step per sentence."""
+    """Return the character positions where steps end, one step per sentence.
+
+    Args:
+        text: a solution, or a part of one.
+        ended: True if the text is complete.
+    """
     spans = find_blocks(text, find_line_spans(text), ended=ended)
     return _step_ends(text, find_sentence_places(text, spans, ended=ended), ended)
 
 
 def find_reflection_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Return the ends of steps that begin at the turns of a reasoning trace."""
+    """Return the character positions where steps end, if steps begin at words such as "Wait".
+
+    Args:
+        text: a solution, or a part of one.
+        ended: True if the text is complete.
+    """
     spans = find_blocks(text, find_line_spans(text), ended=ended)
     return _step_ends(text, find_reflection_places(text, spans, ended=ended), ended)
 
 
 def find_code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
-    """Return the ends of steps, one step per Python statement.
+    """Return the character positions where steps end, one step per Python statement.
 
-    Text outside Python code is split by lines. If `functions` is true, each function and class is
-    one step.
+    Text outside Python code is split by lines.
+
+    Args:
+        text: a solution, or a part of one.
+        ended: True if the text is complete.
+        functions: True if each function and class is one step.
     """
     lines = find_line_spans(text)
     code = Statements(text, lines, ended=ended, functions=functions)
@@ -83,16 +106,26 @@ def find_code_ends(text: str, *, ended: bool = True, functions: bool = False) ->
 
 
 def find_step_word_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Return the ends of steps that begin with "Step k" at the beginning of a line."""
+    """Return the character positions where steps end, if steps begin with "Step k" on a line.
+
+    Args:
+        text: a solution, or a part of one.
+        ended: True if the text is complete.
+    """
     return _step_ends(text, (match.start() for match in STEP.finditer(text)), ended)
 
 
 def find_pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
-    """Return the ends of steps that begin where a pattern matches.
+    """Return the character positions where steps end, if steps begin where a pattern matches.
 
     If the pattern has a group, the step begins at the first group, so the pattern can also match
-    text before a step. A match may depend on text after it, so in an incomplete text even earlier
-    ends may change.
+    text before a step. A match may depend on text after it, so in an incomplete text any end except
+    that of the text may change.
+
+    Args:
+        text: a solution, or a part of one.
+        pattern: regular expression in RE2 syntax.
+        ended: True if the text is complete.
     """
     compiled = _compile(pattern)
     group = min(compiled.groups, 1)
@@ -103,10 +136,10 @@ def find_pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[in
 
 
 def step_may_end(text: str) -> bool:
-    """Return whether a step that begins with these complete lines may end after them.
+    """Return whether a step that consists of the complete lines in `text` may end after them.
 
-    A step may not end after only headings and marks, or in an open block. It may not end after a
-    table row either, because the table may continue on the next line.
+    A step may not end if it has only headings and opening or closing marks, or inside an open
+    block. It may not end after a table row either, because the table may continue on the next line.
     """
     lines = find_line_spans(text)
     written = [text[a:b] for a, b in lines if text[a:b].strip()]
@@ -119,7 +152,7 @@ def step_may_end(text: str) -> bool:
 
 
 def check_pattern(pattern: str) -> None:
-    """Check that a pattern is valid.
+    """Check that a pattern is a valid regular expression in RE2 syntax.
 
     Raises:
         ValueError: the pattern is not valid. The message gives the reason.
@@ -150,12 +183,16 @@ def _compile(pattern: str) -> Any:
 
 
 def find_thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
-    """Return the character position where a model's thinking ends; 0 if there is no thinking.
+    """Return the character position where the answer begins after a reasoning model's thinking.
+
+    It is 0 if the text does not begin with thinking, and the end of the text if the thinking is not
+    closed.
 
     Args:
         text: a solution, or its continuation after a prefix.
-        think: opening and closing mark of the thinking. The first closing mark ends the thinking.
-        opened: whether the thinking began before `text`.
+        think: opening and closing mark of the thinking, such as `<think>` and `</think>`. The first
+            closing mark ends the thinking.
+        opened: True if the opening mark is before `text`.
     """
     opening, closing = think
     close = text.find(closing)
@@ -182,10 +219,10 @@ def _step_ends(
 
     Args:
         text: a solution, or a part of one.
-        places: positions at which the rule would end a step, in any order.
+        places: candidate positions, at which a rule would end a step, in any order.
         ended: True if the text is complete.
         may_end_with_heading: True if a heading at the end of the text may be a step of its own.
-        spans: blocks of the text; None to find them.
+        spans: blocks of the text; None searches the text.
         code: spans of code. Steps may end inside them, and their lines are not headings.
     """
     if not text:
@@ -224,13 +261,14 @@ def _last_word(text: str, start: int, end: int) -> int:
 def _step_begins(
     text: str, lines: Sequence[Span], spans: Sequence[Span], ended: bool
 ) -> tuple[list[tuple[int, int | None]], int]:
-    """For each line of a text, find where a step that includes this line first would begin.
+    """Return where a step would begin whose first line, after headings, is a given line.
 
     Returns:
-        A list and a position. The list has two positions for each line: that of its first visible
-        character, and the beginning of its step. The step includes the headings above the line. The
-        beginning is None if the line belongs to the text above it. The position is that of the
-        headings at the end of the text, or of the trailing white space if there are none.
+        A list with two positions per line, and a position. The first position of a line is that of
+        its first visible character. The second is the beginning of the step, which includes the
+        headings above the line; it is None if the line belongs to the text above it. The position
+        after the list is that of the headings at the end of the text, or of the trailing white
+        space if there are none.
     """
     begins: list[tuple[int, int | None]] = []
     heading: int | None = None

@@ -1,8 +1,8 @@
-"""Checks the arguments of Python callers: paths, texts, functions and rows.
+"""Checks the arguments of functions of the Python API: paths, texts, functions and rows.
 
-Rows may be given as mappings, dataclass instances, data frames, data sets, generators or records,
-and become mappings with JSON values. Data frames are recognised by their methods, so that pandas
-need not be imported.
+Rows may be given as mappings, dataclass instances, data frames, data sets, generators or records of
+this package, and become mappings with JSON values. Data frames are recognised by their methods, so
+that pandas need not be imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem
 
 MAX_SHOWN = 100
-"""Maximum number of characters of a value in a message."""
+"""Maximum number of characters of a value that an error message quotes."""
 
 
 def require_place(place: Any, key: str) -> str:
@@ -126,7 +126,7 @@ def convert_to_row(item: Any, place: str) -> dict[str, Any]:
 
 
 def parse_gold(gold: Any) -> Gold:
-    """Convert a reference answer to a gold.
+    """Convert a reference answer to a `Gold`, which checkers compare answers with.
 
     Raises:
         DataError: the answer is missing or has an unknown form.
@@ -156,7 +156,7 @@ def is_valid_unicode(text: str) -> bool:
 
 
 def shorten_value(value: Any) -> str:
-    """Return a value for messages, shortened if it is long."""
+    """Return the text of a value for a message, cut after `MAX_SHOWN` characters."""
     text = ascii(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
@@ -208,10 +208,10 @@ def _json_form(value: Any) -> Any:
 def join_steps(
     steps: Sequence[str], *, separator: str | None = None, whole: object = None
 ) -> list[str]:
-    """Append the separator to each step but the last, so that the steps join to a text.
+    """Return the steps with separators, so that their concatenation is the solution.
 
-    If no separator is given, steps that join to `whole`, or that all have white space between them,
-    are returned unchanged. Other steps are separated by line breaks.
+    Each step but the last gets the separator at its end. Without a separator, a line break is used,
+    unless the steps already join to `whole` or all have white space between them.
 
     Args:
         steps: texts of the steps, at least one.

@@ -16,11 +16,12 @@ from mclabel.run.shards.store import Store
 _WORDS = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+\-*/^=<>%]")
 _COLUMNS = ("problem", "question", "prompt")
 OnUnread = Callable[[str], None]
-"""Function that receives a message with the place and the fault of a row without a problem."""
+"""Function that receives a message with the file, the row number and the fault of a row without a
+problem."""
 
 
 def normalize_for_leaks(problem_text: str) -> str:
-    """Return the lower-case words, numbers and operators of a problem as its normalised text."""
+    """Return the words, numbers and operators of a problem in lower case, for a comparison."""
     return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", problem_text).casefold()))
 
 

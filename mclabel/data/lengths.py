@@ -42,7 +42,7 @@ def merge_short_steps(steps: Sequence[Step], min_tokens: int, start: int) -> lis
 def merge_short_last_step(
     steps: Sequence[Step], min_tokens: int, max_tokens: int | None, start: int
 ) -> list[Step]:
-    """Merge a last step that is too short with the step before it, if both fit into one step.
+    """Merge a last step that is too short with the step before it, if `max_tokens` allows that.
 
     Args:
         steps: consecutive steps.
@@ -101,11 +101,11 @@ def cut_long_steps(
     Args:
         steps: consecutive steps.
         max_tokens: maximum number of tokens of a step.
-        start: token boundary at which the first step begins.
+        start: numbers of token ids and of characters before the first step.
         ids: token ids of the whole solution.
         text: text of the whole solution.
         decode: function that converts token ids to text.
-        ended: whether the last step is complete.
+        ended: True if the last step is complete, so that no text can follow in it.
     """
     short_steps: list[Step] = []
     for step in steps:
@@ -151,7 +151,12 @@ class _LongStep:
         return positions
 
     def _token_boundaries(self, ends: Sequence[int]) -> list[Place]:
-        """Return the token boundaries for character positions inside the step."""
+        """Return the token boundaries near character positions inside the step.
+
+        Args:
+            ends: increasing character positions from the beginning of the step. A position without
+                a token boundary nearby is left out.
+        """
         places, last = [], self._start
         for end in ends:
             wanted = self._start[1] + end
@@ -163,11 +168,14 @@ class _LongStep:
         return places
 
     def _next_cut(self, at: Place, most: int) -> Place | None:
-        """Return the next boundary for a cut; None if there is none.
+        """Return the token boundary of the next cut.
+
+        The cut is after a sentence, else after a line, else between tokens. It is None if there is
+        no boundary, or if following text may still change the choice.
 
         Args:
             at: boundary of the previous cut.
-            most: maximum number of token ids before the next cut.
+            most: maximum number of the solution's token ids before the cut.
         """
         is_settled = self._is_whole or (self._sentences and self._sentences[-1][0] > most)
         for places in (self._sentences, self._lines):
@@ -184,11 +192,13 @@ class _LongStep:
         return places[number] if is_settled else None
 
     def _between_tokens(self, at: Place, most: int) -> Place | None:
-        """Return the last token boundary up to a limit, else the first boundary after it, or None.
+        """Return the last token boundary up to `most`, else the first boundary after it.
+
+        It is None if no boundary is near the limit.
 
         Args:
             at: boundary of the previous cut.
-            most: maximum number of token ids before the boundary, if possible.
+            most: number of the solution's token ids before which the boundary should be.
         """
         below = range(most, max(at[0], most - CONTEXT), -1)
         above = range(most + 1, min(most + MAX_FORWARD, self._end[0]))
@@ -221,7 +231,8 @@ def split_steps(
     Args:
         ids: token ids of the solution; `decode(ids) == text`.
         text: text of the solution.
-        char_ends: increasing character positions of the ends of steps. The last is the text's end.
+        char_ends: increasing character positions at which steps end, exclusive. The last position
+            is the end of the text.
         decode: function that converts token ids to text.
     """
     steps: list[Step] = []
@@ -261,8 +272,8 @@ def find_token_boundary(
         wanted: position in the text, in characters.
 
     Returns:
-        The numbers of token ids and of characters before the boundary. None if every token near the
-        position ends inside a character.
+        The number of token ids and the number of characters before the boundary. None if every
+        token near the position ends inside a character of several bytes.
     """
     context = max(0, start - CONTEXT)
     before = decode(ids[context:start])
@@ -316,8 +327,8 @@ def find_exact_boundary(
         end: number of token ids before the boundary.
 
     Returns:
-        The numbers of token ids and of characters before the boundary. None if the last token ends
-        inside a character.
+        The number of token ids and the number of characters before the boundary. None if the last
+        token ends inside a character of several bytes.
     """
     context = max(0, start - CONTEXT)
     return _boundary_if_exact(
@@ -328,14 +339,18 @@ def find_exact_boundary(
 def _boundary_if_exact(
     text: str, position: int, before: str, end: int, piece: str
 ) -> tuple[int, int] | None:
-    """Return the token boundary at the end of a decoded piece, or None if the text differs.
+    """Return the token boundary at the end of some decoded tokens, or None if the text differs.
 
     Args:
         text: the whole text.
         position: character position where `before` ends in the text.
-        before: decoded text of the context tokens, with which the piece begins.
-        end: number of token ids before the end of the piece.
+        before: decoded text of the context tokens, which are decoded only because the text of the
+            tokens after them may depend on them.
+        end: number of token ids before the boundary.
         piece: decoded text of the context tokens and the tokens after them.
+
+    Returns:
+        The number of token ids and the number of characters before the boundary.
     """
     if not piece.startswith(before):
         return None

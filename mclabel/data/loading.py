@@ -51,15 +51,24 @@ def load_labels(
 def load_rollouts(
     run: str | PathLike[str], *, cache_dir: str | PathLike[str] | None = None
 ) -> datasets.Dataset:
-    """Load the rollouts behind the labels of a run, one row per rollout; see `load_labels`.
+    """Load the rollouts from which the labels of a run were computed, one row per rollout.
 
-    A run with `keep_rollouts=false` has no rows.
+    A run with `keep_rollouts=false` has no rows. The arguments and errors are those of
+    `load_labels`.
     """
     return _map_tables(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
-    """Yield every labelled solution of a run in a fixed order; see `load_labels`."""
+    """Yield every labelled solution of a run, in the same order each time.
+
+    Args:
+        run: folder or URL of a run. While its job is running, the committed labels are read.
+
+    Raises:
+        ConfigError: `run` is not a path or URL.
+        ShardError: the run is missing, a shard is damaged, or a finished run has lost a shard.
+    """
     return labels.read_labels(Store(require_place(run, "run")))
 
 

@@ -10,7 +10,10 @@ _MIN_OPTIONS = 2
 
 
 def find_option_letters(text: str) -> str:
-    """Return the letters of a problem's options, such as `ABCD`; empty for fewer than two."""
+    """Return the letters of a problem's options, such as `ABCD`.
+
+    The text is empty if the problem has fewer than two options.
+    """
     count = 0
     for match in _OPTION.finditer(text):
         if match[1] == "A":
@@ -21,7 +24,14 @@ def find_option_letters(text: str) -> str:
 
 
 def is_missing_option(answer: str, text: str) -> bool:
-    """Return whether a gold answer is a letter that is not among its problem's options."""
+    """Return whether a gold answer is a letter that is not among its problem's options.
+
+    It is False if the problem has no options.
+
+    Args:
+        answer: gold answer of the problem.
+        text: text of the problem.
+    """
     letter = _LETTER.fullmatch(answer.strip())
     if letter is None:
         return False

@@ -178,7 +178,7 @@ def find_inline_spans(text: str, ended: bool) -> Iterator[Span]:
 
     A dollar sign opens a formula if the next character is not a space. It closes a formula if the
     character before it is not a space and the next one is not a digit. So "$5 and $6" contains no
-    formula.
+    formula. If `ended` is false, the text is incomplete, and its open end counts as a span.
     """
     opened: dict[str, int] = {}
     depth = 0

@@ -3,7 +3,7 @@ r"""Finds the beginnings of steps in Python code, with or without fences, for `b
 A step is a logical line: a simple statement, or the header of a compound statement. Logical lines
 are found by quotes, brackets and `#` in one forward pass. Python's parser is not used, because it
 rejects incomplete or faulty code, and can be slow or crash. Its result may also change when text is
-appended.
+appended. A statement is open while its last line has not been read.
 """
 
 # Decorators belong to the definition below them, a docstring to its header, comments and blank
@@ -71,13 +71,13 @@ class Statements:
                 them. Otherwise a step is a statement.
         """
         self.places: list[int] = []
-        """Positions inside `spans` where steps begin."""
+        """Character positions inside `spans` where steps begin."""
         self.spans: list[Span] = []
         """Spans of Python code with its fences, sorted and disjoint."""
         self.others: list[Span] = []
         """Spans of fenced blocks of other languages."""
         self.is_known = True
-        """True if the text decides whether it begins inside code. More text may be needed."""
+        """False if more text is needed to decide whether the text begins inside code."""
         self._text, self._lines, self._ended = text, lines, ended
         self._functions = functions
         self._find_spans()
@@ -104,10 +104,10 @@ class Statements:
                 number = self._record_other_block(number, fence[1])
 
     def _find_first_line(self) -> tuple[int, bool] | None:
-        """Return the number of the first line to read and whether it is code; None if undecided.
+        """Return the 0-based number of the first line to read, and True if that line is code.
 
         The continuation of a solution may begin inside code, even with the fence that ends the
-        code.
+        code. The result is None if more text is needed to decide this.
         """
         fence = None
         for number, (start, end) in enumerate(self._lines):
@@ -126,7 +126,7 @@ class Statements:
         return None
 
     def _is_incomplete(self, number: int) -> bool:
-        """Return whether a line is incomplete."""
+        """Return whether more text may be appended to the line with a given 0-based number."""
         is_last = number == len(self._lines) - 1
         return is_last and not self._ended and not self._text.endswith("\n")
 
@@ -240,7 +240,7 @@ class _Block:
         return stop
 
     def _read_line(self, number: int, line: str) -> None:
-        """Read a line of code."""
+        """Read a line of code, which begins a statement or continues the open statement."""
         if self._first is None:
             may_change = self._statements._is_incomplete(number) and _MAY_BE_OTHER.fullmatch(line)
             if may_change or not _is_statement(line):
@@ -260,7 +260,11 @@ class _Block:
         self._begin_statement(None)
 
     def _read_marks(self, line: str) -> tuple[bool, bool]:
-        """Return whether a backslash joins the next line, and whether code ends with a colon."""
+        """Count the brackets and quotes of a line of code.
+
+        Return whether a backslash joins the next line to this one, and whether the line ends with a
+        colon, apart from a comment.
+        """
         at, end, is_continued = 0, len(line), False
         while match := _MARKS[self._quote].search(line, at):
             at, mark = match.end(), match[0]
@@ -282,7 +286,10 @@ class _Block:
         return is_continued, line[:end].rstrip().endswith(":")
 
     def _begin_step(self, line: str) -> None:
-        """Record a step that begins with a statement, unless the statement belongs to a step."""
+        """Record that a step begins with the statement in a line, unless it continues a step.
+
+        A statement continues a step if it follows a decorator or is the docstring of a definition.
+        """
         if self._continues_step(line):
             return
         joins = self._is_decorated or (self._has_header and _DOCSTRING.match(line))
@@ -290,7 +297,10 @@ class _Block:
             self._statements.places.append(self._gap)
 
     def _continues_step(self, line: str) -> bool:
-        """Return whether, with steps by function, a statement continues the current step."""
+        """Return whether a statement continues the current step, if each function is one step.
+
+        If each statement is a step, return False.
+        """
         if not self._statements._functions:
             return False
         column = len(line[: len(line) - len(line.lstrip())].expandtabs())

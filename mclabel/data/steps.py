@@ -47,9 +47,11 @@ class StepSplitter(Settings):
     pattern: str | None = None
     """Regular expression (RE2) that matches the beginning of a step (by=pattern)."""
     region: Literal["all", "think", "answer"] = "all"
-    """Part of a solution that is split into steps. The other part is one step."""
+    """Part of a solution that is split into steps: the whole solution, the model's thinking, or the
+    answer after the thinking. A part that is not split is one step."""
     think: tuple[str, str] = ("<think>", "</think>")
-    """Marks at the beginning and the end of a model's thinking."""
+    """Opening and closing mark around the text in which a reasoning model thinks before it
+    answers."""
     min_tokens: int = Field(1, ge=1, le=MAX_TOKENS)
     """Minimum number of tokens in a step. Shorter steps are merged with the next step."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
@@ -102,7 +104,8 @@ class StepSplitter(Settings):
             ids: token ids of the text; `decode(ids) == text`.
             text: text of the solution or the continuation.
             decode: function that converts token ids to text.
-            opened: whether the thinking began before `text` and had not ended before it.
+            opened: True if the opening mark of the thinking is before `text` and the closing mark
+                is not.
             ended: whether the text is complete. In an incomplete text, an open formula or table may
                 still be closed, so it is part of the last step.
         """
@@ -136,7 +139,7 @@ class StepSplitter(Settings):
         return prompt.rstrip().endswith(self.think[0])
 
     def thinks_after(self, prefix: str, *, opened: bool) -> bool:
-        """Return whether the text after a prefix is thinking.
+        """Return whether the text after a prefix of a solution belongs to the model's thinking.
 
         Args:
             prefix: text of the solution so far.

@@ -1,1 +1,1 @@
-"""Generated problems, the exact truth of their steps, and small models bundled for them."""
+"""Generated problems whose steps can be checked exactly, and small models bundled for them."""

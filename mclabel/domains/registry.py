@@ -1,4 +1,4 @@
-"""The built-in domains whose truth is known exactly, and the models that are bundled for them.
+"""The built-in domains, whose steps can be checked exactly, and the models bundled for them.
 
 The `meta` of a problem identifies its domain. Callers get the truth of a step, or the folder of a
 model such as `arith:policy`, from this module. One entry in `DOMAINS` adds a domain.
@@ -59,7 +59,7 @@ def find_true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int 
 
 
 def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
-    """Return the state of every step of a solution.
+    """Return the state of every step of a solution, such as `sound` or `error`.
 
     Raises:
         KeyError: the problem belongs to no domain in `DOMAINS`.

@@ -28,7 +28,7 @@ class CheckReport:
     """Counts and duration of grading a file."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
-    """Number of graded pairs by verdict."""
+    """Number of graded pairs of an answer and a gold answer, by verdict."""
     num_bad_lines: int = 0
     """Number of lines that were left out because they cannot be read."""
     seconds: float = 0.0
@@ -92,7 +92,7 @@ def _read_rows(
 
 
 def _read_row(line: bytes) -> dict[str, Any] | str:
-    """Return the object in a line, or a message about the line's fault."""
+    """Return the JSON object in a line, or a message that says why the line cannot be graded."""
     try:
         row = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -115,9 +115,9 @@ def _read_row(line: bytes) -> dict[str, Any] | str:
 
 
 def parse_acceptable_golds(value: Any) -> tuple[str, ...] | str:
-    """Return the acceptable gold answers in a value, or the fault of the value.
+    """Return the gold answers in a value, any of which makes an answer right.
 
-    The fault is a predicate such as "must be a text". An answer is right if it equals any gold.
+    For an invalid value, return a predicate that states its fault, such as "must be a text".
     """
     gold = read_gold(value)
     if isinstance(gold, NoGold):
@@ -128,7 +128,10 @@ def parse_acceptable_golds(value: Any) -> tuple[str, ...] | str:
 
 
 def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
-    """Yield rows with their grades, in order. Easy pairs are graded while hard ones are pending."""
+    """Yield rows with their grades, in the order of the rows.
+
+    Pairs that are quickly graded do not wait for pairs that need a slow comparison.
+    """
     checker = default_checker()
     waiting: deque[tuple[dict[str, Any], tuple[str, ...]]] = deque()
 

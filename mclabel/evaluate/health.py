@@ -1,8 +1,9 @@
 """Checks the health of a labelling run: whether its labels are useful for training.
 
-Each check compares a share with two thresholds. From the first threshold on, there is a warning.
-From the second on, there is an error, which means that training on the labels is not worthwhile. A
-share of fewer than `MIN_SEEN` cases gives no finding. docs/evaluation.md lists the checks.
+Each check compares a share, such as that of truncated solutions, with two thresholds. From the
+first on, the finding is a warning. From the second on, it is an error: training on the labels is
+not worthwhile. A share of fewer than `MIN_SEEN` cases gives no finding. docs/evaluation.md lists
+the checks.
 
 Numbers from ProcessBench (arXiv 2412.06559) are those of its splits gsm8k and math.
 """
@@ -24,9 +25,9 @@ ENOUGH_FILES = 2_000
 """Maximum number of shards that are read for the health of a run at its end. Reading this number of
 shards from a local disk takes seconds."""
 MAX_REASONS = 10
-"""Maximum number of reasons of rollouts without a verdict in a health report."""
+"""Maximum number of reasons for rollouts without a verdict that a health report lists."""
 MAX_NAMED = 3
-"""Maximum number of reasons of rollouts without a verdict in a finding."""
+"""Maximum number of reasons for rollouts without a verdict that a finding names."""
 MIN_SEEN = 20
 """Minimum number of cases of a share. With fewer cases, the 95% interval of the share is wider than
 ±.22."""
@@ -35,10 +36,13 @@ Severity = Literal["warning", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A share that a check compares with its thresholds."""
+    """A share that a check compares with its thresholds, as two counts.
+
+    The cases are solutions, rollouts, steps, problems or tokens.
+    """
 
     count: int
-    """Number of cases that the check counts."""
+    """Number of cases with the property that the check looks for, such as being truncated."""
     total: int
     """Number of all cases."""
 
@@ -50,7 +54,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A fault of a run."""
+    """A fault of a run: a share that has reached a threshold of its check."""
 
     check: str
     severity: Severity
@@ -60,27 +64,28 @@ class Finding:
     threshold: float
     """Threshold that the share has reached."""
     text: str
-    """Sentence about the fault, with its numbers."""
+    """Sentence that states the fault, with its numbers."""
     why: str
-    """Reason for the threshold."""
+    """Reason why reaching the threshold is a fault."""
     remedy: str
-    """Sentence about the remedy."""
+    """Sentence that says what to do about the fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """The health of a run."""
+    """Result of all checks of a run's labels, with the counts behind it."""
 
     findings: tuple[Finding, ...]
     """Faults of the run, errors first."""
     figures: Mapping[str, Figure]
-    """Shares by the name of their check."""
+    """Share that each check measures, by name of the check."""
     solved_sometimes: Figure
-    """Problems with a share of right solutions within `SOMETIMES`; no check looks at it."""
+    """Problems whose share of right solutions is within `SOMETIMES`, among those with enough
+    solutions. No check uses this share."""
     num_shards: int
     """Number of labels shards of the run."""
     num_read: int
-    """Number of shards that were read for the figures."""
+    """Number of labels shards that were read."""
     num_problems: int
     num_solutions: int
     median_steps: float | None
@@ -91,11 +96,12 @@ class Health:
 
 
 def assess_run_health(store: Store, *, max_files: int | None = None) -> Health | None:
-    """Return the health of a run; None before any block of it is committed.
+    """Return the health of a run, or None if no block of it is committed yet.
 
     Args:
         store: store of the run.
-        max_files: maximum number of shards that are read; None reads all. See `count_health`.
+        max_files: maximum number of shards that are read; None reads all. If the run has more, a
+            random selection is read.
 
     Raises:
         ShardError: a shard cannot be read.
@@ -106,7 +112,7 @@ def assess_run_health(store: Store, *, max_files: int | None = None) -> Health |
 
 
 def assess_health(counts: HealthCounts) -> Health:
-    """Return the health of a run with these counts."""
+    """Return the health of a run from the counts of its labels."""
     figures = compute_health_figures(counts)
     findings = [
         finding
@@ -133,13 +139,13 @@ def assess_health(counts: HealthCounts) -> Health:
 
 
 def convert_health_to_json(health: Health) -> dict[str, Any]:
-    """Return the health of a run as JSON."""
+    """Return the health of a run as a mapping of JSON values."""
     figures = {name: {**asdict(f), "share": f.share} for name, f in health.figures.items()}
     return {**asdict(health), "figures": figures}
 
 
 def compute_health_figures(counts: HealthCounts) -> dict[str, Figure]:
-    """Return the share of each check, by name of the check."""
+    """Return the share that each check compares with its thresholds, by name of the check."""
     solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
     long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)
     pairs = {
@@ -204,9 +210,9 @@ def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | No
 
 
 def _checker_remedy(reasons: Counter[str]) -> str | None:
-    """Return a remedy for faults of the checker.
+    """Return a sentence on how to repair the checker.
 
-    None unless such faults are the reason of most rollouts without a verdict.
+    It is None unless faults of the checker are the reason for most rollouts without a verdict.
     """
     faults = {reason: count for reason, count in reasons.items() if is_checker_failure(reason)}
     if 2 * sum(faults.values()) <= reasons.total():
@@ -233,7 +239,11 @@ def _find_no_solutions(counts: HealthCounts) -> Finding:
 
 
 def _median(steps: Mapping[int, int]) -> float | None:
-    """Return the median number of steps, from the number of solutions by number of steps."""
+    """Return the median number of steps of a solution; None without solutions.
+
+    Args:
+        steps: number of solutions by number of steps.
+    """
     total, seen, middle = sum(steps.values()), 0, []
     for number, count in sorted(steps.items()):
         for wanted in ((total - 1) // 2, total // 2):
@@ -250,7 +260,7 @@ have 5 and 6 steps in the median, and at most 32."""
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A check of a share: its thresholds, and the texts of its finding."""
+    """A check of a share: its thresholds, and the texts of the finding if one is reached."""
 
     name: str
     """Name of the share in tables."""
@@ -264,9 +274,9 @@ class Check:
     """Predicate of the finding's sentence, whose subject is the counted cases. `{limit}` is
     replaced by the value of policy.max_tokens."""
     why: str
-    """Reason for the thresholds."""
+    """Reason why reaching a threshold is a fault."""
     remedy: str
-    """Sentence about the remedy."""
+    """Sentence that says what to do about the fault."""
 
 
 _CUT_REMEDY = (

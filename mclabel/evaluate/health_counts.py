@@ -27,12 +27,13 @@ from mclabel.run.shards.schema import parse_problem
 from mclabel.run.shards.store import Store
 
 MIN_TRIES = 4
-"""Minimum number of completions (solutions and rollouts) of a problem that counts. With fewer
-completions, often all or none are right by chance alone."""
+"""Minimum number of completions (solutions and rollouts) of a problem for its pass rate to be used.
+With fewer completions, often all or none are right by chance alone."""
 GUESSABLE = 0.1
 """Probability of a right guess from which a problem counts as guessable."""
 ROUNDING = 0.01
-"""Difference of two numbers, as a fraction of the larger one, up to which one may be rounded."""
+"""Difference of two numbers, as a fraction of the larger one, up to which one may be the other one
+rounded."""
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 SOMETIMES = (0.15, 0.8)
 """Lowest and highest share of right solutions of a problem that counts as sometimes solved. Eight
@@ -45,7 +46,11 @@ Flags = NDArray[np.bool_]
 
 @dataclass(kw_only=True)
 class HealthCounts:
-    """Counts of the labels of a run."""
+    """Counts of the problems, solutions, steps and rollouts in the labels of a run.
+
+    A solution is decided if its labels decide which step is the first wrong one, or that no step
+    is wrong.
+    """
 
     num_shards: int = 0
     """Number of shards of the run."""
@@ -61,21 +66,23 @@ class HealthCounts:
     num_tried: int = 0
     """Number of problems with at least `MIN_TRIES` completions that have an outcome."""
     num_never: int = 0
-    """Number of tried problems without any right completion."""
+    """Number of problems counted in `num_tried` without any right completion."""
     num_always: int = 0
-    """Number of tried problems whose completions are all right."""
+    """Number of problems counted in `num_tried` whose completions are all right."""
     num_guessable: int = 0
     """Number of problems whose answer a guess hits with a probability of at least `GUESSABLE`."""
     num_compared: int = 0
     """Number of problems with several right solutions that answer with a number, if a guess hits
     their answer with probability 0."""
     num_differing: int = 0
-    """Number of such problems with right solutions whose numbers differ by more than `ROUNDING`."""
+    """Number of problems counted in `num_compared` with right solutions whose numbers differ by
+    more than `ROUNDING`."""
     num_rated: int = 0
     """Number of problems with at least `MIN_TRIES` solutions that have an outcome; rollouts do not
     count."""
     num_sometimes: int = 0
-    """Number of rated problems whose share of right solutions is within `SOMETIMES`."""
+    """Number of problems counted in `num_rated` whose share of right solutions is within
+    `SOMETIMES`."""
     num_tokens: int = 0
     """Number of tokens of all solutions."""
     num_tokens_cut: int = 0
@@ -83,24 +90,23 @@ class HealthCounts:
     num_rollouts: int = 0
     """Number of rollouts that were sampled."""
     num_rollouts_withheld: int = 0
-    """Number of rollouts that were not sampled because the context had too little room, from the
-    shards that record it.
-    """
+    """Number of rollouts that were not sampled because the model's context had too little room,
+    summed over the shards that record it."""
     num_rollouts_truncated: int = 0
     num_rollouts_ungraded: int = 0
     ungraded: Counter[str] = field(default_factory=Counter)
-    """Number of rollouts without a verdict by reason, from the shards that record reasons."""
+    """Number of rollouts without a verdict by reason, summed over the shards that record it."""
     num_rollouts_weak: int = 0
-    """Number of rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak_verdict`), from
-    the shards that record it."""
+    """Number of rollouts with a weak verdict, summed over the shards that record it. A verdict is
+    weak if the checker guessed it, or if the graded program could have forged the test result."""
     num_sound: int = 0
     """Number of steps with the hard label sound."""
     num_wrong: int = 0
     """Number of steps with the hard label wrong."""
     num_asked: int = 0
-    """Number of graded solutions with a step before the last one that was to be labelled."""
+    """Number of right or wrong solutions with a step to be labelled before their last step."""
     num_undecided: int = 0
-    """Number of such solutions in which the first error, or its absence, is undecided."""
+    """Number of solutions counted in `num_asked` that are not decided."""
     num_right_judged: int = 0
     """Number of decided solutions with a right outcome."""
     num_right_with_error: int = 0
@@ -121,7 +127,7 @@ class HealthCounts:
 
         Args:
             metadata: metadata of the shard.
-            table: its rows.
+            table: rows of the shard, one per solution.
         """
         self.num_read += 1
         policy = metadata.get("config", {}).get("policy", {})
@@ -141,15 +147,15 @@ class HealthCounts:
         self._add_right_answers(shard)
 
     def _count_withheld(self, number: int) -> None:
-        """Move rollouts that were not sampled from the ungraded rollouts to their own count."""
+        """Move rollouts that were not sampled from the ungraded ones to `num_rollouts_withheld`."""
         self.num_rollouts_withheld += number
         self.num_rollouts -= number
         self.num_rollouts_ungraded -= number
 
     def _add_dropped(self, metadata: Mapping[str, Any]) -> None:
-        """Add the problems that `solutions.balance` has dropped.
+        """Count problems that the setting `solutions.balance` left out of the labels.
 
-        They have no right solutions or no wrong solutions.
+        Such problems have no right solutions or no wrong solutions.
         """
         dropped = metadata.get("dropped") or {}
         key = (str(metadata.get("block")), str(metadata.get("attempt")))
@@ -209,7 +215,7 @@ class HealthCounts:
         self._count_tried_problems(tries, right)
 
     def _add_right_answers(self, shard: _Shard) -> None:
-        """Compare the numbers that the right solutions of a problem have as their answers."""
+        """Count problems whose right solutions answer with numbers, and those that differ."""
         numbers = defaultdict[int, list[float]](list)
         for problem, outcome, answer in zip(
             shard.problem.tolist(), shard.outcomes, shard.answers, strict=True
@@ -225,7 +231,7 @@ class HealthCounts:
         )
 
     def _count_rated_problems(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
-        """Count rated problems, and those whose share of right solutions is within `SOMETIMES`.
+        """Add to `num_rated` and `num_sometimes`.
 
         Args:
             tries: number of solutions with an outcome, [problems].
@@ -238,7 +244,7 @@ class HealthCounts:
         self.num_sometimes += int(((rates >= low) & (rates <= high)).sum())
 
     def _count_tried_problems(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
-        """Count problems, and those whose completions are never or always right.
+        """Add to `num_problems`, `num_tried`, `num_never` and `num_always`.
 
         Args:
             tries: number of completions with an outcome, [problems].
@@ -275,7 +281,11 @@ def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
 
 
 class _Shard:
-    """Columns of a labels shard as arrays with one entry per solution, step or problem."""
+    """Columns of a labels shard as arrays.
+
+    `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_of_prefix` one
+    per distinct prefix, `first_rows` and `chance` one per problem, the others one per solution.
+    """
 
     def __init__(self, table: pa.Table) -> None:
         steps = table["steps"].combine_chunks()
@@ -308,11 +318,15 @@ class _Shard:
         before_last = np.arange(len(flat)) != last_step
         asked = before_last & ~_to_mask(pc.equal(pc.struct_field(flat, "source"), "none"))
         self.is_asked: Flags = self._has_step(asked)
-        """True if a step before the solution's last one was to be labelled."""
+        """True for solutions with a step to be labelled before their last step, [solutions]."""
         self.is_decided: Flags = self.has_error | ~self._has_step(~self.is_sound & before_last)
 
     def _has_step(self, of_steps: Flags) -> Flags:
-        """Return a mask of the solutions that have at least one step of a mask, [solutions]."""
+        """Return a mask of the solutions that have at least one selected step, [solutions].
+
+        Args:
+            of_steps: True for each selected step, [steps of all solutions].
+        """
         return np.bincount(self.step_row[of_steps], minlength=len(self.num_steps)) > 0
 
 
@@ -335,10 +349,10 @@ def _is_known(column: pa.ChunkedArray) -> Flags:
 
 
 def _codes_of_names(names: pa.Array) -> Ints:
-    """Return a number for each distinct name, from 0."""
+    """Return the names as integers from 0, equal for equal names, [names]."""
     return _to_integers(names.dictionary_encode().indices)
 
 
 def _first_indices(codes: Ints) -> Ints:
-    """Return the first index of each code, in the order of the codes."""
+    """Return the index at which each distinct code first occurs, in increasing order of codes."""
     return np.asarray(np.unique(codes, return_index=True)[1], dtype=np.int64)

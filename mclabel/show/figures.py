@@ -45,11 +45,12 @@ BAND_ALPHA = 0.22
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", ":", "-.")
 FILLS = (0.85, 0.4, 0.65, 0.2)
-"""Opacities of the bars' fill, by series, so that neighbours also differ without colours."""
+"""Opacities of the bars' fill, used in turn by the series of a plot, so that neighbouring bars can
+also be told apart without colours."""
 WIDTH = 10.5
 """Width of a plot in a file, in inches. An inch is 72 units of an SVG drawing."""
 PAGE_WIDTH = 5.4
-"""Maximum width of a plot in a page, in inches. Narrow screens show it with readable text."""
+"""Maximum width of a plot in a page, in inches. Its text is still readable on narrow screens."""
 MAX_NAME = 60
 """Maximum characters of a name."""
 MAX_WIDTH = 100
@@ -73,7 +74,8 @@ class Series:
     """Upper ends of the same intervals."""
     kind: Literal["line", "points", "bars"] = "line"
     hue: int | None = None
-    """Number from 0 that selects colour, marker and line style; None for INK without markers."""
+    """Number from 0 that selects colour, marker and line style. None selects the colour INK without
+    markers."""
     dash: str = ""
     """Line style of matplotlib; empty for the style that `hue` selects."""
     is_band: bool = False
@@ -387,7 +389,7 @@ def render_rich_table(grid: Grid) -> Group:
 
 
 def _table_width(grid: Grid) -> int:
-    """Return the minimum characters in a line of the table, if the header is wrapped at spaces."""
+    """Return the number of characters in a line of the table, with the header wrapped at spaces."""
     columns = zip(grid.header, *grid.rows, strict=True)
     return 2 + sum(2 + _longest(*name.split(), *cells) for name, *cells in columns)
 

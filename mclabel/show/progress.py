@@ -158,7 +158,7 @@ class JobProgress:
         self._meter = Meter()
 
     def __call__(self, state: JobState) -> None:
-        """Show the current state of the job."""
+        """Show a state of the job in the bar."""
         rates = self._meter.update(state, time.monotonic())
         self._stage.update(
             state.num_items_done,

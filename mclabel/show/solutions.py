@@ -92,7 +92,13 @@ def printable_text(text: str) -> str:
 
 
 def step_text(text: str, style: str, places: Sequence[MarkedPassage]) -> Text:
-    """Return a step with the marked places underlined, and the remark on each place below it."""
+    """Return a step's text with the marked passages underlined, and the remark on each below it.
+
+    Args:
+        text: text of the step.
+        style: style of the text, as rich names it.
+        places: passages that sources have marked in the step.
+    """
     body, indent = step_body(text)
     styled = Text(printable_text(body), style=style)
     for place in places:
@@ -170,9 +176,9 @@ def _counts_text(row: LabeledSolution, index: int) -> str:
 MAX_OPINIONS = 20
 """Maximum number of opinions shown for a solution."""
 MAX_PLACES = 20
-"""Maximum number of places shown for a step."""
+"""Maximum number of marked passages shown for a step."""
 MAX_NAME = 60
-"""Maximum characters of the name of a source or a rule, or of a quoted place."""
+"""Maximum characters of the name of a source or a rule, or of a quoted passage."""
 MAX_REASON = 300
 """Maximum characters of a reason."""
 
@@ -185,9 +191,9 @@ class MarkedPassage:
     """0-based index of the first character. It is inside the step's text, even if the recorded
     index is not."""
     end: int
-    """Index after the last character. It equals `start` if the place is between two characters."""
+    """Index after the last character. It equals `start` if the passage has no characters."""
     words: str
-    """Remark on the place: its source, a quotation and the reason."""
+    """Remark on the passage: its source, a quotation and the reason."""
 
 
 def describe_opinion(opinion: SourceOpinion) -> str:
@@ -230,7 +236,7 @@ def describe_kept(consensus: Consensus) -> str:
 def places_by_step(
     consensus: Consensus | None, steps: Sequence[Step]
 ) -> Mapping[int, Sequence[MarkedPassage]]:
-    """Return the marked places by the 0-based index of their step, from left to right.
+    """Return the marked passages by the 0-based index of their step, from left to right.
 
     If a step has more than MAX_PLACES, the last entry gives the number of those left out.
     """
@@ -248,7 +254,7 @@ def places_by_step(
 def split_at_places(
     text: str, places: Sequence[MarkedPassage]
 ) -> Iterator[tuple[str, list[MarkedPassage]]]:
-    """Split a text where places begin or end; yield each part with the places that cover it."""
+    """Split a text where passages begin or end; yield each part with the passages that cover it."""
     inside = {at for place in places for at in (place.start, place.end) if 0 < at < len(text)}
     for start, end in pairwise(sorted({0, len(text), *inside})):
         yield text[start:end], [p for p in places if p.start < end and p.end > start]
@@ -264,7 +270,7 @@ def _flag_place(source: str, flag: Flag, text: str) -> MarkedPassage:
 
 
 def _limit_places(places: list[MarkedPassage]) -> list[MarkedPassage]:
-    """Return the first MAX_PLACES places, and an entry with the number of those left out."""
+    """Return the first MAX_PLACES passages, and an entry with the number of those left out."""
     num_hidden = len(places) - MAX_PLACES
     rest = (
         [MarkedPassage(start=0, end=0, words=f"{num_hidden:,} more not shown")]

@@ -98,6 +98,9 @@ _KINDS = (
 
 
 def answer_kind(answer: str) -> str:
-    """Return the kind of an answer, such as `integer`, `choice` or `text`, from its form alone."""
+    """Return the kind of an answer, such as `integer`, `choice` or `text`.
+
+    Only its text is examined, not the problem.
+    """
     text = " ".join(answer[:MAX_READ].strip().strip("$").split())
     return next((name for name, pattern in _KINDS if pattern.fullmatch(text)), "text")

@@ -1,1 +1,1 @@
-"""Decide whether two answers mean the same."""
+"""Decides whether an answer and a gold mean the same."""

@@ -98,7 +98,9 @@ class Comparison:
     def _compare_wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         """Compare remarks, equations, choices and approximations by the values inside them.
 
-        Return whether one of the forms is of such a type, and the verdict.
+        Returns:
+            True if one of the forms is of such a type, and then the verdict. The verdict is None if
+            undecided.
         """
         if is_congruence(answer) is not is_congruence(gold):
             ours, theirs = to_congruence(answer), to_congruence(gold)
@@ -119,7 +121,10 @@ class Comparison:
         return False, None
 
     def _compare_remarked(self, answer: Form, gold: Form) -> bool | None:
-        """Compare the value and the remark of a remarked form with the other form."""
+        """Compare two forms of which one is a value with a remark, such as `42 (forty-two)`.
+
+        The value counts, and so does the remark if it restates the value.
+        """
         if (
             isinstance(answer, Remarked)
             and isinstance(gold, Remarked)
@@ -248,8 +253,10 @@ class Comparison:
         return self._compare_formulas(answer, gold)
 
     def _compare_names(self, answer: Form, gold: Form) -> bool | None:
-        """Compare names by their letters, or as products if the gold's letters are usual variables
-        (see `is_variable_product`).
+        """Compare two forms of which one is a name.
+
+        Two names are compared by their letters, or as products of variables if the gold's letters
+        usually denote variables, such as xy.
         """
         if isinstance(answer, Name) and isinstance(gold, Name):
             if answer.letters.lower() == gold.letters.lower():
@@ -318,8 +325,9 @@ class Comparison:
 
 
 def _same_specials(answer: str, gold: str) -> bool | None:
-    """Compare two special values. "Diverges" may mean infinite or undefined, so that a comparison
-    of it with either is undecided.
+    """Return whether two special values, such as `∞` and `undefined`, are equal.
+
+    "Diverges" may mean infinite or undefined, so its comparison with either is undecided (None).
     """
     if answer != gold and "diverges" in (answer, gold):
         return None if {answer, gold} & {"∞", "-∞", "undefined"} else False

@@ -28,7 +28,8 @@ from mclabel.answers.values.monomials import UNIT, NotClosed
 from mclabel.answers.values.sampling import real_value
 
 CONGRUENCE = "congruence modulo"
-"""Prefix of the word that represents a congruence in a form. The modulus follows the prefix."""
+"""Prefix of the word that represents a congruence in a form, which is a parsed answer. The modulus
+follows the prefix."""
 _ANY_INTEGER = frozenset("kmnt")
 """Letters that usually stand for an arbitrary integer."""
 _ARGUMENT = re.compile(r"\s*\\?([A-Za-z]{1,7}(?:_\{?\w\}?)?'{0,2})\s*\(\s*([a-z])\s*\)\s*")
@@ -39,8 +40,9 @@ CompareForms = Callable[[Form, Form], bool | None]
 
 
 def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms) -> bool | None:
-    """Return whether two equations give the same value to the same name, or have the same
-    solutions.
+    """Return whether two equations give the same value to the same name or have the same solutions.
+
+    The result is None if this is undecided.
     """
     if answer.label and gold.label:
         if _without_spaces(answer.label) == _without_spaces(gold.label):
@@ -83,7 +85,7 @@ def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms
 def same_equation_and_value(
     equation: Equation, other: Form, compare_forms: CompareForms, *, swap: bool
 ) -> bool | None:
-    """Compare an equation with a form that is not an equation.
+    """Return whether an equation and a form that is not an equation are equal; None if undecided.
 
     The value of an equation is its right side. If both sides are numbers and the equality is true,
     as in 2 m = 200 cm, the left side counts too. A false equality is never right.
@@ -91,7 +93,7 @@ def same_equation_and_value(
     Args:
         equation: the equation.
         other: the form that is not an equation.
-        compare_forms: compares an answer with a gold.
+        compare_forms: function that compares an answer with a gold; None if undecided.
         swap: True if the equation is the gold, False if it is the answer.
     """
     if isinstance(other, Relation):
@@ -164,7 +166,7 @@ def equality_holds(
     Args:
         left: the left side.
         right: the right side, which may be rounded.
-        compare_forms: compares an answer with a gold.
+        compare_forms: function that compares an answer with a gold; None if undecided.
         relative_tolerance: additional difference that is accepted, as a fraction of the left side.
 
     Returns:
@@ -194,8 +196,9 @@ def equality_holds(
 
 
 def _numeric_value(form: Form) -> Fraction | None:
-    """Return the value of a number or quantity, with a float's precision if it is irrational; None
-    for any other form.
+    """Return the value of a number or quantity; None for any other form.
+
+    An irrational value is approximated with a float's precision.
     """
     value = closed_value(form.amount if isinstance(form, Quantity) else form)
     if value is None or algebra.free_symbols(value):
@@ -223,8 +226,9 @@ def are_proportional(a: Value, b: Value, *, positive: bool) -> bool:
 
 
 def _compare_sides(answer: Equation, gold: Equation, compare_forms: CompareForms) -> bool | None:
-    """Compare equations of which a side is not a formula. If a left side is in words, compare only
-    the right sides.
+    """Return whether two equations are equal of which a side is not a formula; None if undecided.
+
+    If a left side is in words, only the right sides are compared.
     """
     if isinstance(answer.left, Words) or isinstance(gold.left, Words):
         return compare_forms(answer.right, gold.right)
@@ -237,8 +241,9 @@ def _compare_sides(answer: Equation, gold: Equation, compare_forms: CompareForms
 def _same_function(
     answer: Form, argument: str, gold: Form, gold_argument: str, compare_forms: CompareForms
 ) -> bool | None:
-    """Return whether two functions are equal after their argument is renamed, as f(t) = t² and
-    f(x) = x² are.
+    """Return whether two functions are equal apart from the name of their argument.
+
+    For example, f(t) = t² and f(x) = x² are. The result is None if undecided.
     """
     value = closed_value(answer)
     if value is None or closed_value(gold) is None:
@@ -249,8 +254,9 @@ def _same_function(
 
 
 def _same_family(answer: Form, gold: Form) -> bool | None:
-    """Return whether the right sides of two equations are the same family of functions, whatever
-    the letter of the arbitrary constant.
+    """Return whether the right sides of two equations are the same family of functions.
+
+    The letter of the arbitrary constant does not count. The result is None if undecided.
     """
     ours, theirs = closed_value(answer), closed_value(gold)
     if ours is None or theirs is None:
@@ -264,8 +270,9 @@ def _are_function_and_y(label: str, other: str) -> bool:
 
 
 def _names_asked_quantity(left: Value, right: Value | None) -> bool:
-    """Return whether a left side is the quantity that the problem asks for, such as a + b in
-    a + b = 3, rather than a side of an equation to solve.
+    """Return whether an equation states the value of an expression, as a + b = 3 may do.
+
+    Otherwise, it is an equation to solve.
     """
     if not algebra.free_symbols(left):
         return True
@@ -275,8 +282,9 @@ def _names_asked_quantity(left: Value, right: Value | None) -> bool:
 
 
 def _without_denominators(value: Value) -> Value:
-    """Return the numerator, multiplied by the powers of its symbols that remove all negative
-    exponents.
+    """Return the numerator of a value without negative exponents.
+
+    It is multiplied by powers of its symbols that remove them.
     """
     lowest: dict[str, int | Fraction] = {}
     for mono in value.num:

@@ -1,4 +1,4 @@
-"""Compares two closed forms by exact arithmetic, by rules, and by their values at a point.
+"""Compares two formulas by exact arithmetic, by rules, and by their values at a point.
 
 Sums of inverse tangents, sines and cosines of rational numbers are compared exactly. arctan(p/q) is
 the argument of the Gaussian integer q + p·i. A sum of such angles is therefore the argument of a
@@ -46,8 +46,8 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
 def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
     """Return whether a rule accepts the difference between two formulas.
 
-    The rules cover rounding, magnitudes such as `2.6B`, arbitrary constants and the case of a lone
-    letter.
+    The rules cover rounding, magnitudes such as `2.6B`, names of arbitrary constants, and a single
+    letter in upper or lower case.
     """
     if isinstance(gold, Number) and rounds_to_gold(left, gold.literal):
         return True
@@ -62,8 +62,7 @@ def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
 
 
 def _same_magnitude(answer: Form, gold: Form) -> bool:
-    """Return whether one form is a number with a magnitude, such as `2.6B`, and the other is the
-    same number in digits.
+    """Return whether one form has a magnitude, such as `2.6B`, and the other is that number.
 
     A gold with a magnitude must have a decimal point. Otherwise its letter may be a variable.
     """
@@ -88,8 +87,9 @@ def get_single_letter(form: Form) -> str | None:
 
 
 def _same_squares(left: Value, right: Value) -> bool:
-    """Return whether two real numbers have the same sign and the same square, as √(7 + 4√3) and
-    2 + √3 have.
+    """Return whether two real numbers have the same sign and the same square.
+
+    For example, √(7 + 4√3) and 2 + √3 have.
     """
     if algebra.free_symbols(left) or algebra.free_symbols(right):
         return False
@@ -151,9 +151,7 @@ Gaussian = tuple[int, int]
 
 
 def same_angles(left: Value, right: Value) -> bool:
-    """Return whether two sums of inverse trigonometric angles are equal; False if they differ or
-    are not such sums.
-    """
+    """Return whether two values are equal sums of inverse tangents, sines and cosines."""
     if (
         left.den is not UNIT
         or right.den is not UNIT

@@ -45,8 +45,15 @@ _PERCENT, _DEGREE, _RADIAN = (frozenset(((name, 1),)) for name in ("percent", "d
 def same_quantity(
     answer: Form, gold: Form, compare_forms: CompareForms, *, units_optional: bool
 ) -> bool | None:
-    """Compare two quantities after conversion of units, or a quantity with a number without a
-    unit.
+    """Return whether a quantity equals another one, or a number without a unit; None if undecided.
+
+    Units are converted.
+
+    Args:
+        answer: parsed answer.
+        gold: parsed gold.
+        compare_forms: function that compares an answer with a gold; None if undecided.
+        units_optional: True if 5 cm equals 5.
     """
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
         return _same_measures(answer, gold, compare_forms)
@@ -173,8 +180,9 @@ def _from_value(value: Value) -> Form:
 
 
 def same_base(answer: Form, gold: Form) -> bool | None:
-    """Compare a number in a stated base with another number. If only one has a base, their digits
-    are compared.
+    """Return whether a number in a stated base equals another number; None if undecided.
+
+    If only one of them has a base, their digits are compared.
     """
     if isinstance(answer, Based) and isinstance(gold, Based):
         return answer.value == gold.value and answer.base == gold.base
@@ -195,7 +203,10 @@ def same_base(answer: Form, gold: Form) -> bool | None:
 
 
 def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) -> bool | None:
-    """Compare times and ratios. The notation a:b may mean either."""
+    """Return whether two times or ratios are equal; None if undecided.
+
+    The notation a:b may denote a time or a ratio. A ratio may also equal a quotient.
+    """
     if isinstance(answer, Clock) and isinstance(gold, Clock):
         return _same_times(answer, gold, compare_forms)
     if _is_hour(answer, gold) or _is_hour(gold, answer):
@@ -268,9 +279,7 @@ def _same_ratios(answer: Ratio, gold: Ratio, compare_forms: CompareForms) -> boo
 
 
 def same_text(answer: Form, gold: Form) -> bool | None:
-    """Return whether two answers are equal, of which at least one is in words; None if this cannot
-    be decided.
-    """
+    """Return whether an answer equals a gold, where at least one is in words; None if undecided."""
     if isinstance(answer, Words) and isinstance(gold, Words):
         return same_words(answer.words, gold.words)
     words, other = (answer, gold) if isinstance(answer, Words) else (gold, answer)
@@ -300,8 +309,14 @@ def _number_of_word(word: str) -> Fraction | int | None:
 
 
 def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
-    """Return the `num_entries` entries of a vector written with the unit vectors i, j and k; None
-    if the form is not such a vector.
+    """Return the entries of a vector written with the unit vectors i, j and k, such as 2i + 3j.
+
+    Args:
+        form: parsed text.
+        num_entries: number of entries that the vector must have.
+
+    Returns:
+        The entries in order; None if the form is not such a vector.
     """
     value = closed_value(form)
     if value is None or num_entries not in (2, 3) or len(value.den) > 1:
@@ -319,8 +334,9 @@ def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
 
 
 def set_to_reals(form: Sequence) -> Reals | None:
-    """Convert a finite set of reals to a union of intervals; return None if an item is not a
-    number.
+    """Convert a finite set of reals to a union of intervals, each of which is a point.
+
+    Return None if an item is not a number.
     """
     values = [closed_value(item) for item in form.items]
     try:

@@ -28,14 +28,15 @@ _ARBITRARY = frozenset(
 _CALLED = _ARBITRARY | frozenset("ABCDKabcdk") | frozenset(f"k_{n}" for n in range(5))
 """Names that an answer may give to a constant of integration."""
 _FAMILY, _FREE = frozenset("abcdkmtABCDKM"), frozenset("cCkK")
-"""Letters that may stand for an arbitrary constant, and the letters that always do."""
+"""Letters that may stand for an arbitrary constant, and, second, letters that always do."""
 _GOLD_CONSTANTS = ("C", "C_1", "C_0")
 _CONSTANTS = (*_GOLD_CONSTANTS, "c", "K", "k", "c_1", "c_0", "D", "A", "B")
 
 
 def is_variable_product(letters: str) -> bool:
-    """Return whether letters are a product of variables, such as `xy`, `mn` or `abc`. Words such as
-    `arc` and capital letters are names.
+    """Return whether letters are a product of variables, such as `xy`, `mn` or `abc`.
+
+    Words such as `arc` and capital letters are names instead.
     """
     if not letters.islower():
         return False
@@ -45,10 +46,9 @@ def is_variable_product(letters: str) -> bool:
 
 
 def same_names(answer: Name, gold: Name) -> bool | None:
-    """Compare two names that are spelt differently.
+    """Return None if two different names may be the same product of variables, else False.
 
-    The result is None if they have the same small letters in another order, because the letters
-    may be a product. Otherwise it is False.
+    They may be if they have the same small letters in another order.
     """
     if sorted(answer.letters) == sorted(gold.letters) and gold.letters.islower():
         return None
@@ -68,8 +68,8 @@ def read_option_letters(form: Form) -> str:
     """Return the sorted option letters that a form lists, as `A and C`, `AC` and `A/C` do.
 
     Args:
-        form: a list of choices, or a product or quotient of letters as which `AC` or `A/C` was
-            read.
+        form: a parsed list of options, or a product or quotient of letters, because `AC` and `A/C`
+            are parsed as these.
 
     Returns:
         The empty string if the form does not list at least two option letters.
@@ -99,8 +99,9 @@ def _option_letter(form: Form) -> str:
 
 
 def same_antiderivative(answer: Value, gold: Value) -> bool:
-    """Return whether two antiderivatives differ only by a constant, whatever the names of their
-    constants of integration.
+    """Return whether two antiderivatives differ only by a constant.
+
+    The names of their constants of integration do not count.
     """
     theirs = _without_constant(gold, _GOLD_CONSTANTS)
     if theirs is None or not any(name.islower() for name in algebra.free_symbols(theirs)):
@@ -140,8 +141,9 @@ def same_up_to_constant_names(answer: Value, gold: Value) -> bool:
 
 
 def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
-    """Return whether two formulas differ only in the names of the gold's arbitrary constants, as
-    A e^x and C_1 e^x do.
+    """Return whether two formulas differ only in the names of the gold's arbitrary constants.
+
+    For example, A e^x and C_1 e^x do.
     """
     theirs = algebra.free_symbols(gold)
     free = sorted(theirs & _ARBITRARY)
@@ -157,11 +159,11 @@ def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
 
 
 def same_up_to_constant_letter(answer: Value, gold: Value) -> bool | None:
-    """Return whether two families of functions differ only in the letter of their arbitrary
-    constant, as `kx` and `cx` do.
+    """Return whether two families of functions differ only in the letter of their constant.
 
-    The result is None if the gold's letter may be a number that the problem gives, as a in `ax`.
-    Only c and k are always arbitrary constants.
+    For example, `kx` and `cx` do, whose constant is arbitrary. The result is None if the gold's
+    letter may be a number that the problem gives, as a in `ax`. Only c and k are always arbitrary
+    constants.
     """
     ours, theirs = algebra.free_symbols(answer), algebra.free_symbols(gold)
     new, old = ours - theirs, theirs - ours
@@ -174,9 +176,7 @@ def same_up_to_constant_letter(answer: Value, gold: Value) -> bool | None:
 
 
 def _occurs_only_times_pi(value: Value, symbol: str) -> bool:
-    """Return whether `symbol` occurs only in one term, which is a rational multiple of π times the
-    symbol.
-    """
+    """Return whether a symbol occurs in only one term: a rational times π times the symbol."""
     turn = frozenset(((symbol, 1), ("π", 1)))
     with_name = [mono for mono in value.num if any(x == symbol for x, _ in mono)]
     return with_name == [turn] and symbol not in algebra.free_symbols(Value(value.den, UNIT))
@@ -230,8 +230,9 @@ def has_equation(sequence: Sequence) -> bool:
 
 
 def are_truth_values(sequence: Sequence) -> bool:
-    """Return whether there are several items and each is true or false, yes or no, or their
-    initial letter.
+    """Return whether there are several items, each of which is a truth value.
+
+    Truth values are true and false, yes and no, and their initial letters.
     """
     return len(sequence.items) > 1 and all(map(_is_truth_value, sequence.items))
 
@@ -249,8 +250,9 @@ CompareForms = Callable[[Form, Form], bool | None]
 
 
 def same_sequences(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -> bool | None:
-    """Return whether two collections have the same items. The order counts if their brackets or
-    names require it.
+    """Return whether two collections have the same items; None if undecided.
+
+    The order of the items counts if their brackets or names require it.
 
     If only one collection has names, its items are sorted by name before the comparison. If they
     are equal only in the order in which they are written, the result is None.
@@ -303,8 +305,9 @@ def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -
 
 
 def _order_counts(answer: Sequence, gold: Sequence) -> bool:
-    """Return whether the order of two lists counts, because of names, truth values or final
-    dots.
+    """Return whether the order of two lists counts.
+
+    It does if their items have names or are truth values, or if a list ends in dots.
     """
     if answer.ordered or gold.ordered:
         return True
@@ -325,9 +328,7 @@ def _distinct_items(items: Items[Form], compare_forms: CompareForms) -> list[For
 def _match_items(
     answer: Items[Form], gold: Items[Form], compare_forms: CompareForms
 ) -> bool | None:
-    """Return whether every gold item can be matched with a different answer item; None if
-    undecided.
-    """
+    """Return whether each gold item equals an answer item of its own; None if undecided."""
     remaining, unsure = list(answer), False
     open_golds = []
     for item in gold:
@@ -344,8 +345,9 @@ def _match_items(
 
 
 def flatten_items(sequence: Form) -> list[Form]:
-    """Return the items of a collection, where an item that is a list itself (±2 in 1, ±2) is
-    replaced by its items.
+    """Return the items of a collection, replacing an item that is a list itself by its items.
+
+    For example, ±2 in 1, ±2 is such a list.
     """
     assert isinstance(sequence, Sequence)
     items: list[Form] = []

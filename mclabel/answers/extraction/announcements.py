@@ -99,7 +99,8 @@ _ASCII_KEYWORDS = (
 )  # fmt: skip
 """Parts of the words for "answer". Searching for them takes a tenth of the time of a pattern."""
 _LEAD = 32
-"""Maximum number of characters between the start of a phrase and its keyword."""
+"""Maximum number of characters between the start of an announcing phrase and its keyword, the word
+for "answer"."""
 _ANNOUNCEMENT = re.compile(
     "|".join(f"(?P<{name}>{phrase})" for name, phrase in _PHRASES.items()), re.IGNORECASE
 )
@@ -206,8 +207,9 @@ _MIL = re.compile(r"(?<=[0-9] )mil\b")
 
 
 def _is_denied(clause: str) -> bool:
-    """Return whether the first number of an announced clause is negated or only bounded, as in
-    `less than 42`.
+    """Return whether the first number of a clause after an announcement is not the answer.
+
+    It is not if it is negated, or only bounded, as in `less than 42`.
     """
     number = _NUMBER.search(clause)
     if number is None:
@@ -235,13 +237,17 @@ def denies_answer(sentence: str) -> bool:
 
 
 def only_bounds_number(sentence: str) -> bool:
-    """Return whether a sentence in a language other than English only bounds a number."""
+    """Return whether a sentence in a language other than English only states a bound of a number.
+
+    An example is the translation of `less than 42`.
+    """
     return not _is_english(sentence) and bool(_INEXACT.search(sentence.lower()))
 
 
 def find_value_in_other_language(sentence: str) -> str | None:
-    """Return the value, with a decimal point, that a sentence in a language other than English
-    states; None if it states none.
+    """Return the value that a sentence in a language other than English states, or None.
+
+    A decimal comma is replaced by a point.
     """
     if _is_english(sentence) or only_bounds_number(sentence) or denies_answer(sentence):
         return None
@@ -261,15 +267,17 @@ _ENGLISH = ("The ", "Therefore", " are ", " and ", " has ", " she ", " with ")
 
 
 def _has_foreign_letters(text: str) -> bool:
-    """Return whether a text has non-ASCII letters other than Greek ones, which occur in
-    formulas.
+    """Return whether a text has non-ASCII letters other than Greek ones.
+
+    Greek letters occur in the formulas of English texts, too.
     """
     return not text.isascii() and _FOREIGN_LETTER.search(find_non_ascii(text)) is not None
 
 
 def _needs_all_keywords(text: str) -> bool:
-    """Return whether a text may contain keywords other than the ASCII ones. English text with `≤`
-    or `π` does not.
+    """Return whether a text may contain words for "answer" that are not in ASCII.
+
+    An English text with `≤` or `π` does not.
     """
     return not text.isascii() and ("olution" in text or _has_foreign_letters(text))
 
@@ -280,7 +288,7 @@ _FOREIGN_LETTER = re.compile(
 
 
 def _announcements(text: str) -> Iterator[re.Match[str]]:
-    """Yield the announcements of a text, from the last to the first."""
+    """Yield the matches of phrases that announce an answer, from the last to the first."""
     places: set[int] = set()
     for keyword in _KEYWORDS if _needs_all_keywords(text) else _ASCII_KEYWORDS:
         place = text.rfind(keyword)
@@ -300,8 +308,9 @@ def _announcements(text: str) -> Iterator[re.Match[str]]:
 
 
 def _may_begin_phrase(text: str, start: int) -> bool:
-    """Return whether a phrase may begin at index `start`. In scripts that separate words by spaces,
-    this must be the first letter of a word.
+    """Return whether a phrase may begin at index `start` of a text.
+
+    In scripts that separate words by spaces, this must be the first letter of a word.
     """
     before = text[start - 1 : start]
     return not before.isalpha() or before >= "\u0e00" or text[start] >= "\u0e00"
@@ -329,8 +338,9 @@ def _sentence_end(rest: str) -> re.Match[str] | None:
 
 
 def _answer_in_announcement(sentence: str) -> str | None:
-    """Return the option letter, formula, list or only number of the sentence after an
-    announcement; None if the sentence is not clear.
+    """Return the answer in the sentence after an announcement; None if the sentence is not clear.
+
+    The answer is an option letter, a formula, a list or the only number of the sentence.
     """
     letter = _LETTER.match(sentence)
     if letter:
@@ -418,8 +428,10 @@ _END_OF_TEXT = 600
 
 
 def convert_decimal_commas(answer: str, text: str) -> str:
-    """Convert the decimal commas of a marked answer to points, if the end of the text is in a
-    language with decimal commas.
+    """Convert the decimal commas of a marked answer, such as one in a box, to points.
+
+    The answer is returned unchanged unless the end of the text is in a language with decimal
+    commas.
     """
     if "(" in answer or not _NAMED_MARK.search(answer) or _is_english(text[-_WINDOW:]):
         return answer

@@ -34,7 +34,8 @@ _CIRCLE = re.compile(r"\^(?:\{\\circ\}|\\circ(?![a-z]))")
 _MAX_PLEASANTRIES = 3
 _BOLD_VALUE = re.compile(r"\*\*([-−]?[$€£]?\d[\d,.]*+%?+(?: [A-Za-z]{1,15})?)[.!]?\*\*")
 _RECKONED = re.compile(r"[+*/^<>_\\{}=×÷·≈\x00]|\s[-−]\s")
-"""Signs of a formula. Only the number after its last `=` may be an asserted value."""
+"""Pattern of signs that a formula has. In a sentence with such a sign, only the number after the
+last `=` may be an asserted value."""
 _PLEASANTRIES = ("i hope", "hope ", "let me know", "if you need", "if you have", "please ")
 _CONCLUDING = frozenset(
     "so therefore thus hence leaving meaning giving making leading resulting yielding".split()
@@ -100,8 +101,9 @@ def _strip_markup(sentence: str) -> str:
 
 
 def find_last_sentence(text: str) -> str:
-    """Return at most `_MAX_SENTENCE` characters of the last sentence of a text, ignoring
-    pleasantries such as `I hope this helps` after it.
+    """Return the last sentence of a text, at most its last `_MAX_SENTENCE` characters.
+
+    Pleasantries after it, such as `I hope this helps`, are ignored.
     """
     text = text[-2 * _MAX_SENTENCE :].rstrip()
     if "M" in text or "D" in text:
@@ -123,8 +125,9 @@ def find_last_sentence(text: str) -> str:
 
 
 def find_closing_assignments(sentence: str) -> str | None:
-    """Return the assignments at the end of a sentence, such as `x = 3 and y = 4`; None if there are
-    fewer than two.
+    """Return the assignments at the end of a sentence, such as `x = 3 and y = 4`.
+
+    The result is None if there are fewer than two.
     """
     if sentence.count("=") < 2:
         return None
@@ -213,8 +216,9 @@ _NO_NAMES = frozenset(
 
 
 def _value_after_equals(right: str) -> str | None:
-    """Return the value directly after the last equals sign; None if another number is asserted
-    after it.
+    """Return the value directly after the last equals sign of a sentence.
+
+    The result is None if another number is asserted after it.
 
     Args:
         right: text after the last equals sign of a sentence.
@@ -250,8 +254,9 @@ def _final_list(sentence: Sentence) -> str | None:
 
 
 def _main_clause_numbers(sentence: Sentence) -> list[int]:
-    """Return the token indices of the numbers in the concluding main clause of a sentence, without
-    the numbers in subordinate clauses.
+    """Return the token indices of the numbers in the last main clause of a sentence.
+
+    The main clause begins after a concluding word such as "so". Subordinate clauses do not count.
     """
     places = sentence.numbers
     if len(places) == 1:
@@ -309,8 +314,9 @@ def _number_role(sentence: Sentence, i: int) -> str:
 
 
 def _has_later_clause(sentence: Sentence, index: int) -> bool:
-    """Return whether another clause with a number follows a number in digits, or any clause follows
-    a number in words.
+    """Return whether a clause follows a number so that the number may not be the answer.
+
+    After a number in words, any clause counts. After a number in digits, it must have a number.
     """
     later = range(index + 1, len(sentence.words))
     if not sentence.tokens[index][-1:].isalpha():
@@ -331,8 +337,9 @@ def _introduces_total(sentence: Sentence, j: int) -> bool:
 
 
 def _belongs_to_verb(sentence: Sentence, j: int) -> bool:
-    """Return whether the word before an infinitive makes it part of the verb, as in `needs to pay
-    5`. Otherwise the infinitive is a purpose.
+    """Return whether the word before an infinitive makes it part of the verb, as in `needs to pay`.
+
+    Otherwise the infinitive states a purpose.
     """
     return sentence.word(j) in _BEFORE_INFINITIVE
 
@@ -398,8 +405,9 @@ class Sentence:
         ]
 
     def _join_number_words(self, tokens: list[str], lower: list[str]) -> set[int]:
-        """Join the words of each number in words to one token, and return the indices of these
-        tokens.
+        """Join the words of each number in words to one token in place.
+
+        Return the indices of these tokens.
         """
         joined: list[str] = []
         places: set[int] = set()
@@ -428,8 +436,9 @@ class Sentence:
 
 
 def _end_of_number(tokens: list[str], start: int) -> int:
-    """Return the index after the last token of the number in words that begins at index `start`; 0
-    if no such number begins there.
+    """Return the index after the last token of the number in words that begins at index `start`.
+
+    The result is 0 if no such number begins there.
     """
     if tokens[start].partition("-")[0] not in BEGINNINGS:
         return 0
@@ -460,7 +469,7 @@ def _is_clear_number(tokens: list[str], start: int, end: int) -> bool:
 
 
 def _words_from(tokens: list[str], start: int) -> list[str]:
-    """Return the words from token `start` up to a sign, or up to the maximum length of a number."""
+    """Return the words from token `start` up to a sign, at most as many as a number may have."""
     words: list[str] = []
     for token in tokens[start : start + MAX_WORDS]:
         if not token[0].isalpha():

@@ -24,7 +24,8 @@ _WITHOUT_BRACES = re.compile(
 )
 _NOT_CLOSED = re.compile(r"\{([^\n$]{1,60}?)(?:\$|\\[\])]|\n(?=\s*\S))")
 _MAX_AFTER_OPEN = 100
-"""Maximum number of characters after the content of a box that was never closed."""
+"""Maximum number of characters after the content of a box that was never closed. If more follow,
+the box is ignored."""
 _FLAT_GROUP = re.compile(r"\{[^{}\\]{0,200}+\}")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _RETRACTED_AFTER = re.compile(
@@ -69,10 +70,10 @@ Box = tuple[int, int, str]
 
 
 def find_boxes(text: str) -> list[Box] | None:
-    """Return the last box that was not retracted, and the boxes near enough to be in its list.
+    """Return the last box that was not retracted, and boxes before it that may be in its list.
 
-    The boxes are in the order of the text. The result is None if the text breaks off inside its
-    last box.
+    The boxes are in the order of the text. The list is empty if there is no box. The result is None
+    if the text breaks off inside its last box.
     """
     boxes: list[Box] = []
     mentioned: list[Box] = []
@@ -131,7 +132,7 @@ _MIN_AFTER = len("$.")
 """Number of characters after a box that may only end a formula and a sentence. A longer rest may
 retract the box."""
 _MIN_RETRACTION = 8
-"""Number of characters after a box that an English retraction exceeds."""
+"""Number of characters after a box that must be exceeded for an English retraction to fit."""
 
 
 def _read_unbraced_box(text: str, match: re.Match[str]) -> Box | None:
@@ -153,8 +154,13 @@ def _open_box(text: str, match: re.Match[str]) -> Box | None:
 
 
 def join_boxes(text: str, boxes: list[Box]) -> str:
-    """Return the content of the last box, joined with the earlier boxes of the same list and the
-    names of their values.
+    """Return the content of the last box, joined with the earlier boxes of the same list.
+
+    A name before a box, as in `x =`, is included.
+
+    Args:
+        text: text with the boxes.
+        boxes: boxes from `find_boxes`, at least one.
     """
     start, end, content = boxes[-1]
     answer = _box_with_surroundings(text, start, end, content)
@@ -174,8 +180,9 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
 
 
 def join_exact_boxes(text: str, count: int) -> str | None:
-    """Return the contents of a text's boxes as a list; None if the text does not have exactly
-    `count` boxes or a box is retracted.
+    """Return the contents of a text's boxes as one text, separated as the items of a list.
+
+    The result is None if the text does not have exactly `count` boxes, or if a box is retracted.
     """
     boxes = find_boxes(text) or []
     if (
@@ -220,8 +227,9 @@ def _label(text: str, start: int) -> str:
 
 
 def _box_with_surroundings(text: str, start: int, end: int, content: str) -> str:
-    """Return the content of a box with the sign or function directly before it, and the π, root or
-    degree sign directly after it.
+    """Return the content of a box with the parts of the formula directly around it.
+
+    These are a sign or function before it, and a π, root or degree sign after it.
     """
     last = (
         text[start - 1 : start] if text[start - 1 : start] != " " else text[start - 2 : start - 1]
@@ -275,8 +283,9 @@ _MAX_NAME = len("\\frame")
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Return the index of the brace that closes the brace at `start`, ignoring escaped braces; None
-    if it is not closed.
+    """Return the index of the brace that closes the brace at `start`; None if there is none.
+
+    Escaped braces are ignored.
     """
     flat = _FLAT_GROUP.match(text, start)  # most boxes contain no nested braces
     if flat is not None:

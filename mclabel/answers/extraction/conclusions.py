@@ -14,7 +14,7 @@ from mclabel.answers.reading.languages import is_set_phrase, translate_to_englis
 _MAX_WHOLE = 160
 """Maximum number of characters of a text that may be an answer as a whole."""
 _IDEOGRAPHIC = "\u3000"
-"""Code point from which characters belong to scripts without spaces between words."""
+"""First character of the range of scripts without spaces between words."""
 _MAX_WORDS = 3
 """Maximum number of words of a text without digits that may be an answer as a whole."""
 _TAIL = 240
@@ -100,7 +100,7 @@ _BOUNDED = re.compile(
 
 
 def read_whole_text_as_answer(text: str) -> str | None:
-    """Return the answer if the whole text is an answer and nothing else; None otherwise."""
+    """Return the answer of a text that is an answer and nothing else; None for any other text."""
     text = text.strip().removeprefix("=>").lstrip()
     if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
         return None
@@ -140,8 +140,10 @@ def read_whole_text_as_answer(text: str) -> str | None:
 
 
 def _read_ideographic(text: str) -> str | None:
-    """Return the option letter at the start of a Chinese, Japanese or Korean text, or the text if
-    it is a number such as `十三` or `1.2万` with at most a counter word; None otherwise.
+    """Return the answer that a short Chinese, Japanese or Korean text is; None for other texts.
+
+    It is the option letter at the start of the text, or the text itself if it is a number such as
+    `十三` or `1.2万`, perhaps with a counter word.
     """
     if text[0] in _LETTERS and text[1:2] >= _IDEOGRAPHIC:
         return text[0]
@@ -159,8 +161,10 @@ _SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz
 
 
 def split_at_last_equals(formula: str) -> tuple[str, str, str]:
-    """Partition a formula at its last equals sign outside of braces, such as those around the bound
-    of a sum. Without such a sign, the formula is the third part.
+    """Partition a formula at its last equals sign outside braces, as `str.rpartition` does.
+
+    Without such a sign, the first two parts are empty and the third is the formula. Braces enclose,
+    for example, the bound of a sum.
     """
     end = len(formula)
     for _ in range(_MAX_EQUALS):
@@ -187,8 +191,9 @@ def _short_answer_in_words(text: str, words: list[str]) -> str | None:
 
 
 def find_chosen_letter(text: str) -> str | None:
-    """Return the option letter that a text ends with or calls correct, perhaps with the content of
-    the option; None if there is none.
+    """Return the option letter that a text ends with or calls correct; None if there is none.
+
+    If the content of the option follows, it is included.
     """
     tail = text[-_TAIL:].rstrip()
     bare = tail.rstrip(_AFTER_LETTER)
@@ -279,8 +284,11 @@ _CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus
 
 
 def is_denied(text: str, start: int) -> bool:
-    """Return whether the words before index `start` negate or only bound the value that begins
-    there, as in `is not 5` or `can't be 5`.
+    """Return whether the words before a value negate it or only bound it, as in `is not 5`.
+
+    Args:
+        text: text with the value.
+        start: index at which the value begins.
     """
     before = text[max(0, start - 60) : start].lower().replace("’", "'")
     sentence = before[max(before.rfind(mark) for mark in (". ", "\n", "; ", "? ")) + 1 :]

@@ -1,8 +1,8 @@
 """Finds reasons why a number is not the answer of a text.
 
 The text may refuse to answer, break off or retract its answer. It may negate the number or only
-bound it. The number may also belong to a theorem or a step. Every pattern is applied to a bounded
-part of a text.
+bound it (`less than 5`). The number may also belong to a theorem or a step. Every pattern is
+applied to a bounded part of a text.
 """
 
 from __future__ import annotations
@@ -183,8 +183,10 @@ _DENIED_BEHIND = re.compile(
 
 
 def find_retraction(rest: str) -> int | None:
-    """Return the index in `rest` at which a text retracts the answer before `rest`; None if it does
-    not retract the answer.
+    """Return the index at which a text retracts an answer; None if it does not.
+
+    Args:
+        rest: text after the answer.
     """
     rest = rest[:_MAX_DOUBT]
     if not contains_doubt_word(rest):
@@ -204,7 +206,10 @@ def is_called_false(rest: str) -> bool:
 
 
 def contains_doubt_word(rest: str) -> bool:
-    """Return whether the text after an answer contains a substring that every retraction has."""
+    """Return whether the text after an answer may contain a retraction.
+
+    If so, it contains at least one of the substrings `_DOUBTING`.
+    """
     if len(rest) < _MIN_DOUBT and "?" not in rest:
         return False
     lower = rest.lower()
@@ -216,7 +221,7 @@ def refuses_to_answer(text: str, words: frozenset[str]) -> bool:
 
     Args:
         text: the text of a completion.
-        words: the doubt words of the text; see `find_doubt_words`.
+        words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
     """
     return (
         not words.isdisjoint(_REFUSING_WORDS)
@@ -229,7 +234,7 @@ def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
 
     Args:
         text: the text of a completion.
-        words: the doubt words of the text; see `find_doubt_words`.
+        words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
     """
     if words.isdisjoint(_DOUBTING_WORDS) and _DIGIT.search(text, len(text) - _TAIL):
         return False
@@ -270,11 +275,13 @@ _TO_SPACES = bytes(
 
 
 def remove_unrelated_numbers(text: str, words: frozenset[str]) -> str:
-    """Remove the numbers of theorems and steps, and negated numbers, from the end of a text.
+    """Return a text without the numbers at its end that cannot be its answer.
+
+    These are numbers of theorems and steps, and negated numbers.
 
     Args:
         text: the text of a completion, or its last sentence.
-        words: the doubt words of the text; see `find_doubt_words`.
+        words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
     """
     head, tail = text[:-_TAIL], text[-_TAIL:]
     if not words and " [" not in tail and tail.isascii():
@@ -295,7 +302,7 @@ def remove_unrelated_numbers(text: str, words: frozenset[str]) -> str:
 
 
 def _without_numbers_of(names: frozenset[str], text: str) -> str:
-    """Remove the numbers directly after any of `names`, as in `by Theorem 5.2`."""
+    """Return a text without the numbers directly after any of `names`, as in `by Theorem 5.2`."""
     for name in names:
         number_behind = _CONFIDENCE if name == "confidence" else _NUMBER_OF_NAME
         lower = text.lower()

@@ -66,16 +66,16 @@ _TURN = re.compile(r"(?<=\S)\s{0,8}<\|(?:im_start|im_end|endoftext|eot_id|end_of
 _RUN_ON_MARKS = tuple(
     (mark[0], mark) for mark in "Problem Q Exercise User Human Inst INST <| </s>".split()
 )
-"""Strings that are cheap to search for, with their first characters. A text without any of them
-does not run on into another problem."""
+"""Pairs of the first character of a string and the string. A text without any of these strings does
+not run on into another problem, and searching for them is cheap."""
 _ANSWER_MARKS = ("boxed", "nswer", "####")
 _CORRECTIONS = (
     "wait", "actually", "correction", "sorry", "apologi", "mistake", "incorrect", "wrong",
     "not right", "scratch that", "let me re", "oops", "second thought", "no,",
 )  # fmt: skip
 _MIN_DOUBT, _MIN_LATER, _MIN_CORRECTION = 4, 8, 20
-"""Numbers of characters after an answer that must be exceeded before the text is searched for a
-retraction, a later answer or a correction."""
+"""Numbers of characters after an answer that must be exceeded before the text is searched for, in
+this order, a retraction, a later answer or a correction."""
 _MAX_CORRECTION = 600
 """Number of characters after a box that are searched for its correction."""
 _GLM_BOX = re.compile(r"<\|begin_of_box\|>([^<]*+)<\|end_of_box\|>")
@@ -117,8 +117,8 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
 def find_stated_answer(text: str) -> str | None:
     """Return the answer that a part of a solution marks as its answer.
 
-    The result is None if the part marks no answer, or mentions an answer that it supposes,
-    questions or negates.
+    The result is None if the part marks no answer, or if it only supposes, questions or negates the
+    answer that it mentions.
     """
     if not any(mark in text for mark in _ANSWER_MARKS) or _SUPPOSED.search(text):
         return None
@@ -249,8 +249,9 @@ _OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
 
 
 def _states_number_in_words(sentence: str) -> bool:
-    """Return whether the last sentence states a number in words, so that the last number in digits
-    is not a useful guess.
+    """Return whether a sentence states a number in words.
+
+    If the last sentence of a text does, the last number in digits is not a useful guess.
     """
     if mentions_fraction(sentence):  # one sixth of 12
         return True
@@ -260,8 +261,9 @@ def _states_number_in_words(sentence: str) -> bool:
 
 
 def _find_marked(text: str) -> str | None:
-    """Return the last answer that a text marks; None if it marks none. The result is empty if the
-    text retracts the answer or breaks off inside it.
+    """Return the last answer that a text marks, for example by a box; None if it marks none.
+
+    The result is empty if the text retracts the answer or breaks off inside it.
     """
     boxes = find_boxes(text) if "\\" in text or "boxed{" in text else []
     if boxes is None:
@@ -289,8 +291,9 @@ def _find_marked(text: str) -> str | None:
 
 
 def _find_announced(text: str) -> str | None:
-    """Return the last answer that a text announces in words; None if it announces none, empty if it
-    retracts the answer.
+    """Return the last answer that a text announces in words; None if it announces none.
+
+    The result is empty if the text retracts the answer.
     """
     answer = find_answer_after_phrase(text)
     if not answer and text.find(" but ", max(0, len(text) - _MAX_CONTRAST)) >= 0:
@@ -306,8 +309,13 @@ def _find_announced(text: str) -> str | None:
 
 
 def _answer_unless_retracted(answer: str, rest: str) -> str:
-    """Return an answer. If the rest of the text retracts it, return the answer that the rest states
-    instead; empty if it states none.
+    """Return an answer, unless the text after it retracts it.
+
+    In this case, return the answer that the text states instead; empty if it states none.
+
+    Args:
+        answer: the answer.
+        rest: text after the answer.
     """
     place = find_retraction(rest)
     if place is None:
@@ -358,8 +366,9 @@ _DECIMAL = re.compile(r"\d\.\d|≈|approx|about|roughly")
 
 
 def _find_tagged(text: str) -> tuple[int, str] | None:
-    """Return the index at which the content of the last `<answer>` tag ends, and its answer; None
-    without a tag.
+    """Return the index at which the content of the last `<answer>` tag ends, and its answer.
+
+    The result is None if the text has no such tag.
     """
     opening = text.rfind(_TAG)
     if opening < 0:
@@ -381,8 +390,9 @@ _HEADING = re.compile(
 
 
 def _hash_answer(text: str) -> tuple[int, str] | None:
-    """Return the index of the last `####` that is not a heading, and the value after it; None if
-    there is none.
+    """Return the index of the last `####` that does not begin a heading, and the value after it.
+
+    The result is None if there is none.
     """
     last_match = None
     for match in _HASHES.finditer(text):
@@ -397,8 +407,9 @@ def _hash_answer(text: str) -> tuple[int, str] | None:
 
 
 def _inline_hash_answer(text: str) -> tuple[int, str] | None:
-    """Return the index of the last `####` in the middle of a line, and the value after it; None if
-    there is none.
+    """Return the index of the last `####` in the middle of a line, and the value after it.
+
+    The result is None if there is none.
     """
     place = text.rfind("####")
     line = text[place + 4 :].partition("\n")[0].strip()

@@ -29,8 +29,10 @@ _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
 def find_closing_object(text: str) -> tuple[int, str | None] | None:
-    """Return the start index of the object at the end of a text, and the answer in it; None if the
-    text does not end with an object. The answer is None if the object has none.
+    """Return the start index of the object at the end of a text, and the answer in it.
+
+    The answer is None if the object has none. The result is None if the text does not end with an
+    object.
     """
     bare = text.rstrip("` \n\t")
     low = max(0, len(bare) - _MAX_OBJECT)
@@ -99,7 +101,10 @@ def _answer_of(fields: dict[str, Any]) -> str | None:
 
 
 def _join_fields(value: dict[str, Any]) -> str | None:
-    """Convert an object to an answer: an amount with its unit, or named values; None otherwise."""
+    """Convert an object to the text of an answer; None if that is not possible.
+
+    The object must be an amount with its unit, or have a value for each name.
+    """
     held = next((value[name] for name in _VALUES if name in value), None)
     if held is not None:
         unit = next((value[name] for name in _UNITS if name in value), "")

@@ -65,7 +65,8 @@ _WINDOW = 4000
 
 def find_answer_after_phrase(text: str) -> str | None:
     """Return the answer after the last phrase such as "the answer is"; None without such a phrase.
-    The result is empty if the answer is retracted or only supposed.
+
+    The result is empty if the text retracts the answer or only supposes it.
     """
     text = text[-_WINDOW:]
     lower = text.lower()
@@ -132,7 +133,7 @@ def find_closing_formula(text: str, *, among_others: bool = False) -> str | None
 
 
 def _formula_pairing_start(text: str, end: int) -> int:
-    """Return an index from which the delimiters of formulas are paired correctly.
+    """Return an index from which opening and closing delimiters of formulas can be told apart.
 
     Args:
         text: text that contains a formula.
@@ -196,8 +197,9 @@ def find_last_number(text: str) -> str | None:
 
 
 def formulas_to_prose(text: str) -> str:
-    """Replace each formula at the end of a text by its right side if this is a number, and by a
-    placeholder otherwise.
+    """Return the end of a text in which each formula is replaced by its right side.
+
+    If the right side is not a number, a placeholder replaces the formula.
     """
     text = text[-_WINDOW:]
     if not text.isascii():
@@ -219,8 +221,12 @@ def _holds_number(after: str) -> bool:
 
 
 def _last_stated_number(prose: str) -> re.Match[str] | None:
-    """Return the last number that is not negated, in the last sentence with a number; None if there
-    is none. A cardinal takes precedence over an ordinal such as 3rd.
+    """Return the last number that is not negated, in the last sentence with a number, or None.
+
+    A cardinal takes precedence over an ordinal such as 3rd.
+
+    Args:
+        prose: text in which formulas are replaced by numbers or placeholders.
     """
     last_digit = max(map(prose.rfind, "0123456789"))
     begin = max(prose.rfind(mark, 0, last_digit) for mark in _SENTENCE_MARKS)
@@ -282,8 +288,9 @@ _NO_EQUALITY = ("<", ">", "≤", "≥", "≠", "!=", "\\le", "\\ge", "\\ne", "\\
 
 
 def _right_side(formula: str) -> str:
-    """Return the last member of a chain of equalities; an inequality or a formula without an equals
-    sign is returned unchanged.
+    """Return the right side of an equation, which is the last member of a chain of equalities.
+
+    An inequality or a formula without an equals sign is returned unchanged.
     """
     formula = formula.strip().rstrip(".,")
     if "\\begin" in formula:
@@ -296,7 +303,7 @@ def _right_side(formula: str) -> str:
 
 
 def _answer_in_first_sentence(rest: str) -> str | None:
-    """Return the answer in the first sentence after an announcement; None if there is none."""
+    """Return the answer in the first sentence after a phrase such as "the answer is", or None."""
     rest = rest.lstrip(" \n\t:")[:1500]
     for pattern in (_BOLD, _MATH):
         match = pattern.match(rest)
@@ -313,7 +320,7 @@ def _answer_in_first_sentence(rest: str) -> str | None:
 
 
 def _cut_after_first_sentence(rest: str) -> str:
-    """Return the text up to the end of its first sentence, which is never inside a formula."""
+    """Return the text up to the end of its first sentence. A formula never contains this end."""
     spans = [match.span() for match in _MATH.finditer(rest)]
     for match in _SENTENCE_END.finditer(rest):
         if not any(start < match.start() < end for start, end in spans):
@@ -322,8 +329,10 @@ def _cut_after_first_sentence(rest: str) -> str:
 
 
 def _answer_in_sentence(sentence: str) -> str | None:
-    """Return the answer in a sentence: the whole sentence if it is short, otherwise its predicate,
-    bold text, last formula or only number. The result is None if there is none.
+    """Return the answer in a sentence; None if there is none.
+
+    It is the whole sentence if it is short. Otherwise it is its numeric predicate, its bold text,
+    its last formula or its only number.
     """
     sentence = clean_answer(remove_unrelated_numbers(sentence, find_doubt_words(sentence)))
     if not sentence:
@@ -363,8 +372,9 @@ _COPULA = re.compile(
 
 
 def find_numeric_predicate(sentence: str) -> str | None:
-    """Return the short numeric predicate of a sentence, such as 34 for `the largest $n$ is 34`;
-    None if the predicate is long or qualified.
+    """Return the short numeric predicate of a sentence, such as 34 for `the largest $n$ is 34`.
+
+    The result is None if the predicate is long or qualified, as by "at least".
     """
     if len(sentence) > 300 or not any(word in sentence for word in _COPULAS):
         return None
@@ -385,8 +395,9 @@ def find_numeric_predicate(sentence: str) -> str | None:
 
 
 def _only_number(sentence: str) -> str | None:
-    """Return the only number of a sentence, with its unit; None if the sentence has another number
-    or qualifies the number.
+    """Return the only number of a sentence, with its unit.
+
+    The result is None if the sentence has another number or qualifies it, as by "at least".
     """
     if _QUALIFIED.search(sentence) or any(c in sentence for c in "\\^=<>≤≥_({["):
         return None

@@ -1,8 +1,8 @@
 """Number words up to a hundred in five languages, such as `veintiuno` and `vierzig`.
 
-A row of the table has three parts: the words from zero upwards, the words for the tens, and the
-patterns that join a ten and a unit. `numerals` reads English number words, and `scripts` reads
-Chinese and Japanese ones.
+Each row of `_ROWS` is one language with three parts: the words from zero upwards, the words for the
+tens, and the patterns that join a ten and a unit. `numerals` reads English number words, and
+`scripts` reads Chinese and Japanese ones.
 """
 
 from __future__ import annotations

@@ -64,8 +64,9 @@ def read_date(text: str) -> Words | None:
 
 
 def same_dates(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
-    """Return whether two dates are equal; None if only one has a year, or one may be either of two
-    days.
+    """Return whether two dates are equal; None if undecided.
+
+    This is undecided if only one has a year, or if one may be either of two days, as 03/05.
 
     Args:
         answer: words of the answer's date, as `read_date` returns them.

@@ -181,8 +181,9 @@ class _Reader(Tokens):
         raise NotClosed(f"unexpected {token}")
 
     def number(self, token: str) -> Value:
-        """Return the value of a number. An integer before a proper fraction of integers is a mixed
-        number.
+        """Return the value of a number.
+
+        An integer before a proper fraction of integers is a mixed number.
         """
         value = Fraction(token)
         if self.peek() == "\\frac" and token.isdigit():

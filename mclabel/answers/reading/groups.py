@@ -61,8 +61,13 @@ _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 
 def read_group(text: str, part: Reader) -> Form | None:
-    """Parse items in brackets, or separated by commas, "and" or "or"; return None for a text
-    without several items.
+    """Parse items in brackets, or separated by commas, "and" or "or".
+
+    Return None for a text without several items.
+
+    Args:
+        text: normalised text.
+        part: function that parses one item.
     """
     if text[-1] == ")":
         counted = _read_combinations(text)
@@ -101,8 +106,9 @@ def read_group(text: str, part: Reader) -> Form | None:
 
 
 def _read_as_number(text: str, part: Reader) -> Form | None:
-    """Parse a list that may also be a single number, such as `2,74` or `12,34,567`, as this number;
-    return None for any other list.
+    """Parse a list that may also be a single number, such as `2,74` or `12,34,567`.
+
+    Return the number, or None for any other list.
     """
     if _INDIAN.fullmatch(text):
         return part(text.replace(",", ""))
@@ -110,8 +116,9 @@ def _read_as_number(text: str, part: Reader) -> Form | None:
 
 
 def _read_combinations(text: str) -> Sequence | None:
-    """Parse `C(10, 3)` and `P(5, 2)`, which are points named C and P or numbers of combinations and
-    permutations.
+    """Parse `C(10, 3)` and `P(5, 2)`; return None for any other text.
+
+    They may be points named C and P, or numbers of combinations and permutations.
     """
     match = _CHOICES.fullmatch(text)
     n, k = (int(match[2]), int(match[3])) if match else (0, 1)
@@ -123,8 +130,9 @@ def _read_combinations(text: str) -> Sequence | None:
 
 
 def _read_named_rows(text: str, part: Reader) -> Form | None:
-    """Parse `p = 5, q = 2; p = 7, q = 2` as a list of tuples; return None if the rows do not have
-    the same names.
+    """Parse `p = 5, q = 2; p = 7, q = 2` as a list of tuples.
+
+    Return None for any other text, for example if the rows do not have the same names.
     """
     for joint in (_SEMICOLON, _OR, _AND):
         rows = [split_commas(row) for row in split_outside_brackets(text, joint) if row.strip()]
@@ -152,8 +160,9 @@ def _split_parts(text: str, joint: re.Pattern[str]) -> list[str]:
 
 
 def _is_sentence(items: list[str]) -> bool:
-    """Return whether the items are parts of a sentence, not of a list, as in `a circle, centred at
-    the origin`.
+    """Return whether the items are parts of a sentence and not of a list.
+
+    An example is `a circle, centred at the origin`.
     """
     return any(len(item.split()) > 4 and is_prose(item) for item in items)
 
@@ -184,6 +193,10 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     """Parse a matrix, perhaps with a name, brackets or a numeric factor, or lines of cases.
 
     The result is None if the text contains anything else.
+
+    Args:
+        text: normalised text.
+        part: function that parses one entry.
     """
     match = _MATRIX.search(text)
     if match is None or "\\begin" in match["body"]:
@@ -223,7 +236,7 @@ def read_matrix(text: str, part: Reader) -> Form | None:
 
 
 _PLAIN_GRIDS = ("array", "matrix", "smallmatrix")
-"""Environments without brackets. Such a grid with a single cell stands for the cell."""
+"""Environments without brackets. Such an environment with a single cell stands for the cell."""
 
 
 def _is_piece(row: list[str]) -> bool:
@@ -246,8 +259,9 @@ _IF = re.compile(r"^(?:(?:if|when|for|where|当|若|si|wenn|если) ?)", re.IG
 
 
 def _read_matrix_formula(text: str, part: Reader) -> Form | None:
-    """Parse and evaluate sums, differences and products of matrices of formulas; return None for
-    any other text.
+    """Parse and evaluate sums, differences and products of matrices whose entries are formulas.
+
+    Return None for any other text.
     """
     matches = [*_MATRIX.finditer(text)]
     gaps = [text[a.end() : b.start()].strip() for a, b in pairwise(matches)]

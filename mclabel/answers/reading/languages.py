@@ -269,7 +269,7 @@ def translate_to_english(text: str) -> str:
 
 
 def is_set_phrase(text: str) -> bool:
-    """Return whether a text is a set phrase of another language, such as `sin solución`."""
+    """Return whether a text is a phrase of another language for a special value: `sin solución`."""
     return _strip_and_lower(text) in _PHRASES
 
 
@@ -286,8 +286,9 @@ def _move_currency_behind(match: re.Match[str]) -> str:
 
 
 def _number_words_to_digits(text: str) -> str | None:
-    """Write a number in words in digits, with the scale or unit after it, as in `cien`, `veinte
-    mil` or `zwölf Stunden`; return None for any other text.
+    """Return a number in words in digits, with the scale or unit after it; None for other texts.
+
+    Examples are `cien`, `veinte mil` and `zwölf Stunden`.
     """
     bare = text.strip(" .!$*").lower()
     if (number := CARDINALS.get(bare)) is not None:

@@ -114,7 +114,7 @@ _ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-zπ])")
 
 
 def _to_ascii(text: str) -> str:
-    """Replace Unicode digits, signs, fractions, roots and scripts by the canonical alphabet."""
+    """Replace Unicode digits, signs, fractions, roots and scripts by their normalised spellings."""
     text = _VULGAR.sub(_latex_fraction, text)
     text = _SCRIPT_RUN.sub(_latex_script, text)
     text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)
@@ -137,8 +137,9 @@ def _latex_script(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _compatible_form(char: str) -> str:
-    """Return the Unicode compatibility form of a character, which may have several characters. It
-    is empty for an invisible character.
+    """Return the Unicode compatibility form of a character.
+
+    It may have several characters, and is empty for an invisible character.
     """
     if char.isascii() or char in _KEPT:
         return char
@@ -146,8 +147,9 @@ def _compatible_form(char: str) -> str:
 
 
 def _visible_form(char: str) -> str:
-    """Return a visible character, with digits of other scripts in ASCII; empty for control, bidi
-    and zero-width characters.
+    """Return a character, or the ASCII digit for a digit of another script.
+
+    The result is empty for control, bidi and zero-width characters.
     """
     if char.isascii() or char in _KEPT:
         return char

@@ -61,8 +61,9 @@ def parse_number_in_words(text: str) -> Fraction | None:
 
 
 def parse_leading_number(text: str) -> tuple[Fraction, str] | None:
-    """Return the value of the number in words at the start of a text, and the text after it; None
-    if the text does not begin with a number followed by other words.
+    """Return the value of the number in words at the start of a text, and the text after it.
+
+    The result is None if the text does not begin with a number followed by other words.
     """
     pieces = [match for match, _ in zip(_WORD.finditer(text), range(MAX_WORDS + 1), strict=False)]
     words = [piece[0].lower() for piece in pieces]
@@ -109,8 +110,9 @@ def mentions_fraction(text: str) -> bool:
 
 
 def no_number_word_follows(words: Sequence[str], end: int) -> bool:
-    """Return whether no further number word follows a number. `twenty` in `twenty fifth` is not
-    clear.
+    """Return whether no further number word follows a number.
+
+    Otherwise the number may be only a part, as `twenty` in `twenty fifth`.
 
     Args:
         words: words in lower case.

@@ -19,11 +19,11 @@ _NOTHING = object()
 
 
 def same_programs(answer: str, gold: str) -> bool | None:
-    """Compare two texts as literals of Python or JSON.
+    """Return whether two texts are equal literals of Python or JSON.
 
     The order of keys, the kind of quotes and the difference between lists and tuples do not count.
     The result is None if a text is not such a literal, or if the literals are neither equal nor
-    both dictionaries. Literals without quotes, such as `(1, 2)`, are left to other readers.
+    both dictionaries. It is also None for literals without quotes, such as `(1, 2)`.
     """
     gold = gold.strip()
     if not gold.startswith(_OPENINGS):

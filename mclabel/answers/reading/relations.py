@@ -60,7 +60,7 @@ _MEMBER = re.compile(r"\s*\\?[A-Za-z]{1,7}(?:_\{?\w{1,3}\}?)?\s*|\s*[a-z](?:,\s*
 def read_union(text: str) -> Reals | None:
     """Parse intervals joined by ∪ or ∩; return None if the text may be something else.
 
-    (1, 2) alone may also be a point, so the result is None and the caller decides.
+    For example, (1, 2) alone may also be a point.
 
     Raises:
         NotClosed: an end of an interval is not a real number.
@@ -114,8 +114,13 @@ def to_interval(form: Form) -> Reals | None:
 
 
 def read_relation(text: str, part: Reader) -> Form | None:
-    """Parse an inequality, a chain or list of inequalities, or membership in a set; return None for
-    any other text.
+    """Parse an inequality, a chain or list of inequalities, or membership in a set.
+
+    Return None for any other text.
+
+    Args:
+        text: normalised text.
+        part: function that parses one part of the text.
 
     Raises:
         NotClosed: the inequality is not linear in one variable.
@@ -144,8 +149,10 @@ def read_relation(text: str, part: Reader) -> Form | None:
 
 
 def _read_complement(text: str, part: Reader) -> Form | None:
-    """Parse `x ∉ S` as the complement of a set of reals, or as a tuple of words and sides for any
-    other set; return None for any other text.
+    """Parse `x ∉ S`; return None for any other text.
+
+    For a set of reals, the result is its complement. For any other set, it is a tuple of the words
+    "no member" and the two sides.
     """
     member, _, rest = (side.strip() for side in text.partition("∉"))
     if not member or not rest or "∈" in rest or "∉" in rest:
@@ -161,8 +168,9 @@ def _read_complement(text: str, part: Reader) -> Form | None:
 
 
 def _combine_listed(sets: list[Reals]) -> Reals:
-    """Combine inequalities that are separated by commas: return their intersection, or their union
-    if the intersection is empty.
+    """Return the set that inequalities separated by commas describe.
+
+    It is the intersection of their solutions, or the union if the intersection is empty.
     """
     all_hold = _intersect_all(sets)
     return all_hold if all_hold.pieces else union(sets)
@@ -182,7 +190,7 @@ def _set_difference(whole: Reals, taken: Reals) -> Reals:
 
 
 def _excluded_numbers(text: str) -> list[str]:
-    """Return the texts of the excluded numbers in `2`, `x = 2` or `1 and 2`."""
+    """Return the texts of the numbers after an exclusion, as in `2`, `x = 2` or `1 and 2`."""
     parts = re.split(r",? and |, ?", text)
     return [part.rpartition("=")[2].strip() for part in parts if part.strip()]
 
@@ -210,8 +218,9 @@ def _same_variable(parts: list[str], forms: list[Form], part: Reader) -> list[Re
 
 
 def _read_chain(text: str) -> Reals | Relation | Sequence:
-    """Parse one inequality or a chain such as `1 < x < 2`. A chain with several variables becomes
-    the set of its single inequalities.
+    """Parse one inequality or a chain such as `1 < x < 2`.
+
+    A chain with several variables becomes the set of its single inequalities.
     """
     signs = _SIGN.findall(text)
     sides = _SIGN.split(text)
@@ -242,8 +251,9 @@ def _read_chain(text: str) -> Reals | Relation | Sequence:
 
 
 def _read_inequality(left: str, sign: str, right: str) -> Reals | Relation | None:
-    """Parse one inequality; return None if a side is infinite, because such an inequality adds no
-    condition.
+    """Parse one inequality.
+
+    Return None if a side is infinite, because such an inequality adds no condition.
     """
     if left in _INFINITE or right in _INFINITE:
         return None

@@ -112,8 +112,14 @@ def _only_identifies(text: str) -> bool:
 
 
 def _read_conditional(text: str, condition: re.Match[str], part: Reader) -> Form | None:
-    """Parse a value with its condition, as in `7 as n → ∞` or `7 if n is even`; return None if the
-    text is not a single value.
+    """Parse a value with its condition, as in `7 as n → ∞` or `7 if n is even`.
+
+    Return None if the text before the condition is not a single value.
+
+    Args:
+        text: the text.
+        condition: match of the condition in the text.
+        part: function that parses the value.
     """
     value, words = text[: condition.start()].rstrip(","), text[condition.start() :]
     if not value or any(joint in value or joint in words for joint in _LIST_JOINTS):
@@ -130,7 +136,7 @@ def read_limit_arrow(steps: list[str], part: Reader) -> Form | None:
 
     Args:
         steps: the texts between arrows.
-        part: parses the value.
+        part: function that parses the value.
     """
     name, value = steps[0], steps[-1]
     if len(steps) != 2 or not _TENDING.fullmatch(name) or not value[-1].isdigit():
@@ -139,8 +145,9 @@ def read_limit_arrow(steps: list[str], part: Reader) -> Form | None:
 
 
 def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
-    """Parse a value with a bracketed remark that restates it, as in `3/4 (or 0.75)`; return None
-    for any other text.
+    """Parse a value with a bracketed remark that restates it, as in `3/4 (or 0.75)`.
+
+    Return None for any other text.
     """
     spelt = _SPELT_OUT.fullmatch(text)
     if spelt is not None:
@@ -171,8 +178,9 @@ def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
 
 
 def _last_bracket(text: str) -> int:
-    """Return the index of the opening bracket whose closing bracket ends the text; 0 if there is
-    none with a space before it.
+    """Return the index of the opening bracket whose closing bracket ends the text.
+
+    The result is 0 if there is no such bracket with a space before it.
     """
     if text[-1] != ")":
         return 0

@@ -74,8 +74,9 @@ _REMAINDER = re.compile(r"(\d{1,9}),? ?(?:R|r|rem|remainder|with a remainder of)
 
 
 def read_ordinal(text: str) -> Form | None:
-    """Parse an ordinal such as `3rd` or `third` as a number, `3 out of 5` as a fraction, and
-    `7 R 3` as a pair of quotient and remainder; return None for any other text.
+    """Parse an ordinal such as `3rd` or `third` as a number; return None for any other text.
+
+    `3 out of 5` is parsed as a fraction, and `7 R 3` as a pair of quotient and remainder.
     """
     place = _ORDINALS.get(text.lower())
     if place is not None:
@@ -131,7 +132,12 @@ _RATIO_TERM = re.compile(r"[\d.]+|\\frac\{\d+\}\{\d+\}|[A-Za-zπ]|[^:=<>]{1,40}"
 
 
 def read_ratio(text: str, part: Reader) -> Ratio | None:
-    """Parse a ratio such as `3:5` or `1:2:3`; return None for any other text."""
+    """Parse a ratio such as `3:5` or `1:2:3`; return None for any other text.
+
+    Args:
+        text: normalised text.
+        part: function that parses one term.
+    """
     terms = split_outside_brackets(text, _COLON)
     if not 2 <= len(terms) <= 8 or not all(_RATIO_TERM.fullmatch(term) for term in terms):
         return None
@@ -149,8 +155,13 @@ _NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?\s?([A-J])\s?\)?", 
 
 
 def read_choice(text: str, part: Reader) -> Choice | None:
-    """Parse an option letter, perhaps with its content: `(C)`, `(C) 12`, `C. 12`, `option C`;
-    return None for any other text.
+    """Parse an option letter, perhaps with its content: `(C)`, `(C) 12`, `C. 12`, `option C`.
+
+    Return None for any other text.
+
+    Args:
+        text: normalised text.
+        part: function that parses the content.
     """
     match = _NAMED_CHOICE.fullmatch(text)
     if match:
@@ -193,8 +204,9 @@ def read_magnitude(text: str) -> Literal | None:
 
 
 def _as_money(amount: Number | Closed, unit: Unit) -> Number | Closed:
-    """Resolve the magnitude of an amount of money, because the letter in `$3k` is not a
-    variable.
+    """Return an amount of money as a number if it has a magnitude such as k in `$3k`.
+
+    After a currency sign, such a letter is not a variable. Return any other amount unchanged.
     """
     if isinstance(amount, Closed) and amount.magnitude is not None and unit in _CURRENCIES:
         return Number(amount.magnitude)
@@ -215,6 +227,10 @@ def read_quantity(text: str, read: Reader) -> Form | None:
     """Parse an amount with a unit before or after it; return None for any other text.
 
     If the unit is generic, such as "units", the result is the amount without a unit.
+
+    Args:
+        text: normalised text.
+        read: function that parses the amount.
     """
     quotient = _UNIT_QUOTIENT.search(text) if text[-1] == "}" else None
     if quotient:
@@ -251,8 +267,9 @@ def read_quantity(text: str, read: Reader) -> Form | None:
 
 
 def _unit_splits(text: str) -> list[tuple[str, str]]:
-    """Return the ways to split a text into an amount and a possible unit, from the shortest amount
-    to the longest.
+    """Return the ways to split a text, each as an amount and a possible unit after it.
+
+    The way with the shortest amount comes first.
     """
     if not (text[-1].isalnum() or text[-1] in "°%€£¥$}.)"):
         return []
@@ -269,8 +286,9 @@ _CUT = re.compile(rf"(?<!\\)(?:[\d)}}\]π!.](?=\s*[{LETTERS}°%€£¥$])|(?<=[a
 
 
 def read_compound(text: str) -> Quantity | None:
-    """Parse `2 hours 30 minutes` or `5 ft 6 in` as an amount of the first unit; return None for any
-    other text.
+    """Parse `2 hours 30 minutes` or `5 ft 6 in` as an amount of the first unit.
+
+    Return None for any other text.
     """
     if not _COMPOUNDS.fullmatch(text):
         return None

@@ -70,8 +70,9 @@ _COMMA, _SEMICOLON, _SPACED_COMMA = re.compile(","), re.compile(";"), re.compile
 def split_enclosing_brackets(
     text: str, pairs: Sequence[tuple[str, str]]
 ) -> tuple[str, str, str] | None:
-    """Return the opening bracket, the inside and the closing bracket of a text that one pair of
-    brackets encloses; None for any other text.
+    """Split a text that one pair of brackets encloses; return None for any other text.
+
+    The parts are the opening bracket, the inside and the closing bracket.
 
     Args:
         text: a normalised text.
@@ -111,8 +112,9 @@ def _depth_at(text: str, position: int) -> int:
 
 @lru_cache(maxsize=64)
 def _depths(text: str) -> tuple[tuple[int, int], ...] | None:
-    """Return the index of each bracket with the depth of nesting after it; None if a closing
-    bracket has no opening one.
+    """Return pairs of the index of each bracket and the depth of nesting after it.
+
+    The result is None if a closing bracket has no opening one.
     """
     changes, depth = [], 0
     for match in _BRACKET.finditer(text):

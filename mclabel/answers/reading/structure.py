@@ -121,7 +121,7 @@ _SETS = re.compile(
 
 
 def read_form(text: str, depth: int = 0) -> Form:
-    """Parse a normalised text; return `Opaque` if no other form fits.
+    """Parse a normalised text to its form; return `Opaque` if no other form fits.
 
     Args:
         text: the text as `normalize` returns it.
@@ -175,8 +175,9 @@ def _clean_text(text: str) -> str:
 
 
 def _read_numeral(text: str, depth: int) -> Form | None:
-    """Parse a number in words, or a text with "and" that begins with one, such as `two and a half
-    hours`. The "and" of such a number does not separate items.
+    """Parse a number in words, or a text that begins with one, such as `two and a half hours`.
+
+    The "and" of such a number does not separate items.
     """
     number = parse_number_in_words(text) if text[0].isalpha() else None
     if number is not None:
@@ -189,8 +190,9 @@ def _read_words(text: str) -> Form | None:
 
 
 def _read_stated_value(text: str, depth: int) -> Form | None:
-    """Parse a sentence that states a value, such as `the area is 12`; return None for any other
-    text.
+    """Parse the value that a sentence such as `the area is 12` states.
+
+    Return None for any other text.
     """
     match = _SENTENCE.fullmatch(text)
     if not match:
@@ -200,8 +202,9 @@ def _read_stated_value(text: str, depth: int) -> Form | None:
 
 
 def _read_counted(text: str, depth: int) -> Form | None:
-    """Parse counted things such as `five apples` or `two and a half hours`; return None for other
-    texts, such as `two of them` or `half past three`.
+    """Parse counted things such as `five apples` or `two and a half hours`.
+
+    Return None for other texts, such as `two of them` or `half past three`.
     """
     counted = parse_leading_number(text) if text[0].isalpha() else None
     if counted is None or counted[1].partition(" ")[0].lower() in _NOT_COUNTED:
@@ -258,7 +261,7 @@ def _read_progression(text: str, part: Reader) -> Form | None:
 
 
 def _read_letters(text: str, part: Reader) -> Form | None:
-    """Parse a text of letters alone; it has always a form."""
+    """Parse a text that consists only of letters; return None for any other text."""
     if not text.isalpha():
         return None
     if len(text) == 1:
@@ -285,7 +288,7 @@ def _read_ratio(text: str, part: Reader) -> Form | None:
 
 
 def _require_form(form: Form | None) -> Form:
-    """Return a form; if it is None, end the search, since no later reader may read the text."""
+    """Return a form. If it is None, raise `NotClosed`, so that no later reader is tried."""
     if form is None:
         raise NotClosed
     return form
@@ -404,8 +407,9 @@ _NAME = re.compile(
 
 
 def _read_equation(text: str, part: Reader) -> Form | None:
-    """Parse an equation such as `x = 5` or `x + y = 5`. The right side of a chain of equalities is
-    its last member.
+    """Parse an equation such as `x = 5` or `x + y = 5`; return None for any other text.
+
+    The right side of a chain of equalities is its last member.
     """
     if "=" not in text and "≈" not in text:
         return None
@@ -460,8 +464,9 @@ _MAX_TERMS = 200
 
 
 def read_progression(text: str) -> int | None:
-    """Return the sum of an arithmetic progression or, with at least three terms before the dots, a
-    geometric one; None for any other text.
+    """Return the sum of a progression that is written with dots; None for any other text.
+
+    It is an arithmetic progression, or a geometric one with at least three terms before the dots.
     """
     if not _SUM.fullmatch(text):
         return None

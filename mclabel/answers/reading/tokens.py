@@ -51,7 +51,10 @@ class Tokens:
         self.at = 0
 
     def _append_letters(self, letters: str, space: bool) -> None:
-        """Append the tokens of a run of letters: a function, a constant, or single variables."""
+        """Append the tokens of a run of letters: a function, a constant, or single variables.
+
+        If `space` is true, white space precedes the letters.
+        """
         if self.tokens[-1:] == ["_"] or self.tokens[-2:] == ["_", "{"] or letters[1:2] == "'":
             self.tokens.append(letters)
             self.spaced.append(space)

@@ -103,13 +103,14 @@ _SHORT = frozenset(
 
 
 def lacks_negation(words: tuple[str, ...]) -> bool:
-    """Return whether words with a number contain no negation or contrast, such as `not 7`."""
+    """Return whether words contain neither a negation nor a contrast, unlike `not 7`."""
     return _CONTRARY.isdisjoint(words)
 
 
 def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
-    """Return whether two answers in words are equal; None if one contains the other and further
-    meaningful words.
+    """Return whether two answers in words are equal.
+
+    The result is None if one contains the other and further meaningful words.
     """
     if answer[:1] == gold[:1] == (DATE,):
         return same_dates(answer, gold)

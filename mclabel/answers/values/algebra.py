@@ -100,8 +100,9 @@ def divide(a: Value, b: Value) -> Value:
 
 
 def same_form(a: Value, b: Value) -> bool:
-    """Return whether two values have the same canonical form, so that they are equal wherever both
-    are defined.
+    """Return whether two values have the same canonical form.
+
+    If so, they are equal wherever both are defined.
     """
     if a.den is b.den or a.den == b.den:
         left, right = a.num, b.num
@@ -111,7 +112,10 @@ def same_form(a: Value, b: Value) -> bool:
 
 
 def is_canonical(a: Value) -> bool:
-    """Return whether two such values with different canonical forms are different values."""
+    """Return whether a value has no opaque atoms.
+
+    Two values without opaque atoms are equal only if they have the same canonical form.
+    """
     return all(_plain_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
 
 

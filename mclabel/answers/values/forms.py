@@ -1,4 +1,4 @@
-"""Forms of parsed answers: numbers, formulas, collections, sets of reals, words.
+"""Forms, which are parsed answers: numbers, formulas, collections, sets of reals, words.
 
 The functions for matrices, such as `multiply_matrices` and `compute_determinant`, compute with
 grids of closed forms.

@@ -75,8 +75,9 @@ def _hyperbolic(name: str, argument: Value) -> Value:
 
 
 def _trigonometric(name: str, argument: Value) -> Value:
-    """Return tan, cot, sec or csc as a quotient of sine and cosine, and any other function as an
-    opaque atom.
+    """Return tan, cot, sec or csc in terms of sine and cosine.
+
+    Any other function becomes an opaque atom.
     """
     sine, cosine = (atom_value((wave, algebra.value_key(argument))) for wave in ("sin", "cos"))
     match name:
@@ -226,7 +227,7 @@ def absolute_value(value: Value) -> Value:
 
 
 def _of_either_sign(value: Value) -> Value:
-    """Return the formula or its negative, so that the result is the same for both."""
+    """Return a formula or its negative, such that the result is the same for both."""
     first = min(value.num, key=lambda mono: sorted(map(repr, mono)))
     return algebra.negate(value) if value.num[first] < 0 else value
 

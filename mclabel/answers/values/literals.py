@@ -76,8 +76,9 @@ def read_literal(text: str) -> Literal | None:
 
 
 def rounds_to(value: Fraction, gold: Literal) -> bool:
-    """Return whether `value`, rounded to the precision of a decimal gold, equals the gold. A tie
-    may be rounded up or down.
+    """Return whether a value, rounded to the precision of a decimal gold, equals the gold.
+
+    A tie may be rounded up or down.
     """
     unit = gold.unit_in_last_place
     return unit is not None and abs(value - gold.value) * 2 <= unit
@@ -156,8 +157,9 @@ def _repeating(text: str) -> Literal | None:
 
 
 def _period(digits: str) -> tuple[str, str] | None:
-    """Split decimals into the fixed digits and the period: 1666 becomes 1 and 6; return None if no
-    period repeats often enough.
+    """Split decimals into the fixed digits and the period: 1666 becomes 1 and 6.
+
+    Return None if no period repeats often enough.
     """
     candidates = []
     for size in range(1, _MAX_PERIOD + 1):

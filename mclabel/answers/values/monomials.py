@@ -101,8 +101,9 @@ def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def _product(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
-    """Return the product of two monomials as a rational factor, from whole powers of primes and of
-    i, and the remaining monomial.
+    """Return the product of two monomials as a rational factor and the remaining monomial.
+
+    The factor comes from whole powers of primes and of i.
     """
     if not m:
         return 1, n
@@ -121,8 +122,9 @@ def _product(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
 
 
 def _split_power(base: Atom, exponent: int | Fraction) -> tuple[int | Fraction, int | Fraction]:
-    """Split a power of an atom into a rational factor and a power with a reduced exponent; return
-    the factor and the exponent.
+    """Split a power of an atom into a rational factor and a power with a reduced exponent.
+
+    Return the factor and the reduced exponent.
     """
     if isinstance(base, int) and (whole := math.floor(exponent)):
         return Fraction(base) ** whole, exponent - whole
@@ -153,8 +155,9 @@ def check_power_size(base: int | Fraction, n: int) -> None:
 
 
 def check_number_size(n: int | Fraction) -> None:
-    """Raise `NotClosed` if a number has more than `MAX_BITS` bits, and count the work of arithmetic
-    with it.
+    """Raise `NotClosed` if a number has more than `MAX_BITS` bits.
+
+    Otherwise subtract the work of arithmetic with it from the remaining work of this thread.
     """
     bits = max(n.numerator.bit_length(), n.denominator.bit_length())
     if bits > MAX_BITS:

@@ -33,7 +33,7 @@ BARE_LOG = ("bare log",)
 MAX_POWER = 40
 """Largest exponent to which a sum of several terms is expanded."""
 MAX_RADICAND = 10**12
-"""Bound on the part of a number that remains after its small prime factors are divided out. A
+"""Maximum of the part of a number that remains after its small prime factors are divided out. A
 number with a larger part is not factored."""
 
 
@@ -55,7 +55,7 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def square(a: Value) -> Value:
-    """Return a², where the square of a root of a sum is the radicand if the root is a factor."""
+    """Return a². If a root of a sum is a factor of a, its square is the radicand."""
     if len(a.num) != 1 or a.den is not UNIT:
         return multiply(a, a)
     ((mono, coefficient),) = a.num.items()
@@ -287,7 +287,7 @@ def _power_without_logarithms(base: Value, exponent: Value) -> Value | None:
 
 
 def _with_shared_unit(a: Value) -> Value:
-    """Return the same value, whose denominator is the object `UNIT` if it is 1."""
+    """Return the same value. If its denominator is 1, it becomes the object `UNIT` itself."""
     return Value(a.num, UNIT) if a.den == UNIT else a
 
 
@@ -317,8 +317,9 @@ def _search_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
 
 
 def _is_prime(n: int) -> bool:
-    """Return whether a number without prime factors below 1000 is prime, by the Miller-Rabin test.
-    The result is exact below 3.4e14 (Jaeschke 1993).
+    """Return whether a number without prime factors below 1000 is prime.
+
+    The Miller-Rabin test is exact below 3.4e14 (Jaeschke 1993).
     """
     if n < 1_000_000:
         return True
@@ -337,12 +338,13 @@ def _is_prime(n: int) -> bool:
 # root may be p + q√d with 4p³ - 3mp = a and q²d = p² - m. Every cube root is verified by cubing.
 
 _MAX_SIZE = 10**12
-"""Largest supported numerator or denominator of a, b and d."""
+"""Largest supported numerator or denominator of a, b and d in a + b√d."""
 
 
 def split_surd(value: Value) -> tuple[Fraction, Fraction, Fraction] | None:
-    """Return (a, b, d) if a value is a + b√d with rational a and b and a squarefree d > 1; None for
-    any other value.
+    """Return (a, b, d) if a value is a + b√d with rational a and b and a squarefree d > 1.
+
+    Return None for any other value.
     """
     if value.den is not UNIT or len(value.num) != 2:
         return None
@@ -362,8 +364,9 @@ def split_surd(value: Value) -> tuple[Fraction, Fraction, Fraction] | None:
 
 
 def square_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
-    """Return r > s with √(a + b√d) = √r ± √s, where the sign is that of b; None if there are no
-    rational r and s.
+    """Return rational r > s with √(a + b√d) = √r ± √s, where the sign is that of b.
+
+    Return None if there are none.
     """
     norm = rational_root(a * a - b * b * d, 2)
     if norm is None or a <= 0:

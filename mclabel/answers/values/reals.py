@@ -22,7 +22,7 @@ def make_interval(low: Value | None, high: Value | None, *, closed: tuple[bool, 
     Args:
         low: lower end; None for minus infinity.
         high: upper end; None for infinity.
-        closed: whether the lower and the upper end belong to the interval.
+        closed: two flags, True if the lower end, or the upper end, belongs to the interval.
 
     Raises:
         NotClosed: an end is not a real number.
@@ -74,8 +74,9 @@ def all_reals_except(point: Value) -> Reals:
 
 
 def same_set(a: Reals, b: Reals) -> bool | None:
-    """Return whether two sets are equal; None if two ends are nearly equal but not provably
-    equal.
+    """Return whether two sets are equal.
+
+    The result is None if two ends are nearly equal but not provably equal.
     """
     if len(a.pieces) != len(b.pieces):
         return False
@@ -197,7 +198,10 @@ def _join_pieces(first: Piece, second: Piece) -> Piece:
 def _tighter_end(
     a: Value | None, a_closed: bool, b: Value | None, b_closed: bool, *, sign: int
 ) -> tuple[Value | None, bool]:
-    """Return the larger of two lower ends, or (sign -1) the smaller of two upper ends."""
+    """Return the larger of two lower ends, or the smaller of two upper ends if `sign` is -1.
+
+    An end is a value, None if infinite, and a flag that is True if it belongs to the interval.
+    """
     if a is None:
         return b, b_closed
     if b is None:

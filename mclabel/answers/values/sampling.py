@@ -92,8 +92,9 @@ def _coordinate(name: str, size: float, place: int, shift: int) -> float:
 
 
 def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
-    """Return whether two values differ at a point, both for base e and for base 10 of `log` without
-    a base; None if a value is undefined.
+    """Return whether two values differ at a point; None if a value is undefined there.
+
+    A `log` without a base may have base e or 10. The values must differ for both.
     """
     for base in (math.e, 10.0):
         point[_LOG_BASE] = base
@@ -106,8 +107,9 @@ def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
 
 
 def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex | None:
-    """Return the value of a closed form at a point; None if it is undefined, out of range or
-    ill-conditioned there.
+    """Return the value of a closed form at a point.
+
+    It is None if the form is undefined, out of range or ill-conditioned there.
 
     Args:
         a: the closed form.

@@ -123,11 +123,11 @@ class Unit:
     """A unit of measure, or a noun for counted things."""
 
     dimension: Dimension
-    """Exponents of the base units, or a single base unit `noun …` for counted things."""
+    """Pairs of a base unit and its exponent. Counted things have the single base unit `noun …`."""
     factor: Fraction
-    """Multiple of the base units."""
+    """Number of base units in one unit: 1000 for a kilometre."""
     offset: Fraction = Fraction(0)
-    """Number that is added after scaling to base units, for temperatures."""
+    """Number that is added after the amount is multiplied by `factor`: 273.15 for °C in kelvins."""
 
     @property
     def is_counted(self) -> bool:
@@ -286,8 +286,9 @@ def _read_compound_unit(words: list[str]) -> Unit | None:
 
 
 def _unit_by_name(word: str) -> Unit | None:
-    """Return the unit with a name, perhaps with a prefix as in `kPa` or `microseconds`; None if
-    there is none.
+    """Return the unit with a given name; None if there is none.
+
+    The name may have a prefix, as in `kPa` or `microseconds`.
     """
     unit = _BY_NAME.get(word)
     if unit is not None:
@@ -334,7 +335,10 @@ def _split_joined_units(words: list[str]) -> list[str]:
 
 
 def _unit_below_bar(word: str) -> Unit | None:
-    """Return the unit with a name below a fraction bar, where mK is a metre times a kelvin."""
+    """Return the unit that a word below a fraction bar denotes; None if there is none.
+
+    There, mK is a metre times a kelvin.
+    """
     if word == "mK":
         return _read_joined_units(word)
     return _unit_by_name(word) or _read_joined_units(word)
@@ -360,8 +364,10 @@ def _is_remark(word: str) -> bool:
 
 
 def _read_counted_things(words: list[str]) -> Unit | None:
-    """Parse plain words as counted things. They are identified by the singular of their main noun,
-    the last word before "of" or a similar word. Return None for other words.
+    """Parse plain words as counted things; return None for other words.
+
+    Counted things are identified by the singular of their main noun, which is the last word before
+    "of" or a similar word.
     """
     if not all(map(_may_be_noun, words)) or len(words) > 5:
         return None

@@ -32,8 +32,9 @@ _OVER = b'{"same": null, "reason": "too_many_steps"}\n'
 
 
 def run_attempt(question: dict[str, Any], output_fd: int) -> None:
-    """Write one line of JSON with `same` and `reason`. An uncounted attempt that takes too long
-    ends the process by `SIGPROF`.
+    """Try to answer a question, and write one line of JSON with `same` and `reason`.
+
+    If the steps are not counted and the attempt takes too long, `SIGPROF` ends the process.
 
     Args:
         question: object with `gold`, `steps` (the budget) and `counted`. `counted` is true if the

@@ -34,8 +34,8 @@ _POINTS = (
     (sympy.Rational(531, 43), sympy.Rational(673, 37), sympy.Rational(823, 29)),
 )
 _NUM_USUAL = 3
-"""Number of points at which two formulas are compared. Further points are used only if the formulas
-cannot be evaluated at any of these."""
+"""Number of points at which two formulas are normally compared. Further points are used only if the
+formulas cannot be evaluated at any of these."""
 _OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 _CONFIG = ConversionConfig(lowercase_symbols=False)
 _TO_LATEX = str.maketrans({
@@ -62,7 +62,10 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
 
 
 def decide_equivalence(answer: str, gold: str, *, units_optional: bool) -> bool | None:
-    """Return whether a normalised answer and gold are equivalent; None if undecided."""
+    """Return whether a normalised answer and gold are equivalent; None if undecided.
+
+    If `units_optional` is true, 5 cm equals 5.
+    """
     return Comparison(units_optional, prove_equality).compare(read_form(answer), read_form(gold))
 
 
@@ -75,7 +78,7 @@ def can_parse_gold(gold: str) -> bool:
 
 
 def prove_equality(answer: Form, gold: Form) -> bool | None:
-    """Return whether two formulas or sets are equal."""
+    """Return whether two formulas or sets are equal; None if undecided."""
     if refuse_form(answer) is not None or refuse_form(gold) is not None:
         return None
     left, right = _form_to_sympy(answer), _form_to_sympy(gold)
@@ -134,8 +137,9 @@ def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
-    """Return whether two formulas differ at a point where every root and logarithm has a unique
-    value.
+    """Return whether two formulas clearly differ at one of a few points.
+
+    Only points where every root and logarithm has a unique value are used.
     """
     names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
     branched = [*_branched_radicands(left), *_branched_radicands(right)] if names else []
@@ -170,8 +174,9 @@ def _branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
 
 
 def _solution_set(expression: Any) -> Any:
-    """Return the solution set of an inequality in one real variable, None for another relation, and
-    any other expression unchanged.
+    """Return the solution set of an inequality in one real variable.
+
+    For any other relation, return None. Return an expression that is no relation unchanged.
     """
     if not isinstance(expression, Relational):
         return expression

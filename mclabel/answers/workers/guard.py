@@ -1,4 +1,4 @@
-"""Guard that keeps expensive formulas, and texts that are not formulas, away from the workers.
+"""Guard that does not let expensive formulas, and texts that are not formulas, reach the workers.
 
 The limits of a worker bound every question. The guard saves the time for killing and replacing a
 worker, and passes only plain formulas to the LaTeX parser.
@@ -115,8 +115,9 @@ def refuse_text(text: str) -> str | None:
 
 
 def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
-    """Return whether sympy would probably find no integral, because the text has many functions or
-    a variable in an exponent, as x^x has.
+    """Return whether sympy would probably find no integral of a text.
+
+    This is the case if the text has many functions, or a variable in an exponent, as x^x has.
     """
     functions = text.count("e^") + sum(name in _FUNCTIONS for name in commands)
     return functions > MAX_INTEGRATED or bool(_VARIABLE_POWER.search(text))

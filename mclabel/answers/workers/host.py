@@ -92,7 +92,7 @@ def _warm_up() -> None:
 
 
 class _Host:
-    """Forks a child for each question and sends its result to the pool."""
+    """Forks a child process for each question and sends its result to the pool."""
 
     def __init__(self, control: socket.socket, memory_bytes: int) -> None:
         self._control = control

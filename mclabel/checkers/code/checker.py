@@ -49,11 +49,11 @@ MAX_BEHAVIOUR = 500
 """Maximum characters of the text that describes a program's results on the examples. Longer texts
 are cut and end in a digest."""
 MAX_GOLDS = 10_000
-"""Maximum number of golds whose faults are cached."""
+"""Maximum number of golds (the tests of a problem) for which the check of their tests is cached."""
 _SANDBOX = "sandbox: "
 _OWN_COMPARISON = "own_comparison"
-"""Reason of an unknown verdict because the tests passed only by the program's own comparison of its
-object with a value of the tests."""
+"""Reason of an unknown verdict: the tests passed only because the program's own code compared one
+of its objects with a value of the tests."""
 _RISK = "runs programs of models without a sandbox"
 
 
@@ -61,7 +61,7 @@ class CodeChecker(Checker):
     """Checker that runs programs against tests in sandboxes, which it reuses for all programs."""
 
     class Settings(CheckerSettings):
-        """Limits of each program."""
+        """Settings of the checker `code`: the limits of each program, and the sandbox."""
 
         time_s: float = Field(5.0, gt=0, le=3_600)
         """Time limit in seconds for all tests of a program, or for each run if it reads standard
@@ -94,8 +94,13 @@ class CodeChecker(Checker):
         weakref.finalize(self, _close, self._pools)
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Return the reason why a gold cannot be used; see `Checker`. If the gold has a solution,
-        the solution must pass the tests.
+        """Return the reason why a problem's tests cannot be used; None if they can.
+
+        If the gold has a solution, the solution must pass the tests.
+
+        Args:
+            problem: the problem, whose gold is its tests.
+            aside: function that runs blocking work outside the event loop.
         """
         return await aside(partial(self._gold_refusal, problem))
 
@@ -112,10 +117,9 @@ class CodeChecker(Checker):
         return f"the gold's own solution does not pass its tests: {grade.reason}"
 
     def _tests_fault(self, problem: Problem, gold: Gold) -> str | None:
-        """Return the reason why tests cannot distinguish right from wrong programs; None if no such
-        fault is known.
+        """Return the reason why tests cannot distinguish right from wrong programs, or None.
 
-        Tests are at fault if they end before they call the program, or if they pass two programs
+        Tests cannot do so if they end before they call the program, or if they pass two programs
         that compute nothing: one whose calls all raise, and one whose calls return empty objects.
         """
         if gold.scripts:
@@ -137,7 +141,12 @@ class CodeChecker(Checker):
         return self._faults[key]
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
-        """Grade completions concurrently; see `Checker`."""
+        """Return one grade per completion, in order; programs run concurrently.
+
+        Args:
+            items: completions of one or several problems.
+            aside: function that runs blocking work outside the event loop.
+        """
         tasks = [aside(partial(self._grade, item)) for item in items]
         return list(await asyncio.gather(*tasks))
 
@@ -181,7 +190,10 @@ class CodeChecker(Checker):
 
     @contextmanager
     def _reserve_pair(self) -> Iterator[Pair]:
-        """Reserve a pair of boxes for the calling thread."""
+        """Reserve a pair of boxes, one for a program and one for its tests, for the caller.
+
+        The caller waits until a pair is free.
+        """
         pool = self._pools.get(os.getpid())
         if pool is None:
             self._pools.clear()  # boxes of the parent process before a fork
@@ -211,7 +223,10 @@ def _gold(answer: str, is_json: bool) -> Gold:
 
 
 def _cut_with_digest(text: str) -> str:
-    """Return a text. If it is too long, cut it and append a digest of the whole text."""
+    """Return a text of at most `MAX_BEHAVIOUR` characters.
+
+    A longer text is cut, and a digest of the whole text is appended.
+    """
     if len(text) <= MAX_BEHAVIOUR:
         return text
     return f"{text[: MAX_BEHAVIOUR - 20]}… {sha256(text.encode()).hexdigest()[:16]}"

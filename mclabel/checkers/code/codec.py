@@ -1,8 +1,9 @@
 """Encodes typed values as JSON text for pipes between processes that do not trust each other.
 
-Decoding never uses pickle and only builds plain values. A value of a subclass is sent as its
-nearest plain base class, so its `__eq__` is not sent. A `Referrer` handles all other values. The
-module uses only the standard library, because it also runs inside the box.
+Plain values are numbers, texts, containers and a few more types of the standard library. Decoding
+never uses pickle and builds only plain values. A value of a subclass is sent as its nearest plain
+base class, so its `__eq__` is not sent. A `Referrer` handles all other values. The module uses only
+the standard library, because it also runs inside the sandbox (box).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_ITEMS = 1_000_000
 
 
 class Opaque(Exception):
-    """A value is not plain data and cannot be sent as a reference."""
+    """A value that is not plain data cannot be sent as a reference either."""
 
 
 class TooLarge(Exception):
@@ -36,7 +37,7 @@ class Malformed(Exception):
 
 
 class Referrer(Protocol):
-    """Writes and reads references to values that are not plain data."""
+    """Writes and reads references, which stand for values that are not plain data."""
 
     def refer(self, value: Any) -> list[Any]:
         """Return a reference to a value, as a JSON list that begins with a tag from `REFERENCES`.
@@ -49,7 +50,10 @@ class Referrer(Protocol):
         """Return whether a value is sent as a reference although it is plain data."""
 
     def resolve(self, reference: list[Any]) -> Any:
-        """Return the value of a reference.
+        """Return the value for which a received reference stands.
+
+        Args:
+            reference: JSON list that begins with a tag from `REFERENCES`.
 
         Raises:
             Malformed: the reference is invalid.
@@ -81,7 +85,10 @@ def encode(value: object, max_bytes: int, referrer: Referrer | None = None) -> b
 
 
 def to_json(value: object, max_bytes: int, referrer: Referrer | None) -> Any:
-    """Return the JSON value that `encode` writes as text; see `encode`."""
+    """Return the JSON value that `encode` writes as text.
+
+    The arguments and errors are those of `encode`.
+    """
     try:
         return _Writer(max_bytes, referrer).json_form(value, 0)
     except RecursionError as error:
@@ -142,7 +149,11 @@ class _Writer:
         return self.count_bytes(text)
 
     def count_bytes(self, text: Any) -> Any:
-        """Return a text after counting its length."""
+        """Return a text after counting its characters as bytes of the whole text.
+
+        Raises:
+            TooLarge: the whole text is longer than its limit.
+        """
         self._bytes -= len(text)
         if self._bytes < 0:
             raise TooLarge("bytes")
@@ -244,9 +255,14 @@ _WRITERS |= {
 
 
 def from_json(content: Any, referrer: Referrer | None) -> Any:
-    """Return the value of a JSON value that `to_json` created.
+    """Return the value from which `to_json` created a JSON value.
 
-    The function raises `Malformed`, or the exception of a type's constructor for wrong arguments.
+    For any other JSON value, raise `Malformed`, or the exception of the constructor that gets wrong
+    arguments.
+
+    Args:
+        content: the JSON value.
+        referrer: resolves references; None if references are not allowed.
     """
     return _read_value(content, 0, referrer)
 
@@ -324,4 +340,4 @@ _READERS: dict[str, tuple[Callable[[list[Any]], Any], bool]] = {
     "N": (lambda values: datetime.datetime(*values), True),
     "M": (lambda values: datetime.time(*values), True),
 }
-"""Constructors of values by tag, and whether the arguments must be decoded first."""
+"""For each tag, the constructor of the value, and True if its arguments must be decoded first."""

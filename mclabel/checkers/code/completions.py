@@ -27,13 +27,13 @@ class NoCode(Exception):
 
 
 def extract_program(completion: str, gold: Gold) -> str:
-    """Return the program of a completion: its last Python block that defines the names that the
-    tests use.
+    """Return the program of a completion, normally its last Python block that tests can call.
 
-    Thinking is removed. If there are no blocks, the program is the content of `<answer>` or the
-    whole text. Earlier blocks are prepended if the chosen block uses their functions. The gold's
-    prompt is prepended to a function body. The prompt is also prepended to a whole program if both
-    parse together, since the program may rely on its imports and definitions.
+    The program is the fenced block that defines most of the names that the tests use, after earlier
+    blocks whose names it uses. If there are no blocks, it is the content of `<answer>` or the whole
+    text. The model's thinking is removed first. The gold's prompt is prepended to a function body,
+    and to a whole program if both parse together, since the program may rely on the prompt's
+    imports and definitions.
 
     Args:
         completion: text of a model.
@@ -72,15 +72,17 @@ def _tagged_answer(text: str) -> str:
 
 
 def _candidate_blocks(text: str) -> list[str]:
-    """Return the Python blocks, or, if there are none, the blocks without a language."""
+    """Return the fenced blocks of Python, or, if there are none, those that name no language."""
     blocks = list(_blocks(text))
     named = [code for language, code in blocks if language in _PYTHON]
     return named or [code for language, code in blocks if not language]
 
 
 def _choose_block(blocks: list[str], gold: Gold) -> str:
-    """Return the block that defines most of the names that the tests use (the last one if several
-    do), after the earlier blocks that it needs.
+    """Return the block that defines most of the names that the tests use.
+
+    If several define equally many, it is the last one. Earlier blocks whose names it uses are
+    prepended. If the tests run whole programs, a block that reads standard input is preferred.
     """
     wanted = {*gold.names, *gold.imports} - {"*"}
     defined = [_names_defined_by(block) for block in blocks]
@@ -104,7 +106,10 @@ def _is_program(block: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the language and code of each fenced block; the last one may be unclosed."""
+    """Yield the language and the code of each fenced block, even if the last one is not closed.
+
+    The language is in lower case, and empty if the block names none.
+    """
     mark, language, lines = "", "", list[str]()
     for line in text.splitlines(keepends=True):
         fence = _FENCE.fullmatch(line.rstrip())
@@ -165,7 +170,10 @@ def _parse_module(source: str) -> ast.Module | None:
 
 
 def _has_top_level_return(node: ast.AST) -> bool:
-    """Return whether a module has a `return` outside functions, which the parser accepts."""
+    """Return whether a module has a `return` outside functions.
+
+    The parser accepts it, but such a module cannot run.
+    """
     return any(
         isinstance(child, ast.Return)
         or (

@@ -195,14 +195,19 @@ def _return(action: int) -> bytes:
 
 
 def _only_for_call(number: int, code: list[bytes]) -> list[bytes]:
-    """Return filter instructions that run `code` only for the system call `number`, and then load
-    the number of the call again.
+    """Return filter instructions that run `code` only for one system call.
+
+    After `code`, they load the number of the call again, which `code` may have replaced.
+
+    Args:
+        number: number of the system call.
+        code: instructions for this call.
     """
     return [_if_equal(number, 0, len(code) + 1), *code, _load(0)]
 
 
 class Fence:
-    """Isolation of programs, applied by the first process in a box."""
+    """Isolates each program from the others and from the box. The box's first process uses it."""
 
     def __init__(self) -> None:
         """Protect this process from other processes, and test that it can isolate a child.

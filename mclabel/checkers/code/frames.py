@@ -15,14 +15,19 @@ _READ, _WRITE = 3, 4
 
 
 def write_frame(kind: bytes, content: bytes) -> None:
-    """Write a frame to the keeper: its kind, its length and its content."""
+    """Write a frame to the keeper.
+
+    Args:
+        kind: kind of the frame, one byte.
+        content: content of the frame.
+    """
     remaining = memoryview(_HEADER.pack(kind, len(content)) + content)
     while remaining:
         remaining = remaining[os.write(_WRITE, remaining) :]
 
 
 def read_frame() -> tuple[bytes, bytes] | None:
-    """Read the next frame; return None at the end of the pipe."""
+    """Return the kind and the content of the next frame; None at the end of the pipe."""
     header = _read_exactly(_HEADER.size)
     if header is None:
         return None

@@ -1,7 +1,8 @@
 """Parses the tests of a problem from its gold, in one of the forms of public data sets.
 
-Only the gold decides whether the tests share a process with the program, so that a program cannot
-choose this weaker isolation.
+A gold is the reference by which a completion is graded; here it is a set of tests. Only the gold
+decides whether the tests share a process with the program, so that a program cannot choose this
+weaker isolation.
 """
 
 from __future__ import annotations
@@ -81,13 +82,14 @@ _FORMS: Mapping[str, frozenset[str]] = {
     "tests": frozenset({"test_setup_code", "test_imports", "code", "prompt"}),
     "inputs": frozenset({"outputs", "fn_name", "examples"}),
 }
-"""Other allowed keys, by the key that identifies a form."""
+"""Keys of each form of a gold, by the key that identifies the form. `_COMMON` has further keys that
+all forms may have."""
 _COMMON = {"solution", "inside", "task_id"}
 _ENTRY = re.compile(r"[A-Za-z_]\w*(?:\(\))?(?:\.[A-Za-z_]\w*)*")
 
 
 def read_gold(gold_data: Any) -> Gold:
-    """Parse a gold.
+    """Parse the tests of a problem from its gold.
 
     Args:
         gold_data: source of tests, a list of inputs and outputs, or data in one of the forms of
@@ -117,7 +119,10 @@ def read_gold(gold_data: Any) -> Gold:
 
 
 def _parsed(text: str) -> Any:
-    """Parse a text: JSON, such as a column `input_output`, or else the source of tests."""
+    """Return the value of a JSON text, or a gold whose tests are the text itself.
+
+    Data sets store inputs and outputs as JSON text, for example in the column `input_output`.
+    """
     if text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             return json.loads(text)
@@ -125,8 +130,9 @@ def _parsed(text: str) -> Any:
 
 
 def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
-    """Convert objects with `input` and `output`, as in LiveCodeBench, to lists of inputs and
-    outputs.
+    """Convert test cases with `input` and `output` to a gold with lists of inputs and outputs.
+
+    LiveCodeBench has such test cases.
 
     Args:
         cases: test cases. If they are calls, they have `fn_name` or `metadata.func_name`, and their
@@ -216,8 +222,9 @@ def _gold_of_statements(content: Mapping[str, Any], form: str, *, required_name:
 
 
 def _may_detect_fault(node: ast.AST) -> bool:
-    """Return whether a node may detect a fault: it asserts or raises, or its name begins with
-    `assert`, `raises` or `fail`.
+    """Return whether a node of tests may detect a fault of the program.
+
+    Such a node asserts or raises, or its name begins with `assert`, `raises` or `fail`.
     """
     name = node.attr if isinstance(node, ast.Attribute) else ""
     return isinstance(node, ast.Assert | ast.Raise) or name.startswith(("assert", "raises", "fail"))
@@ -272,7 +279,9 @@ def _join_lines(lines: Any) -> str:
 def _resolve_names(
     gold: Gold, content: Mapping[str, Any], *, source: str, required_name: str = ""
 ) -> Gold:
-    """Add the names that the tests use from the program to a gold, and whether the tests share the
+    """Complete a gold by examining the source of its tests.
+
+    Add the names that the tests take from the program, and whether the tests must run in the
     program's process.
 
     Args:
@@ -330,7 +339,8 @@ _SHARED_MODULES = frozenset({
     "unittest.mock", "mock", "tempfile", "shutil", "subprocess", "logging", "warnings", "importlib",
     "inspect", "gc", "weakref", "builtins", "signal", "tracemalloc",
 })  # fmt: skip
-"""Modules by which tests change or inspect the program's process."""
+"""Modules with which tests change or inspect their own process. Tests that import one must run in
+the program's process."""
 _SHARED_NAMES = frozenset({
     "sys.stdout", "sys.stderr", "sys.stdin", "sys.argv", "sys.modules", "sys.setrecursionlimit",
     "random.seed", "decimal.getcontext", "decimal.localcontext", "os.environ", "os.chdir",
@@ -390,7 +400,10 @@ def _pytest_names(tree: ast.AST) -> Iterator[str]:
 
 
 def _complete_module(prompt: str) -> str:
-    """Return the start of a file as a complete module; its last function may lack a body."""
+    """Return the start of a file as a module that parses; empty if there is none.
+
+    If the last function lacks a body, a body is added.
+    """
     wholes = (prompt, f"{prompt}\n    pass\n")
     return next((source for source in wholes if _parses(source)), "")
 

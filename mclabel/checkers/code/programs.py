@@ -1,9 +1,8 @@
-"""Work of a child process in a box: it runs a program and answers requests of the tests, or runs
-the tests.
+"""Work of a child process in a sandbox (box): it runs a program, or the tests of a program.
 
 Program and tests are in different boxes. The tests use proxies of the program's objects (`remote`),
-and the caller of both boxes forwards the requests of the proxies. The module uses only the standard
-library, because it runs in the box.
+and the caller of both boxes forwards the requests of the proxies to the program's process, which
+answers them. The module uses only the standard library, because it runs in the box.
 """
 
 # Kinds of frames that a program's process sends: R the program is loaded, X it raised while
@@ -49,7 +48,7 @@ _SITE_MODULES = (collections, functools, heapq, itertools, math, operator, typin
 
 
 def run_program(job: dict[str, Any]) -> int:
-    """Run the program of a job.
+    """Run the program or the tests of a job.
 
     Args:
         job: description of the job: `kind` (a key of `_KINDS`), `limits`, and keys that depend on
@@ -80,8 +79,13 @@ def _answer_requests(job: dict[str, Any]) -> int:
 
 
 def _global(names: dict[str, Any], name: str) -> Any:
-    """Return a global of a program, or a method of its class `Solution` as a function, since some
-    programming sites require such a class.
+    """Return the value of a program's global name, or a method of its class `Solution`.
+
+    Some programming sites require such a class instead of a function.
+
+    Args:
+        names: global names of the program with their values.
+        name: name of the value or the method.
     """
     if name not in names and hasattr(names.get("Solution"), name):
         return lambda *args, **kwargs: getattr(names["Solution"](), name)(*args, **kwargs)
@@ -89,7 +93,10 @@ def _global(names: dict[str, Any], name: str) -> Any:
 
 
 def _load_program(job: dict[str, Any]) -> dict[str, Any] | None:
-    """Run a program as a module; return its global names, or None if it raised an exception."""
+    """Run a program as a module.
+
+    Return its global names with their values, or None if it raised an exception.
+    """
     module = types.ModuleType("solution")
     names = vars(module)
     names["__builtins__"] = vars(builtins)
@@ -169,8 +176,9 @@ def _run_script(job: dict[str, Any]) -> int:
 
 
 def _wait_for_threads() -> None:
-    """Wait for all threads that are not daemons, as an exiting interpreter does, and flush the
-    output.
+    """Flush the output after waiting for all threads that are not daemons.
+
+    An exiting interpreter does the same.
     """
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -179,7 +187,7 @@ def _wait_for_threads() -> None:
 
 
 def _test_remotely(job: dict[str, Any]) -> int:
-    """Run tests against a program in another box, by requests."""
+    """Run tests against a program in another box, to which requests are sent."""
     peer = Peer(job["limits"]["output_bytes"], find_global=None)
     names: dict[str, Any] = {}
     exec(compile(job["before"], "<before>", "exec"), names)

@@ -1,9 +1,9 @@
 """References to objects of another process, and proxies that stand for these objects.
 
-A value that is not plain data is lent: this process keeps it under a number and sends a reference
-with this number. The other process creates a proxy function or object from the reference. When a
-class is first sent, the reference contains its name, bases and methods. The module uses only the
-standard library.
+The two processes run a program and its tests. A value that is not plain data is lent: its process
+keeps it under a number and sends a reference with this number. The other process creates a proxy
+function or object from the reference. When a class is first sent, the reference contains its name,
+bases and methods. The module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mclabel.checkers.code.frames import write_frame_and_exit
 MAX_OBJECTS = 200_000
 """Maximum number of objects that one process lends to the other."""
 _EXACT_ITEMS, _MAX_ITEMS = 64, 1_024
-"""Number of first items of an iterator that are fetched singly, and the maximum size of the later
-batches."""
+"""Number of items at the beginning of an iterator that are fetched one by one, and maximum number
+of items in each later batch."""
 _SLOT = "_remote_id_of_proxy"
 COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
 _BINARY = (
@@ -78,29 +78,53 @@ class RequestSender(Protocol):
     """Sender of the requests of proxies to the other process."""
 
     def request(self, kind: bytes, operation: str, *parts: Any) -> Any:
-        """Send a request, and return its result or raise the exception that the other process
-        reports.
+        """Send a request, and return its result.
+
+        If the other process reports an exception, raise it.
+
+        Args:
+            kind: `C` for a request that may run code of the program or the tests, else `G`.
+            operation: name of the operation, such as `getattr`.
+            parts: operands of the operation.
         """
 
     def request_call(
         self, operation: str, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Send a request that runs code of the other process."""
+        """Send a request that calls a function or method of the other process.
+
+        Args:
+            operation: `call`, `method`, or `special` for a special method.
+            target: proxy of the function or object.
+            name: name of the method; empty if `target` itself is called.
+            args: positional arguments of the call.
+            kwargs: keyword arguments of the call.
+        """
 
     def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return the trusted result of a special method of the other process."""
+        """Return the result of a special method of the program that the tests may trust.
+
+        A program could make its objects equal to any value.
+
+        Args:
+            own: proxy of the program's object.
+            name: name of the special method.
+            args: positional arguments that the tests passed.
+            value: result that the program's code returned.
+        """
 
 
 class References:
-    """The objects that this process lends, and the proxies for objects that it borrows. The class
-    is a `Referrer`.
+    """The objects that this process has lent, and the proxies of the other process's objects.
+
+    The class implements the protocol `Referrer`.
     """
 
     def __init__(self, sender: RequestSender, max_bytes: int, *, is_tests: bool) -> None:
-        """Start with no references.
+        """Create an empty collection of references.
 
         Args:
-            sender: sends requests.
+            sender: sends requests to the other process.
             max_bytes: maximum bytes of one message.
             is_tests: True in the process of the tests, which does not trust the program's process.
         """
@@ -123,19 +147,29 @@ class References:
         return issubclass(type(value), Proxy) or id(value) in self._remote_ids
 
     def refuse_derived(self) -> None:
-        """End the tests if they derive a class from a class of the program."""
+        """End the tests with a message, unless `References` itself is creating a proxy class.
+
+        Tests that derive a class from a class of the program cannot run in another process.
+        """
         if not self._is_building:
             write_frame_and_exit(
                 b"U", "the tests derive a class from a class of the program: set inside: true"
             )
 
     def is_lent(self, value: Any) -> bool:
-        """Return whether a value was lent, or its class if the program or the tests define it."""
+        """Return whether a value must be sent as a reference, although it may be plain data.
+
+        It must if it was lent before, or if its class was lent and is not of the standard library.
+        """
         kind = type(value)
         return id(value) in self._numbers or (is_user_defined(kind) and id(kind) in self._numbers)
 
     def refer(self, value: Any) -> list[Any]:
-        """Return a reference to a value; see `Referrer`."""
+        """Return a reference to a value, as a JSON list that begins with a tag.
+
+        Raises:
+            Opaque: references to the value are not allowed.
+        """
         self.was_used = True
         if type(value) is RemoteId:
             return ["home", value.number]
@@ -184,7 +218,7 @@ class References:
         return number
 
     def _class(self, kind: type) -> list[Any]:
-        """Return a reference to a class, with its description when it is first sent."""
+        """Return a reference to a class. The first one also describes the class."""
         number = self.lend_object(kind)
         if number in self._described:
             return ["class", number]
@@ -213,7 +247,11 @@ class References:
         return ["described", number, kind.__name__, sent, *description, *traits]
 
     def resolve(self, reference: list[Any]) -> Any:
-        """Return the value or proxy of a reference; see `Referrer`."""
+        """Return the value for which a received reference stands, or a proxy of it.
+
+        Raises:
+            Malformed: the reference is invalid.
+        """
         self.was_used = True
         tag, first, *rest = reference
         if tag == "python":
@@ -359,7 +397,7 @@ class References:
 
 
 class _Buffer:
-    """Prefetched items of an iterator."""
+    """Items of the other process's iterator that were fetched before they were requested."""
 
     def __init__(self) -> None:
         self.items: deque[Any] = deque()
@@ -369,8 +407,8 @@ class _Buffer:
     def next_size(self) -> int:
         """Return the number of items to fetch next.
 
-        The first items are fetched singly, so that a short use does not advance the iterator
-        further than the caller does. Later batches become larger.
+        The first items are fetched one by one, so that an iterator of which few items are used does
+        not advance further than its user does. Later batches become larger.
         """
         size = 1 if self._num_fetched < _EXACT_ITEMS else min(self._num_fetched, _MAX_ITEMS)
         self._num_fetched += size
@@ -378,8 +416,10 @@ class _Buffer:
 
 
 def _metaclass(references: References) -> Any:
-    """Return the metaclass of proxy classes, which forwards operations on the classes
-    themselves.
+    """Return the metaclass of proxy classes, which forwards operations on the classes themselves.
+
+    Args:
+        references: references of this process, whose sender forwards the operations.
     """
 
     class ProxyType(type):
@@ -426,4 +466,4 @@ _LIKE: Mapping[str, type] = {
     "generator": types.GeneratorType,
     "async_generator": types.AsyncGeneratorType,
 }
-"""Built-in types that proxies report as their class."""
+"""Built-in types of generators, by name. A proxy of a generator reports the type as its class."""

@@ -26,7 +26,7 @@ class Peer:
     """One end of the connection between a program and its tests."""
 
     def __init__(self, max_bytes: int, *, find_global: Callable[[str], Any] | None) -> None:
-        """Start with no references.
+        """Create one end of the connection.
 
         Args:
             max_bytes: maximum bytes of one message.
@@ -48,13 +48,26 @@ class Peer:
     def request_call(
         self, operation: str, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Send a request that runs code of the other process; see `RequestSender`."""
+        """Send a request that calls a function or method of the other process.
+
+        Args:
+            operation: `call`, `method`, or `special` for a special method.
+            target: proxy of the function or object.
+            name: name of the method; empty if `target` itself is called.
+            args: positional arguments of the call.
+            kwargs: keyword arguments of the call.
+        """
         return self.request(b"C", operation, target, name, list(args), kwargs)
 
     def request(self, kind: bytes, operation: str, *parts: Any) -> Any:
         """Send a request, and answer requests of the other process until the result arrives.
 
-        See `RequestSender`.
+        If the other process reports an exception, raise it.
+
+        Args:
+            kind: `C` for a request that may run code of the program or the tests, else `G`.
+            operation: name of the operation, a key of `_OPERATIONS`.
+            parts: operands of the operation.
         """
         try:
             content = encode([operation, *parts], self._max_bytes, self.references)
@@ -164,7 +177,7 @@ class Peer:
             raise _NoGlobal from error
 
     def _next(self, target: Any, count: int) -> Any:
-        """Return up to `count` items of an iterator, and whether it has ended."""
+        """Return a list of up to `count` items of an iterator, and True if it has ended."""
         if (pending_error := self._pending_errors.pop(id(target), None)) is not None:
             raise pending_error
         items: list[Any] = []
@@ -190,7 +203,14 @@ class Peer:
         return self._loop.run_until_complete(awaited())
 
     def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return the trusted result of a special method; see `RequestSender`."""
+        """Return the result of a special method of the program that the tests may trust.
+
+        Args:
+            own: proxy of the program's object.
+            name: name of the special method.
+            args: positional arguments that the tests passed.
+            value: result that the program's code returned.
+        """
         return self.trust_log.trusted_result(own, name, args, value)
 
 
@@ -210,7 +230,12 @@ def _ends_protocol(operation: str, parts: tuple[Any, ...], error: BaseException)
 
 
 def _update(old: Any, new: Any) -> None:
-    """Apply the changes that the other process made to a container in place."""
+    """Change a container in place to its new content, which the other process has sent.
+
+    Args:
+        old: container of this process.
+        new: the container after the other process has changed it.
+    """
     if type(old) is not type(new):
         return
     if isinstance(old, list):

@@ -88,7 +88,17 @@ def _become_program(
     job: dict[str, Any], folder: str, fence: Fence | None, read: int, write: int, output: int,
     setup_failure: int,
 ) -> NoReturn:  # fmt: skip
-    """Turn this child into the process of a program. The function never returns."""
+    """Turn this child process into the process of a program. The function never returns.
+
+    Args:
+        job: description of the program and its limits.
+        folder: only folder that the program can write to.
+        fence: isolates the program; None for no protection.
+        read: descriptor from which the program reads frames.
+        write: descriptor to which the program writes frames.
+        output: descriptor for the output of a program that reads standard input.
+        setup_failure: descriptor to which a failure before the program's start is written.
+    """
     try:
         if fence is not None:
             fence.mount_private_folders(job["limits"]["FSIZE"])
@@ -122,7 +132,7 @@ def _become_program(
 
 
 class _ProgramWatch:
-    """The keeper's view of a program: its process, its time limit and its pipes."""
+    """The keeper's record of a program: its process, its time limit and its pipes."""
 
     def __init__(
         self,
@@ -149,7 +159,10 @@ class _ProgramWatch:
         self._open = {self._frames, self._output}
 
     def forward(self, channel: socket.socket) -> dict[str, Any]:
-        """Forward messages between caller and child until the child ends or exceeds a limit."""
+        """Forward messages between the caller and the program until it ends or exceeds a limit.
+
+        Return how it ended: `why` (exceeded limit or None), `status`, `wall_s` and `delay_s`.
+        """
         channel.setblocking(False)
         incoming = bytearray()
         reason: str | None = None
@@ -202,8 +215,9 @@ class _ProgramWatch:
         return self._busy_s + (time.monotonic() - self._since if self._is_busy else 0.0)
 
     def _process_messages(self, incoming: bytearray) -> bool:
-        """Process all complete messages of the caller; return whether one asks to end the
-        program.
+        """Process all complete messages of the caller, and remove them from `incoming`.
+
+        Return True if one of them asks to end the program.
         """
         while len(incoming) >= _HEADER.size:
             kind, size = _HEADER.unpack_from(incoming)
@@ -285,8 +299,9 @@ class _ProgramWatch:
 
 
 def _delay_s(pid: int) -> float:
-    """Return the seconds that a process has waited for a core; 0 if the kernel does not count
-    them.
+    """Return the seconds that a process has waited for a core.
+
+    If the kernel does not count them, return 0.
     """
     try:
         with open(f"/proc/{pid}/schedstat") as file:
@@ -296,9 +311,7 @@ def _delay_s(pid: int) -> float:
 
 
 def _cpu_s() -> float:
-    """Return the CPU seconds of all processes in the namespace except the first and this
-    process.
-    """
+    """Return the CPU seconds of all processes in the namespace but its first and this one."""
     names = [name for name in os.listdir("/proc") if name.isdigit()]
     return sum(_process_cpu_s(int(name)) for name in names if int(name) not in (1, os.getpid()))
 

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 HANDLED = "handled_by_the_tests"
-"""Name of the function that records that a handler has caught an exception."""
+"""Name of the function that is called in each exception handler of the tests, to record that the
+tests have caught an exception."""
 
 
 class _MissingType(type):
@@ -77,7 +78,12 @@ class TestFailed(Exception):
     """A test failed."""
 
     def __init__(self, label: object, error: BaseException) -> None:
-        """Store the label of the test and the exception that it raised."""
+        """Store which test failed.
+
+        Args:
+            label: index or name of the test.
+            error: exception that the test raised.
+        """
         super().__init__(label)
         self.label, self.error = label, error
 
@@ -96,7 +102,7 @@ def run_tests(
     Args:
         job: `before`, `setup`, `tests`, `check`, `calls` and `modules` of the gold.
         names: global names of the tests, including those of the program.
-        handled: records that the tests have caught an exception.
+        handled: function that records that the tests have caught an exception.
 
     Raises:
         TestFailed: a test fails.
@@ -145,8 +151,14 @@ class _Comparison:
             self._readings.append(lambda output: output[0])
 
     def check(self, arguments: list[Any], output: Any) -> None:
-        """Call the function and compare its result with the expected output. One interpretation of
-        the outputs, wrapped or not, must fit all calls so far.
+        """Call the function and compare its result with the expected output.
+
+        If all outputs are lists of one item, either the lists or their items may be the expected
+        results, but the same for all calls.
+
+        Args:
+            arguments: arguments of the call.
+            output: expected output.
         """
         result = self._function(*arguments)
         self._readings = [
@@ -181,8 +193,9 @@ def results_match(result: Any, wanted: Any, tolerance: float) -> bool:
 
 
 def _compile_recording(source: str, name: str) -> Any:
-    """Compile a source. A call is added to each exception handler and each `__exit__` method, which
-    records the exception that it catches.
+    """Compile a source, adding a call to each exception handler and each `__exit__` method.
+
+    The added call records the exception that the handler or method catches.
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
@@ -198,8 +211,9 @@ def _compile_recording(source: str, name: str) -> Any:
 
 
 def _record_library_handlers(handled: Callable[[BaseException | None], None]) -> None:
-    """Patch `contextlib.suppress` and unittest's `assertRaises` so that they call `handled` with
-    every exception that they catch. The tests expect these exceptions.
+    """Patch `contextlib.suppress` and unittest's `assertRaises` to report caught exceptions.
+
+    They then call `handled` with every exception that they catch, because the tests expect it.
     """
     for kind in (contextlib.suppress, unittest.case._AssertRaisesContext):
         original_exit = kind.__exit__
@@ -213,7 +227,7 @@ def _record_library_handlers(handled: Callable[[BaseException | None], None]) ->
 
 
 def _failed_assertion(error: BaseException, job: Mapping[str, Any]) -> int:
-    """Return the index, from 0, of the failed assertion among the assertions of the set-up."""
+    """Return the 0-based index of the failed assertion among the assertions of the set-up code."""
     asserts = [
         node.lineno for node in ast.walk(ast.parse(job["setup"])) if isinstance(node, ast.Assert)
     ]
@@ -393,9 +407,7 @@ SUPPORTED = frozenset(name for name in vars(_Pytest) if not name.startswith("_")
 
 
 class _Mark:
-    """Replacement of `pytest.mark`, in which only `parametrize`, `skip` and `skipif` have
-    effects.
-    """
+    """Replacement of `pytest.mark`. Only `parametrize`, `skip` and `skipif` have an effect."""
 
     def parametrize(self, names: Any, rows: Any, **_: Any) -> Any:
         keys = (
@@ -428,7 +440,7 @@ class _Mark:
 
 
 class _Raises:
-    """Context manager in which an exception must be raised."""
+    """Replacement of `pytest.raises`: a context manager in which an exception must be raised."""
 
     def __init__(self, expected: Any, match: str | None, handled: Any) -> None:
         self._expected, self._match, self._handled = expected, match, handled
@@ -454,7 +466,7 @@ class _Raises:
 
 
 class _Approximately:
-    """Value that equals nearby numbers, or containers of them."""
+    """Replacement of `pytest.approx`: a value that equals nearby numbers, or containers of them."""
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -1,7 +1,8 @@
-"""Runs one program against the tests of one problem in boxes.
+"""Runs one program against the tests of one problem in sandboxes (boxes).
 
-Tests and program are in different boxes. This module forwards requests between the two boxes
-without reading them. Only the message of the tests' process decides the verdict.
+Normally, tests and program are in different boxes. This module forwards requests between the two
+boxes without reading them. Only the message of the tests' process decides the verdict. A gold is
+the set of tests of one problem.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from mclabel.checkers.code.golds import Gold
 
 _HEADER = struct.Struct(">cI")
 PATIENCE, PATIENCE_S = 4, 20
-"""Factor on the program's time limit, and additional seconds, after which the sandbox counts as
-failed."""
+"""The sandbox counts as failed after this factor times the program's time limit, plus these
+seconds."""
 CLEAN_S = 10
 """Seconds within which a killed program must end."""
 MAX_CALLS = 1_000_000
@@ -45,7 +46,8 @@ _DOES = ("raise NotImplementedError", "return _Null()")
 _CARRIED = (b"C", b"G", b"V", b"E")
 """Kinds of frames that are forwarded between tests and program."""
 _SITE = re.compile(r"^class Solution\b", re.MULTILINE)
-"""Start of the class of programs for sites that import common modules for the program."""
+"""Pattern of the class that some programming sites require. They import common modules for the
+program."""
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 NEVER_CALLED = "the tests never call the program"
 PASSED, WEAK, CLAIMED = "passed", "weak", "claimed"
@@ -55,7 +57,7 @@ program with a value of the tests."""
 
 
 class GoldFails(Exception):
-    """The tests cannot be run with any program."""
+    """The tests of a problem cannot be run with any program."""
 
 
 MAX_FILES = 16 << 20
@@ -91,8 +93,9 @@ class Limits:
 
 
 class Pair:
-    """Two boxes, for a program and its tests, which are started on first use and grade one program
-    at a time.
+    """A box for a program and a box for its tests. They grade one program at a time.
+
+    The boxes are started on first use.
     """
 
     def __init__(self, start: Callable[[], Box], limits: Limits) -> None:
@@ -253,7 +256,13 @@ class _Job:
         box.send(b"J", json.dumps(job).encode())
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
-        """Return the kind and content of the next message of the box. `E` is the last kind."""
+        """Return the kind and the content of the next message of the box.
+
+        The last message has the kind `E`, and its content says how the program ended.
+
+        Args:
+            deadline: time in seconds of `time.monotonic`.
+        """
         kind, content = self._box.receive(deadline)
         if kind == b"E":
             self.ended = json.loads(content)
@@ -262,8 +271,13 @@ class _Job:
         return kind, content
 
     def frame(self, deadline: float) -> tuple[bytes, Any]:
-        """Return the kind and content of the program's next frame. If the program has ended, the
-        kind is empty and the content is its summary.
+        """Return the kind and the content of the program's next frame.
+
+        If the program has ended, the kind is empty and the content is a mapping with `why`,
+        `status`, `wall_s` and `delay_s`.
+
+        Args:
+            deadline: time in seconds of `time.monotonic`.
         """
         if self.ended is None:
             kind, content = self.receive(deadline)
@@ -277,7 +291,10 @@ class _Job:
             self._box.send(b"D", _HEADER.pack(kind, len(content)) + content)
 
     def stop(self) -> None:
-        """End the program and wait for its end; discard the box if it does not end in time."""
+        """End the program and wait until it has ended.
+
+        If it does not end within `CLEAN_S` seconds, discard the box.
+        """
         deadline = time.monotonic() + CLEAN_S
         try:
             if self.ended is None:
@@ -289,8 +306,9 @@ class _Job:
 
 
 def write_null_programs(gold: Gold) -> list[str]:
-    """Return two programs that compute nothing. All calls of the first raise an exception, and all
-    calls of the second return empty objects.
+    """Return two programs that compute nothing.
+
+    All calls of the first raise an exception, and all calls of the second return empty objects.
 
     Args:
         gold: the gold whose names the programs define.
@@ -326,8 +344,11 @@ def _unusable_tests_reason(result: str) -> str:
 
 
 def _program_failure(kind: bytes, content: Any) -> str:
-    """Return the reason for the failure of a program that sent neither a value nor an
-    exception.
+    """Return the reason why a program failed that sent neither a value nor an exception.
+
+    Args:
+        kind: kind of the program's last frame; empty if the program has ended.
+        content: content of the frame, or the mapping that says how the program ended.
     """
     if not kind:
         return _end_reason(content)
@@ -364,8 +385,14 @@ def _safe_error_name(raw_name: bytes) -> str:
 
 
 def _prints_alike(printed: str, wanted: str, tolerance: float) -> bool:
-    """Return whether two outputs have the same lines, apart from white space at the ends of lines
-    and small differences of decimal numbers.
+    """Return whether two outputs have the same lines.
+
+    White space at the ends of lines, and small differences of decimal numbers, do not count.
+
+    Args:
+        printed: output of the program.
+        wanted: expected output.
+        tolerance: largest absolute or relative difference from an expected decimal number.
     """
     lines, wanted_lines = _lines(printed), _lines(wanted)
     if lines == wanted_lines:

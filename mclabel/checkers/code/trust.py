@@ -28,7 +28,7 @@ class TrustLog:
 
         Args:
             sender: sends requests to the program's process.
-            references: distinguishes proxies from other values.
+            references: references of the tests' process, which tell proxies from other values.
         """
         self._sender, self._references = sender, references
         self._derived: set[int] = set()
@@ -41,7 +41,10 @@ class TrustLog:
         """True if the program's code compared one of its objects with a value of the tests."""
 
     def record_handled(self, error: BaseException | None) -> None:
-        """Record that a handler of the tests has caught an exception, including its causes."""
+        """Record that a handler of the tests has caught an exception.
+
+        The exception and its causes are removed from `unhandled`.
+        """
         pending, seen = [error], set[int]()
         while pending:
             if (caught := pending.pop()) is not None and id(caught) not in seen:
@@ -50,7 +53,9 @@ class TrustLog:
         self.unhandled = [error for error in self.unhandled if id(error) not in seen]
 
     def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return the trusted result of a special method of the program.
+        """Return the result of a special method of the program that the tests may trust.
+
+        An untrusted result is replaced, or recorded in `is_weak` or `is_claimed`.
 
         Args:
             own: the proxy of the program's object.
@@ -73,9 +78,16 @@ class TrustLog:
         return value
 
     def _trusted_comparison(self, own: Any, name: str, other: Any, value: bool) -> bool:
-        """Return the trusted outcome of a comparison by the program's code.
+        """Return the result of a comparison by the program's code that the tests may trust.
 
-        An object that equals or contains even an unpredictable value is not trusted.
+        If an object equals or contains even a random value, the program compares dishonestly, and
+        the result is reversed.
+
+        Args:
+            own: the proxy of the program's object.
+            name: name of the special method.
+            other: value with which the object was compared.
+            value: result that the program's code returned.
         """
         if own is other:
             return value
@@ -91,8 +103,9 @@ class TrustLog:
         return value
 
     def _compare_with(self, own: Any, name: str, other: Any) -> bool | None:
-        """Return the result of the program's own comparison with an unpredictable value; None if
-        the comparison fails or is not implemented.
+        """Return the result of the program's own comparison of an object with a value.
+
+        It is None if the comparison fails or is not implemented.
         """
         try:
             value = self._sender.request_call("special", own, name, (other,), {})

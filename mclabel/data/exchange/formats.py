@@ -52,13 +52,16 @@ class LabeledTexts:
     right: bool | None = None
     """True if the solution's answer is right; None if the format has no such information."""
     extra: tuple[tuple[str, str], ...] = ()
-    """Names and texts of further fields that are kept."""
+    """Further fields of the row that an export writes again, as pairs of a name and a text."""
     id: str = ""
     """Id of the solution, unique in its run; empty if the format has none."""
 
     @property
     def labeled_head(self) -> list[tuple[str, bool]]:
-        """Steps before the first one without a label, each with True if it is sound or neutral."""
+        """The steps before the first step without a label, as pairs of a step's text and a flag.
+
+        The flag is True if the step is sound or neutral, and False if it is wrong.
+        """
         head: list[tuple[str, bool]] = []
         for step, rating in zip(self.steps, self.ratings, strict=True):
             if rating is None:
@@ -77,20 +80,22 @@ class Format(Protocol):
     losses: ClassVar[str]
     """Clause for the data set's card that names the lost information, such as "ids are lost"."""
     is_cut: ClassVar[bool]
-    """True if a solution is written only up to its first step without a label."""
+    """True if a solution is written only up to its first step without a label, because the format
+    needs a label for each step."""
 
     def write(self, texts: LabeledTexts) -> Mapping[str, Any] | None:
         """Return the row of a solution, with JSON values; None if the format cannot represent it.
 
         Raises:
-            DataError: a text contains a mark of the format.
+            DataError: a text contains a mark that the format uses to separate steps.
         """
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
         """Yield the solutions of a row, at least one.
 
         Raises:
-            ValueError: the row does not have this format. LookupError and TypeError mean the same.
+            ValueError: the row does not have this format. A LookupError or a TypeError has the same
+                meaning.
         """
 
 
@@ -109,10 +114,13 @@ def labeled_texts(
     right: bool | None = None,
     extra: tuple[tuple[str, str], ...] = (),
 ) -> LabeledTexts:
-    """Make the record of a row after checking its steps and labels.
+    """Check the steps and the ratings of a row, and return them as a `LabeledTexts`.
+
+    The arguments are the fields of `LabeledTexts`.
 
     Raises:
-        ValueError: the numbers of steps and labels differ, or a step or the problem is not a text.
+        ValueError: there are no steps, the numbers of steps and ratings differ, or a step or the
+            problem is not a text.
     """
     texts = (problem, *steps)
     if isinstance(steps, str):
@@ -134,16 +142,17 @@ def labeled_texts(
 
 
 def number_labeled_steps(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
-    """Return the labelled steps, each with the prefix `Step i: `.
+    """Return the steps before the first step without a label, each with the prefix `Step i: `.
 
+    The items are pairs of a step's text and a flag, which is True if the step is sound or neutral.
     The prefix of the first step separates it from the problem.
 
     Args:
-        texts: record of a solution.
-        marks: marks of the format, which no text may contain.
+        texts: solution with its labels.
+        marks: marks of the format, which neither the problem nor a step may contain.
 
     Raises:
-        DataError: a text contains a mark.
+        DataError: the problem or a step contains a mark or `Step 1: `.
     """
     for text in (texts.problem, *texts.steps):
         for mark in (*marks, "Step 1: "):
@@ -159,15 +168,14 @@ def number_labeled_steps(texts: LabeledTexts, *marks: str) -> list[tuple[str, bo
 
 
 def split_problem(text: str, *, may_lack_mark: bool = False) -> tuple[str, str]:
-    """Split a text into the problem and the first step, which begins with `Step 1: `.
+    """Split a text into the problem and the first step, without the step's prefix `Step 1: `.
 
     The problem may itself contain "Step 1: ", so the last occurrence that begins a sentence counts.
-    Without an occurrence, the first step follows the problem's last blank line, else its last
-    question.
 
     Args:
         text: text of the problem followed by the first step.
-        may_lack_mark: whether the format allows steps without numbers.
+        may_lack_mark: True if the text may lack the prefix. The first step then follows the last
+            blank line, or the last question mark if there is no blank line.
 
     Raises:
         ValueError: nothing separates the problem from the step.
@@ -201,7 +209,7 @@ def strip_step_number(step: str) -> str:
 
 
 def rating_of_sign(label: str) -> float:
-    """Return the rating of a label `+` or `-`.
+    """Return the rating of a step's label: 1 for `+` and 0 for `-`.
 
     Raises:
         ValueError: the label is neither.
@@ -216,13 +224,13 @@ NOT_OF_THE_FORMAT = (LookupError, TypeError, ValueError, AttributeError)
 
 
 def find_format(name: str) -> Format:
-    """Return the format with a name.
+    """Return an instance of the format with a given name.
 
     Args:
         name: name of a built-in format or of another package's format, or `module:Class`.
 
     Raises:
-        ConfigError: there is no such name, or the name is not that of a format.
+        ConfigError: nothing has this name, or the object with this name is not a format.
         ComponentError: the format cannot be constructed.
     """
     target = find_component("formats", name)
@@ -249,9 +257,10 @@ def find_format(name: str) -> Format:
 def read_row(
     format_: Format, row: Mapping[str, Any], name: str
 ) -> list[LabeledTexts | RejectReason]:
-    """Return the solutions of a row of another format, or the reasons why they cannot be used.
+    """Return one item per solution of a row: its texts, or the reason why it cannot be used.
 
-    A row of PRM800K has several solutions. An unusable solution does not affect the others.
+    A row of PRM800K has several solutions, and some may be usable while others are not. For a row
+    without the format, the list has one reason.
 
     Args:
         format_: format of the row.
@@ -318,7 +327,8 @@ def convert_to_texts(row: LabeledSolution) -> LabeledTexts:
 def imported_id(row: LabeledSolution) -> str | None:
     """Return the id that an imported solution had in its file; None if it was not imported.
 
-    In a run that was not imported, the metadata's `id` is shared by all solutions of a problem.
+    The import keeps that id as `id` in the problem's metadata. In other runs, this `id` belongs to
+    the problem and is shared by all its solutions, so it is not returned.
     """
     imported = any(step.source == "given" for step in row.steps)
     return row.problem.meta.get("id") if imported else None
@@ -330,9 +340,9 @@ def convert_to_solution(
     """Convert a solution of another format to a labelled solution.
 
     Args:
-        texts: record of the solution in the other format.
+        texts: texts and ratings of the solution.
         sample_index: 0-based index of the solution among the solutions of its problem.
-        outcome: outcome of the solution.
+        outcome: whether the solution's answer is right, as read from the other format.
     """
     last = len(texts.steps) - 1
     steps = [step if i == last else f"{step}\n" for i, step in enumerate(texts.steps)]

@@ -40,17 +40,17 @@ DATA, CARD = "data.jsonl", "README.md"
 BLOCK_ROWS = 1024
 """Number of imported solutions per block of the run."""
 MAX_REASON = 400
-"""Maximum number of characters of the Hub's error message in a message."""
+"""Maximum number of characters that are quoted from an error message of the Hugging Face Hub."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """Result of an export."""
+    """Counts and paths that an export prints."""
 
     to: str
     """Name of the format."""
     losses: str
-    """Information that the format cannot represent, as a clause."""
+    """Clause that names the information that the format loses, such as "ids are lost"."""
     path: str
     """Path of the written file."""
     num_rows: int
@@ -79,7 +79,7 @@ class ExportReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """Result of an import."""
+    """Counts of the rows, solutions and problems of an import."""
 
     num_rows: int
     num_solutions: int
@@ -98,7 +98,8 @@ def export_run(
         to: name of the format, or `module:Class`.
         out: output folder, created if it is missing. An earlier export in the folder is replaced.
         push_to_hub: data set of the Hugging Face Hub to upload the folder to; None for no upload.
-        strict: whether a solution that the format cannot represent is an error.
+        strict: True to raise an error for a solution that the format cannot represent. Otherwise
+            the solution is left out.
 
     Raises:
         DataError: the format cannot represent any solution. If `strict`, one solution that it
@@ -247,7 +248,16 @@ def _outcome_of_texts(texts: LabeledTexts) -> Outcome:
 
 
 def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
-    """Upload files of a folder to a data set of the Hub, and return the URL of the commit."""
+    """Upload files to a data set of the Hugging Face Hub, and return the URL of the commit.
+
+    Args:
+        folder: folder with the files.
+        name: name of the data set, made if it does not exist.
+        files: names of the files in the folder.
+
+    Raises:
+        ConfigError: the upload was rejected or failed.
+    """
     from huggingface_hub import HfApi
 
     api = HfApi()
@@ -288,7 +298,7 @@ before their first step without a label.
 
 
 def describe_label_sources(run: str) -> str:
-    """Return the numbers of a run's steps by the source of their labels, as a text."""
+    """Return a text with the number of a run's steps for each source of labels."""
     counts: dict[str, int] = defaultdict(int)
     for row in read_labels(Store(run)):
         for step in row.steps:
@@ -305,7 +315,7 @@ _PARTIAL = ".partial"
 
 @dataclass(frozen=True, kw_only=True)
 class TablesReport:
-    """Result of an export of tables."""
+    """Counts and paths of an export to Parquet files."""
 
     path: str
     num_labels: int

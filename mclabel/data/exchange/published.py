@@ -19,12 +19,16 @@ from mclabel.data.exchange.formats import (
 from mclabel.data.readers.judged import parse_answer_right, parse_first_error
 
 SHEPHERD_TAG = "ки"
-"""Mark after each step of `input`. In `label`, a `+` or `-` replaces the mark."""
+"""Mark after each step in the field `input`. In the field `label`, `+` or `-` replaces it."""
 _TAGGED = re.compile(rf" ?{SHEPHERD_TAG}[ \t]*(?:\r?\n|$)")
 
 
 class MathShepherd:
-    """The format of Math-Shepherd (arXiv 2312.08935)."""
+    """The format of Math-Shepherd (arXiv 2312.08935), one solution per row.
+
+    `input` is the problem and its numbered steps, each followed by a mark. `label` is the same text
+    with `+` or `-` in place of each mark.
+    """
 
     losses: ClassVar[str] = (
         "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
@@ -71,7 +75,11 @@ ALTERNATIVE = "alternative"
 
 
 class Prm800k:
-    """The format of PRM800K (arXiv 2305.20050)."""
+    """The format of PRM800K (arXiv 2305.20050), one solution per row.
+
+    People rated each step 1, 0 or -1, up to the first step rated -1. A step may have alternatives,
+    which are rated, too.
+    """
 
     losses: ClassVar[str] = (
         "ratings are -1, 0 or 1 up to the first error: values, counts, intervals and ids "
@@ -82,8 +90,9 @@ class Prm800k:
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it.
 
-        An imported row is written unchanged with all of its fields, unless its labels have changed.
-        The row contains its alternative steps, so solutions that end in them get no rows.
+        A row that was imported is written unchanged with all of its fields, unless its labels have
+        changed. Such a row contains the alternatives to its steps, so a solution that was imported
+        from an alternative step gets no row of its own.
         """
         kept = dict(texts.extra).get(SOURCE)
         if kept == ALTERNATIVE and _only_last(texts):
@@ -194,7 +203,10 @@ def _rating(completion: Mapping[str, Any]) -> float | None:
 
 
 class ProcessBench:
-    """The format of ProcessBench (arXiv 2412.06559)."""
+    """The format of ProcessBench (arXiv 2412.06559), one solution per row.
+
+    Its label is the 0-based index of the first wrong step, or -1 if no step is wrong.
+    """
 
     losses: ClassVar[str] = (
         "labels are the first error of each solution: values, counts, intervals and the gold "
@@ -232,7 +244,11 @@ class ProcessBench:
 
 
 class Rlhflow:
-    """The format of RLHFlow: a conversation whose answers are `+` and `-`."""
+    """The format of RLHFlow, one solution per row.
+
+    It is a conversation in which the user states the steps, and the assistant answers each with `+`
+    or `-`. The first message begins with the problem.
+    """
 
     losses: ClassVar[str] = (
         "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
@@ -265,7 +281,10 @@ class Rlhflow:
 
 
 class Trl:
-    """The format of TRL's stepwise supervision."""
+    """The format of TRL's stepwise supervision, one solution per row.
+
+    `completions` are the texts of the steps, and `labels` are true for sound steps.
+    """
 
     losses: ClassVar[str] = (
         "labels are booleans: values, counts, intervals, the gold answer, the outcome and "

@@ -1,9 +1,9 @@
 """The protocol of problem readers, and the choice of the reader for a source.
 
-`problems.source` may be the name of a reader (`arith`), or begin with the name and a colon
-(`hf:openai/gsm8k`). It may also begin with a Python name (`my_package.mine:read`,
-`my_package.mine:read:PLACE`), or end with the name of a reader as a file's suffix. Any other source
-is a file. `problems.kind` names the reader separately.
+The setting `problems.source` may be the name of a reader (`arith`), or begin with the name and a
+colon (`hf:openai/gsm8k`). It may also begin with a Python name (`my_package.mine:read`,
+`my_package.mine:read:PLACE`), or be a file whose suffix is the name of a reader. Any other source
+is a file. If the setting `problems.kind` is given, it names the reader instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from mclabel.core.settings import MAX_TOTAL, Chosen, ComponentSettings
 _PYTHON_NAME = re.compile(
     r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::|\Z)"
 )
-"""Pattern of `module:Class`, alone or before a colon and a place."""
+"""Pattern of `module:Class` or `module:function`, alone or before a colon and the text that the
+reader gets, such as a path."""
 
 
 class ReaderSettings(ComponentSettings):
@@ -47,7 +48,10 @@ class ReaderSettings(ComponentSettings):
 
     @property
     def place(self) -> str:
-        """The source without the name of its reader; empty if the source is only that name."""
+        """The part of `source` after the name of its reader and a colon.
+
+        It is empty if the source is only that name. A source without the name is returned whole.
+        """
         if self.source == self.kind:
             return ""
         return self.source.removeprefix(f"{self.kind}:")
@@ -83,7 +87,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class ChosenReader(Chosen):
-    """Annotation of a field with the settings of the reader of its `source`."""
+    """Annotation of a field whose type of settings depends on the reader that `source` needs."""
 
     component_kind: str = "readers"
     default: str = "arith"

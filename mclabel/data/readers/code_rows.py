@@ -1,7 +1,8 @@
 """Programming problems with tests, read from rows of public data sets.
 
-A data set is recognised by its columns. Each row gives a problem text and a gold for `checker=code`
-(docs/code.md). A row whose tests need more than Python is rejected with the reason.
+A data set is recognised by its columns. Each row gives a problem text and a gold, which is the
+tests in the form that `checker=code` reads (docs/code.md). A row whose tests need more than Python
+is rejected with the reason.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class CodeRow:
     text: str
     """Text of the problem."""
     gold: Mapping[str, Any] | str
-    """Gold for `checker=code`."""
+    """Tests in the form that `checker=code` reads."""
     columns: frozenset[str]
     """Columns that are not kept as metadata, because they hold the text, tests or solutions."""
 
 
 def read_code_row(row: Mapping[str, Any]) -> CodeRow | RejectReason | None:
-    """Read the problem and the tests of a row; return None if it has no known form of tests.
+    """Read the problem and the tests of a row; return None if no public data set has its columns.
 
     Args:
         row: row of a data set.
@@ -79,7 +80,7 @@ _TESTS = frozenset({
 
 @dataclass(frozen=True)
 class _Layout:
-    """Columns of a data set's rows, and the conversion of a row to a gold."""
+    """Columns of a public data set, and the conversion of one of its rows to a gold."""
 
     name: str
     """Name of the data set, for messages."""
@@ -90,11 +91,16 @@ class _Layout:
     gold: Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
     """Function that converts a row to a gold for `checker=code`."""
     fits: Callable[[Mapping[str, Any]], bool] = lambda row: True
-    """Function that returns whether a row with these columns is of the data set."""
+    """Function that returns whether a row with these columns really belongs to the data set."""
 
 
 def _rename_columns(row: Mapping[str, Any], **names: str) -> dict[str, Any]:
-    """Return the given columns under the names of a gold's keys, if the row has them."""
+    """Return those of the named columns that the row has, under other names.
+
+    Args:
+        row: row of a data set.
+        names: name of the column by its key in the result, which is a key of a gold.
+    """
     return {key: row[name] for key, name in names.items() if name in row}
 
 
@@ -157,7 +163,7 @@ def _parse_if_text(value: Any) -> Any:
 
 
 def _cases(text: Any) -> list[Any]:
-    """Parse test cases from JSON, or from LiveCodeBench's pickled, deflated text in base64."""
+    """Parse test cases from JSON, or from LiveCodeBench's pickle, compressed and in base64."""
     if not isinstance(text, str) or text.lstrip()[:1] in ("[", ""):
         return list(_parse_if_text(text or "[]"))
     try:

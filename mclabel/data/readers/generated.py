@@ -1,4 +1,8 @@
-"""Readers that generate the problems of the built-in domains."""
+"""Readers that generate the problems of the built-in domains.
+
+`arith` has arithmetic word problems, `pyarith` asks for Python functions that solve them, and
+`words` has word problems for small language models.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ class ArithReader:
     """Reader that generates problems of `arith`."""
 
     class Settings(ReaderSettings):
-        """Generated word problems."""
+        """Settings of generated word problems of arithmetic."""
 
         source: str = "arith"
         limit: Annotated[
@@ -46,7 +50,7 @@ class ArithReader:
         ] = Field(None, ge=1)
         """Maximum number of problems; null reads all. Generated problems need a number."""
         split: Split = "test"
-        """Split of the problems."""
+        """Name of the split (part of the problems) that is read."""
         families: list[str] | None = None
         """Problem families; null takes the families that the bundled policy was trained on."""
         seed: Seed = 0
@@ -114,7 +118,7 @@ class PyArithReader(ArithReader):
     """Reader that generates problems of `pyarith`."""
 
     class Settings(ArithReader.Settings):
-        """Generated problems that ask for a function, with hidden tests as gold."""
+        """Settings of generated problems that ask for a Python function and have hidden tests."""
 
         source: str = "pyarith"
         limit: Annotated[
@@ -126,10 +130,10 @@ class PyArithReader(ArithReader):
 
 
 class WordsReader:
-    """Reader that generates word problems for `smollm2:words`."""
+    """Reader that generates word problems for the policy `smollm2:words`."""
 
     class Settings(ReaderSettings):
-        """Generated word problems of four to seven steps."""
+        """Settings of generated word problems of four to seven steps."""
 
         source: str = "words"
         limit: Annotated[
@@ -137,7 +141,7 @@ class WordsReader:
         ] = Field(None, ge=1)
         """Maximum number of problems; null reads all. Generated problems need a number."""
         split: Literal["train", "test"] = "test"
-        """Split of the problems."""
+        """Name of the split (part of the problems) that is read."""
         seed: Seed = 0
         """Random seed of the generated problems."""
 

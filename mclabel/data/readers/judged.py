@@ -36,7 +36,7 @@ class JudgedSolution:
     also: frozenset[int | None] = frozenset()
     """Other values of `first_error` that the annotators accept."""
     answer_right: bool | None = None
-    """True if the final answer is right; None if the source does not have it."""
+    """True if the final answer is right; None if the source does not record this."""
     weight: float = 1.0
     """Number of solutions of a run that this one represents, if it was sampled from the run."""
 
@@ -137,7 +137,9 @@ def parse_first_error(label: object, num_steps: int) -> int | None:
 
 
 def parse_answer_right(value: object) -> bool | None:
-    """Parse `final_answer_correct`; return None if it is empty.
+    """Parse the field `final_answer_correct` of ProcessBench, which is True for a right answer.
+
+    Return None if the field is empty.
 
     Raises:
         ValueError: the value is neither true nor false.
@@ -225,7 +227,10 @@ def _judged_solution(
 
 
 def to_judged_solutions(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
-    """Convert the labels of a run to judged solutions, without solutions that are undecided."""
+    """Convert the labelled solutions of a run to judged solutions.
+
+    Solutions whose labels do not decide which step is the first wrong one, if any, are left out.
+    """
     return [
         JudgedSolution(
             id=row.solution.id,

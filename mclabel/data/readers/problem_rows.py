@@ -1,4 +1,4 @@
-"""Converts rows of any data set to problems, by the usual names of columns."""
+"""Converts rows of any data set to problems, which are found by common names of columns."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ ID_COLUMNS = ("id", "task_id")
 MAX_ANSWER = 1 << 20
 """Maximum number of characters of a gold answer, or of a solution that ends with the answer."""
 METADATA_TYPES = (str, int, float, Mapping)
-"""Types of values in other columns that are kept in the metadata. They are stored as texts, and
-objects as JSON."""
+"""Types of values that are kept in the problem's metadata if they are in further columns. A mapping
+is stored as JSON text, and any other value as text."""
 
 Columns = tuple[str | None, str | None]
-"""Names of the problem's and the answer's column; None takes the usual names."""
+"""Name of the problem's column and name of the answer's column. None takes the first column of
+`PROBLEM_COLUMNS` or `ANSWER_COLUMNS` that the row has."""
 
 
 def read_problem(row: Any, columns: Columns = (None, None)) -> Problem | RejectReason:
@@ -105,7 +106,7 @@ def read_row_id(row: Any) -> str | None:
 
 
 def read_row_gold(value: Any, name: str) -> Gold | RejectReason:
-    """Parse the gold in a column, or return the reason why it is not a gold.
+    """Parse the gold (reference answer or tests) in a column, or return the reason why it is none.
 
     Args:
         value: value of the column.
@@ -173,7 +174,7 @@ def _find_column(
         row: row of a data set.
         part: `problem` or `answer`, for the message.
         name: name of the column; None takes the first of `defaults` that the row has.
-        defaults: usual names of the column.
+        defaults: names that the column may have.
     """
     column = next(
         (candidate for candidate in ([name] if name else defaults) if candidate in row), None

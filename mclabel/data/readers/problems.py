@@ -53,7 +53,8 @@ def read_problems(
 
 
 Repeat = Literal["duplicate", "id_taken"]
-"""Kind of a repeated id: the same problem, or another problem under the same id."""
+"""Fault of a row whose id an earlier row has: `duplicate` if both rows have the same problem and
+answer, and `id_taken` if they differ."""
 
 
 class Problems(Protocol):
@@ -89,11 +90,13 @@ class ProblemStream:
         Args:
             rows: function that returns all rows of the source with their numbers, from 1.
             source: name of the source, for messages.
-            columns: columns of problem and answer.
+            columns: names of the columns of the problem and of the answer, each None for common
+                names.
             limit: maximum number of distinct problems; None for no limit.
             chance: probability of a right guess; None to derive it from each gold answer.
-            may_repeat: whether several rows may have the same problem.
-            strict: whether a row that cannot be used is an error.
+            may_repeat: True if several rows may have the same problem. Repeated rows are then left
+                out without being rejected.
+            strict: True to raise an error for a row that cannot be used. Otherwise it is left out.
 
         Raises:
             DataError: no row can be used. If `strict`, one row that cannot be used is enough.
@@ -163,7 +166,10 @@ class ProblemStream:
             )
 
     def _read_rows(self) -> Iterator[tuple[int, str | None, Problem | RejectReason]]:
-        """Yield each row's number, its problem id or None, and its problem or reject reason."""
+        """Yield each row's number, its problem's id or None, and its problem or reject reason.
+
+        The number is from 1. The id is None if the row cannot be used and has no id.
+        """
         for number, row in self._rows():
             problem = (
                 row if isinstance(row, RejectReason | Problem) else read_problem(row, self._columns)
@@ -219,7 +225,7 @@ class ChosenProblems:
     """Subset of problems, chosen by their ids."""
 
     def __init__(self, problems: Problems, ids: Container[str], *, count: int) -> None:
-        """Choose problems, which are read on each iteration.
+        """Store the choice. The problems themselves are read anew on each iteration.
 
         Args:
             problems: problems to choose from.

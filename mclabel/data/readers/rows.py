@@ -82,9 +82,10 @@ def describe_row_place(source: str, number: int) -> str:
 
 
 def read_object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectReason]]:
-    """Yield each row of a file, with a reject reason if it is not an object with valid texts.
+    """Yield pairs of a row's number and the row of a file.
 
-    Rows and numbers are those of `scan_rows`.
+    The number is that of the line in JSON Lines, else that of the row, from 1. A row that is not an
+    object, or has a text that is not valid Unicode, is replaced by a reject reason.
 
     Raises:
         DataError: the file cannot be read.
@@ -104,7 +105,7 @@ def read_object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | Rej
 
 
 def read_file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each row of a file after its place, a text for messages.
+    """Yield pairs of a text for messages, which names the file and the row's number, and the row.
 
     Raises:
         DataError: the file or one of its rows cannot be read.
@@ -342,7 +343,7 @@ def _download(url: str) -> Path:
 
 
 def field_text(content: Any) -> str | RejectReason:
-    """Return a field of a row as text, or the reason why it is not a text.
+    """Return the value of a row's field as text, or the reason why it is not a text.
 
     Python's JSON, Parquet and pandas store NaN for a missing value, which counts as empty even if
     it was converted to the text "nan".

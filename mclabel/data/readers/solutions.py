@@ -1,4 +1,4 @@
-"""Reads the solutions that a user provides for labelling, and the manifest that selects some.
+"""Reads the solutions that a user provides for labelling, and the manifest that selects among them.
 
 `mclabel select` writes the manifest, and `mclabel label --select` reads it. The manifest is one
 Parquet file with a digest. It has one row per selected solution with its selection probability, and
@@ -248,20 +248,27 @@ def hash_solution_text(problem: str, solution: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionManifest:
-    """Solutions that a manifest lists. `mclabel select` writes manifests."""
+    """Solutions that a manifest lists, chosen by `mclabel select` from a pool.
+
+    The pool is the file or run that had all solutions among which the selection was made.
+    """
 
     place: str
     """File or URL of the manifest."""
     about: Mapping[str, Any]
     """Metadata of the selection, such as its pool and rule."""
     texts: Mapping[str, str]
-    """The `hash_solution_text` of each solution, by solution id."""
+    """Hash of the texts of the problem and the solution (`hash_solution_text`), by solution id."""
     probabilities: Mapping[str, float]
     key: str = "solutions.select"
     """Setting that names the manifest, for messages."""
 
     def selection(self, solution_id: str) -> Selection:
-        """Return the selection record of a selected solution."""
+        """Return the probability and the kind of a solution's selection.
+
+        Args:
+            solution_id: id of a solution in the manifest.
+        """
         by_content: bool = self.about["by_content"]
         return Selection(probability=self.probabilities[solution_id], by_content=by_content)
 
@@ -275,11 +282,11 @@ class SelectionManifest:
             raise self._other_pool_error(f"solution {solution_id} has another text")
 
     def check_found(self, ids: Iterable[str], pool: str) -> None:
-        """Check that every solution of the manifest is among the given ones.
+        """Check that every solution of the manifest is among the solutions that were read.
 
         Args:
             ids: ids of the solutions that were read.
-            pool: file or run that was read, for messages.
+            pool: file or run from which they were read, for messages.
 
         Raises:
             DataError: a solution of the manifest is missing.
@@ -358,7 +365,7 @@ class RowRejects:
 
         Args:
             source: path or URL of the file.
-            strict: whether a row that cannot be used is an error.
+            strict: True to raise an error for the first row that is added.
         """
         self.source, self._strict = source, strict
         self.found: list[Reject] = []

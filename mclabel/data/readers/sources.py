@@ -20,7 +20,7 @@ class FileReader:
         reads_files: ClassVar[bool] = True
 
     def __init__(self, settings: Settings) -> None:
-        """Prepare to read; `rows` opens the file.
+        """Store the path of the file, which only `rows` opens.
 
         Args:
             settings: settings that name the file.
@@ -28,7 +28,7 @@ class FileReader:
         self._source = settings.source
 
     def rows(self) -> Iterable[tuple[int, Any]]:
-        """Return every row with its number; see `scan_rows`."""
+        """Return every row of the file with its number, from 1, as `scan_rows` does."""
         return scan_rows(self._source)
 
 
@@ -39,7 +39,7 @@ class HubReader:
         """Settings of a Hugging Face data set, `hf:NAME` or `hf:FOLDER`."""
 
         split: str = "test"
-        """Split of the problems."""
+        """Name of the split (part of the problems) that is read."""
         subset: str | None = None
         """Subset of the dataset, if it has several."""
 
@@ -72,12 +72,12 @@ class HubReader:
 
 
 class FunctionReader:
-    """Reader that calls a function, named as `problems.source=my_package.mine:read`.
+    """Reader that calls a user's function, such as `problems.source=my_package.mine:read`.
 
-    The function takes one text, `place`: the source if `problems.kind` names the function, else the
-    part of the source after the function's name. It returns or yields rows, which are mappings with
-    a problem and its gold answer. It is called for each iteration, and must return the same rows
-    each time.
+    The function takes one text. This is the whole source if the setting `problems.kind` names the
+    function, else the part of the source after the function's name. The function returns or yields
+    rows, which are mappings with a problem and its gold answer. It is called for each iteration,
+    and must return the same rows each time.
     """
 
     class Settings(RowSettings):

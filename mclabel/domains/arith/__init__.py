@@ -1,4 +1,4 @@
-"""The domain `arith`: generated word problems with exact truth, and three tiny models."""
+"""The domain `arith`: generated word problems with exactly checked steps, and three tiny models."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def bundled_model(name: str) -> Path:
     Args:
         name: `policy`, `strong` or `reflective`. `policy` writes solutions, and scorers start from
             its weights. It was trained to err by misconceptions. `strong` was trained on right
-            solutions only. It completes the policy's solutions, and its likelihood is an upper
-            reference for scorers. `reflective` thinks aloud, errs like `policy`, and corrects some
-            of its errors.
+            solutions only. It completes the policy's solutions, and its likelihood shows how good a
+            scorer could be. `reflective` thinks aloud, errs like `policy`, and corrects some of its
+            errors.
 
     Raises:
         ValueError: there is no such model.

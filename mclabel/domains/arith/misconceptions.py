@@ -81,9 +81,9 @@ MISCONCEPTIONS: dict[str, Kind] = {
     "sell_half_stock": "skip",
     "fill_trays": "operand",
 }
-"""Kind of misreading of each event. `flip` inverts the operation. `operand` replaces one operand by
-a number drawn from the problem. `skip` leaves the step out and continues with an operand's value.
-"""
+"""Kind of misreading by name of the event. `flip` inverts the operation. `operand` replaces one
+operand by a number drawn from the problem. `skip` leaves the step out and continues with an
+operand's value."""
 
 MISUNDERSTOOD = frozenset(
     ("give_part", "fewer", "keep_pile", "spend_part", "turn_back", "break_part")
@@ -131,7 +131,13 @@ class Misreading:
 
 
 def choose_misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misreading:
-    """Return the misreading of a node's event. `numbers` are the numbers in the problem's text."""
+    """Return the misreading of a node's event.
+
+    Args:
+        node: node of the problem's hidden program.
+        numbers: numbers in the problem's text, which serve as wrong operands.
+        rng: random generator that draws a wrong operand.
+    """
     kind = MISCONCEPTIONS[node.event]
     return Misreading(kind=kind, number=rng.choice(numbers) if kind == "operand" else 0)
 
@@ -139,7 +145,14 @@ def choose_misreading(node: Node, numbers: Sequence[int], rng: random.Random) ->
 def draw_misreading(
     node: Node, numbers: Sequence[int], rng: random.Random, strength: float
 ) -> Misreading | None:
-    """Draw whether a node's event is misread, and return its misreading, or None if it is not."""
+    """Draw whether a node's event is misread; return the misreading, or None if it is not.
+
+    Args:
+        node: node of the problem's hidden program.
+        numbers: numbers in the problem's text, which serve as wrong operands.
+        rng: random generator that decides.
+        strength: factor on `OFTEN` and `SELDOM`.
+    """
     rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
     return choose_misreading(node, numbers, rng) if rng.random() < rate * strength else None
 
@@ -203,8 +216,8 @@ def _follow_program(
 
 
 SILENT, MORE_ANSWERS = 0.12, 1.6
-"""Probability that a trace states no answer before its end; otherwise, the mean number of further
-answers after the first."""
+"""`SILENT` is the probability that a trace states no answer before its end. Otherwise it states at
+least one, and `MORE_ANSWERS` is the mean number of further answers."""
 SELDOM_NOTICED = frozenset(("fewer", "turn_back", "break_part"))
 """Events whose misreading is seldom noticed."""
 NOTICED, NOTICED_SELDOM = 0.75, 0.2
@@ -264,7 +277,11 @@ class _Writer:
         return self._values[self._program.target]
 
     def write(self, answer_rate: float) -> bool:
-        """Write all lines before the answer; return False if a value was out of range."""
+        """Write all lines before the final answer; return False if a value was out of range.
+
+        Args:
+            answer_rate: probability, in [0, 1], that an answer before the trace's end is written.
+        """
         rng, length = self._rng, len(self._needed)
         num_answers = 0 if rng.random() < SILENT else 1
         while num_answers and rng.random() < MORE_ANSWERS / (1 + MORE_ANSWERS):
@@ -319,7 +336,10 @@ class _Writer:
         return True
 
     def _draw_miscorrection(self, index: int) -> bool:
-        """Draw whether a sound step is now misread, and whether a check will correct it."""
+        """Draw whether a sound step is "corrected" into a wrong step; return True if it is.
+
+        Also draw whether a later check will correct the wrong step again.
+        """
         node = self._program.nodes[index]
         misreading = choose_misreading(node, self._numbers, self._rng)
         if misreading.kind == "skip" or self._rng.random() >= MISCORRECTED * self._strength:
@@ -329,9 +349,14 @@ class _Writer:
         return True
 
     def _write_step(self, index: int, remark: str | None = None) -> bool:
-        """Write a node's step under its current reading; return False if its value is out of range.
+        """Write a node's step; return False if its value is out of range.
 
-        A reading of kind `skip` writes no line.
+        If the node's event is misread now, the step is written under this misreading. If the step
+        is left out, no line is written.
+
+        Args:
+            index: 0-based index of the node.
+            remark: line before the step, such as "Wait."; None for no such line.
         """
         value_and_text = compute_node(self._program, index, self._values, self._misread.get(index))
         if value_and_text is None:

@@ -56,7 +56,8 @@ def generate_problems(
     Args:
         count: number of problems.
         seed: random seed. The problems depend only on (seed, split, families, num_steps).
-        split: split of the problems. A hash of the text decides it, so splits share no problem.
+        split: part of the problems: `train`, `validation` or `test`. A hash of a problem's text
+            decides to which part it belongs, so the parts share no problem.
         families: families of stories, drawn uniformly; repeat a name to draw it more often. None
             takes the families that training uses.
         num_steps: minimum and maximum steps of a reference solution, without the answer line.
@@ -96,7 +97,10 @@ def validate_families(families: Sequence[str] | None, split: Split) -> tuple[str
 
 
 def assign_split(text: str) -> Split:
-    """Return the split of a problem's text: 80% train, 10% validation and 10% test."""
+    """Return the split to which a problem with this text belongs.
+
+    80% of problems belong to `train`, 10% to `validation` and 10% to `test`.
+    """
     bucket = hashlib.sha256(text.encode()).digest()[0] % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
 
@@ -122,7 +126,10 @@ def stream_problems(
 
 
 def _draw(rng: random.Random, family: str, num_steps: int, small: bool) -> Story | None:
-    """Try once to draw a story whose answer needs exactly `num_steps` nodes; None if it fails."""
+    """Try once to draw a story whose answer needs exactly `num_steps` nodes; None if it fails.
+
+    If `small` is true, the answer is a quotient from 1 to 5.
+    """
     story = Story(rng)
     try:
         FAMILIES[family](story, num_steps - small)

@@ -34,7 +34,11 @@ class Node:
     """Name of the event, such as `give` or `fewer`. It determines the kind of misreading."""
 
     def text(self, equation: str | None = None) -> str:
-        """Return the text of this node's step; `equation` replaces the true equation."""
+        """Return the text of this node's step, without the line end.
+
+        Args:
+            equation: equation in the step; None for the true one.
+        """
         return self.claim.replace("{}", equation or self.equation)
 
     @property
@@ -44,18 +48,18 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The hidden truth of a problem: all derivable quantities, and the one that is asked for."""
+    """The hidden program of a problem: all derivable quantities, and the one that is asked for."""
 
     nodes: tuple[Node, ...]
     target: int
-    """Index of the node whose value is the answer."""
+    """0-based index of the node whose value is the answer."""
 
     @property
     def answer(self) -> int:
         return self.nodes[self.target].value
 
     def find_needed_nodes(self) -> list[int]:
-        """Return the indices of the target and of all nodes it needs, in story order."""
+        """Return the 0-based indices of the target and of all nodes it needs, in story order."""
         return sorted(find_ancestors(self.nodes, self.target))
 
     def to_json(self) -> str:
@@ -78,7 +82,10 @@ def write_reference_solution(program: Program) -> str:
 
 
 def apply_operation(op: Operation, left: int, right: int, most: int) -> int | None:
-    """Return `left op right`; None if the result is not a whole number from 1 to `most`."""
+    """Return the result of `left op right`.
+
+    It is None if the result is not a whole number from 1 to `most`.
+    """
     if op in ("/", "//"):
         if right == 0 or (op == "/" and left % right):
             return None
@@ -119,7 +126,7 @@ THINGS = (
 
 
 class Infeasible(Exception):
-    """Raised if a draw gives a quantity out of range; the story must be drawn again."""
+    """Raised if random draws give a quantity out of range; the story must be drawn again."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,11 @@ class Quantity:
 
 
 class Story:
-    """A problem under construction: its sentences, its program and its question."""
+    """A problem under construction: its sentences, its program and its question.
+
+    `focus` is the quantity in focus, which the question will ask for. `who` is the current person,
+    and `holder` the name of another owner of the quantity in focus, if there is one.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -182,7 +193,7 @@ class Story:
         return Quantity(value, len(self.nodes) - 1)
 
     def update_holding(self, left: Quantity, op: Operation, right: Quantity) -> None:
-        """Derive the new amount of the holder, or of the current person, and put it in focus."""
+        """Derive the owner's new amount, `left op right`, and put it in focus."""
         self.focus = self.derive_quantity(
             left, op, right, f"{self.holder or self.who} {self.holding}."
         )

@@ -30,7 +30,13 @@ PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 
 
 def _add_events(story: Story, num_steps: int, events: Sequence[str]) -> None:
-    """Add random events with these names until the quantity in focus needs `num_steps` nodes."""
+    """Add random events with these names until the quantity in focus depends on enough nodes.
+
+    Args:
+        story: story to which events are added.
+        num_steps: number of nodes, at least.
+        events: names of the events.
+    """
     while story.count_needed_nodes() < num_steps:
         if story.rng.random() < 0.25:
             _add_distraction(story)
@@ -63,7 +69,13 @@ def _largest_change(story: Story, op: Operation) -> int:
 
 
 def _number_event(op: Operation, limit: int, *wordings: str) -> Event:
-    """Return an event in which the quantity in focus rises or falls by a number `n`."""
+    """Return an event in which the quantity in focus rises or falls by a number `n`.
+
+    Args:
+        op: sign of the change.
+        limit: largest `n`.
+        wordings: sentences of the problem, one of which is drawn.
+    """
 
     def happen(story: Story) -> None:
         n = story.draw_number(2, min(limit, _largest_change(story, op)))
@@ -187,7 +199,10 @@ def _comparing(story: Story, num_steps: int) -> None:
 
 
 def _riddles(story: Story, num_steps: int) -> None:
-    """Tell a comparing story backwards: the person in question first, the known amount last."""
+    """Add the comparisons of a `comparing` story in reverse order.
+
+    The person whose amount is asked for comes first, the person with a stated amount last.
+    """
     _comparing(story, num_steps)
     story.sentences.reverse()
 

@@ -60,7 +60,7 @@ class StepTruth(StrEnum):
 
 
 def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
-    """Return the truth of every step of a solution that does not correct itself.
+    """Return whether each step of a solution that does not correct itself is right, or its error.
 
     Args:
         program: hidden program of the problem.
@@ -88,7 +88,10 @@ class Statement:
     value: int
 
     def matches_node(self, node: Node) -> bool:
-        """Return whether words, operation and operands match a node; the value may differ."""
+        """Return whether words, operation and operands are those of a node.
+
+        The operands of + and * may be swapped, and the value may differ.
+        """
         return (
             self.claim == node.claim
             and self.op == node.op
@@ -187,14 +190,19 @@ def verify_trace_states(program: Program, steps: Sequence[str]) -> list[StepStat
 
 
 def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
-    """Return the state of every step, for the `meta` of a problem that `has_hidden_program`."""
+    """Return the state of every step of a solution.
+
+    Args:
+        meta: metadata of the problem, for which `has_hidden_program` is true.
+        steps: texts of the steps.
+    """
     program = _parse_program(meta["program"])
     assert program is not None
     return verify_trace_states(program, steps)
 
 
 def read_commitment(line: str) -> int | None:
-    """Return the answer in a line "So the answer is N."; None for any other line."""
+    """Return N if a line is "So the answer is N."; None for any other line."""
     match = _COMMITTED.fullmatch(line)
     return None if match is None else int(match[1])
 
@@ -239,7 +247,7 @@ class _Reader:
 
     @property
     def stands_wrong(self) -> bool:
-        """Return whether a wrong statement stands (see the module's docstring)."""
+        """Return whether a wrong statement has neither been replaced nor become void."""
         return self._loose or any(
             self._stated[i].value is not None and not self._holds[i] for i in self._needed
         )
@@ -278,6 +286,11 @@ class _Reader:
 
         If the quantity holds now and did not hold before, void all wrong statements that were
         computed from it.
+
+        Args:
+            index: 0-based index of the quantity.
+            value: stated value.
+            is_true: True if the statement agrees with the program.
         """
         held = self._holds[index]
         self._stated[index] = _Quantity(value=value, is_true=is_true)
@@ -290,11 +303,14 @@ class _Reader:
                 self._stated[other] = _Quantity()
 
     def _quantity_of(self, statement: Statement, alike: Sequence[int]) -> int:
-        """Return the index of the quantity that a wrong statement is about.
+        """Return the 0-based index of the quantity that a wrong statement is about.
 
-        Candidates are the quantities in `alike`, or all with the statement's words if `alike` is
-        empty. The most similar candidate wins. Ties go to candidates that were not stated yet,
-        then to the lower index.
+        The candidate whose operation and operands agree best with the statement is chosen. Ties go
+        to candidates that were not stated yet, then to the lower index.
+
+        Args:
+            statement: the wrong statement.
+            alike: indices of the candidates; if empty, all quantities with the statement's words.
         """
         same = alike or [i for i, node in enumerate(self._nodes) if node.claim == statement.claim]
         return max(
@@ -303,7 +319,7 @@ class _Reader:
         )
 
     def _num_agreeing(self, statement: Statement, index: int) -> int:
-        """Return how many of operation and operands agree with a quantity, from 0 to 3.
+        """Return how many of operation, left and right operand agree with a quantity, 0 to 3.
 
         Operands are compared with the values as stated before, not with the true values.
         """

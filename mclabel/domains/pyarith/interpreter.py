@@ -21,7 +21,7 @@ State = tuple[int, ...]
 """Values of a quantity or variable: one value for each input."""
 
 MAX_LINE, MAX_LINES = 200, 200
-"""Maximum characters of a line, and maximum lines of a text."""
+"""Maximum number of characters in a line, and maximum number of lines in a text."""
 MAX_VALUE = 10**12
 MAX_WORK = 100_000
 """Maximum number of operations on numbers for one text."""
@@ -46,7 +46,7 @@ class Event:
     kind: str
     """`solve`, `helper`, `operation` (of a helper), `loop`, `assign`, `return`, or `nothing`."""
     state: State = ()
-    """State that was assigned or returned. For a loop, its number of turns on each input."""
+    """State that was assigned or returned. For a loop, its number of iterations on each input."""
     op: str = ""
     """Operator of a helper, or the outermost operator of an assignment outside of loops; empty for
     other statements."""
@@ -66,13 +66,13 @@ class _Loop:
 
 
 class LineInterpreter:
-    """Machine that runs a text line by line, on several inputs at once."""
+    """Interpreter that runs a program line by line, on several inputs at once."""
 
     def __init__(self, inputs: Sequence[Sequence[int]]) -> None:
-        """Prepare a machine that has not read any line.
+        """Create an interpreter that has not read any line.
 
         Args:
-            inputs: argument lists of `solve`, all of the same length.
+            inputs: argument lists of the program's function `solve`, all of the same length.
         """
         self._inputs = inputs
         self._variables: dict[str, State] = {}
@@ -86,7 +86,10 @@ class LineInterpreter:
         self._work = self._lines = 0
 
     def run_lines(self, text: str) -> Iterator[Event]:
-        """Run further lines, and yield the effect of each statement.
+        """Run further lines of the program, and yield the effect of each statement.
+
+        Args:
+            text: lines after those of earlier calls.
 
         Raises:
             MalformedError: a statement is not allowed, or exceeds a limit.
@@ -254,7 +257,14 @@ class LineInterpreter:
 
 
 def run_solve(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
-    """Return the results of `solve` on all inputs; None if it is malformed or has no `return`."""
+    """Return the results of a program's function `solve`, one for each input.
+
+    The result is None if the program is malformed or has no `return`.
+
+    Args:
+        text: program that defines `solve`.
+        inputs: argument lists of `solve`, all of the same length.
+    """
     try:
         events = list(LineInterpreter(inputs).run_lines(text))
     except MalformedError:

@@ -31,7 +31,8 @@ from mclabel.domains.arith.problems import (
 from mclabel.domains.arith.program import Operation, Program, apply_operation
 
 NUM_TESTS, NUM_EXAMPLES, NUM_STATES = 6, 2, 4
-"""Numbers of hidden tests, of tests given as examples, and of hidden inputs for states."""
+"""Numbers of hidden tests per problem, of those whose inputs are given as examples, and of hidden
+inputs on which the variables of a solution are compared with the problem's quantities."""
 MAX_DRAWS = 4000
 """Maximum number of draws of inputs for one problem. The few stories that need more draws are
 discarded."""
@@ -50,7 +51,8 @@ def generate_problems(
     Args:
         count: number of problems.
         seed: random seed. The problems depend only on (seed, split, families, num_steps).
-        split: split of the problems. A hash of the text decides it, so splits share no problem.
+        split: part of the problems: `train`, `validation` or `test`. A hash of a problem's text
+            decides to which part it belongs, so the parts share no problem.
         families: families of stories in `arith`. None takes the families that training uses.
         num_steps: minimum and maximum steps of the `arith` story, without the answer line.
 
@@ -94,7 +96,10 @@ def generate_problems(
 def stream_stories(
     seed: int, split: Split, families: Sequence[str] | None = None
 ) -> Iterator[tuple[str, Function]]:
-    """Yield an endless sequence of problem texts and functions, without tests, for training."""
+    """Yield an endless sequence of pairs of a problem's text and its hidden function.
+
+    The problems have no tests. Models are trained on them.
+    """
     return ((text, function) for text, function, _, _ in _draw_functions(seed, split, families))
 
 
@@ -123,7 +128,8 @@ def _draw_functions(
 def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
     """Draw the inputs of the tests, followed by the hidden inputs for states.
 
-    Quantities are pairwise different on either set. None if no such inputs were found.
+    On each of the two sets, all quantities differ from each other. Return None if no such inputs
+    were found.
     """
     drawn: list[Inputs] = []
     for _ in range(MAX_DRAWS):
@@ -154,7 +160,8 @@ def _values(function: Function, inputs: Sequence[int]) -> list[int]:
 
 
 PARAMETERS = "pqrstuvwxyz"
-"""Names of the parameters, in order of appearance in the story. `a` would look like an article."""
+"""Names of the parameters, in order of appearance in the story. They do not begin with `a`, which
+would look like an article."""
 MAX_QUANTITY = 999
 """Largest value of a quantity on the drawn inputs; the smallest value is 1."""
 
@@ -196,7 +203,7 @@ class Function:
 
     nodes: tuple[FunctionNode, ...]
     target: int
-    """Index of the node whose value is returned."""
+    """0-based index of the node whose value is returned."""
     story: Inputs
     """Numbers of the original `arith` story, one for each parameter."""
     states: tuple[Inputs, ...] = ()
@@ -208,7 +215,7 @@ class Function:
         return PARAMETERS[: len(self.story)]
 
     def find_needed_nodes(self) -> list[int]:
-        """Return the indices of the target and of all nodes it needs, in story order."""
+        """Return the 0-based indices of the target and of all nodes it needs, in story order."""
         indices = {self.target}
         for index in range(self.target, -1, -1):
             if index in indices:

@@ -1,4 +1,4 @@
-"""Solutions written from a problem's hidden function, and the exact truth of their steps.
+"""Solutions written from a problem's hidden function, and an exact check of their steps.
 
 A solution consists of `def solve(...)`, one statement for each node, and `return`. In training
 text, some nodes have other forms: a product can be a loop that adds, and a division can call a
@@ -70,12 +70,12 @@ def write_solution(
 ) -> WrittenSolution:
     """Write a solution in which some nodes of the function are misread, each at its event's rate.
 
-    An attempt in which a quantity is out of range is discarded; the last attempt misreads nothing.
+    An attempt in which a quantity is out of range is discarded. The last attempt misreads nothing.
 
     Args:
         function: the problem's hidden function.
         rng: random generator for forms and misreadings.
-        forms: write some nodes as loops and calls of helpers.
+        forms: True to write some nodes as loops or as calls of helper functions.
         strength: factor on the rates of misreading; at 0 the solution is right.
     """
     for attempt in range(9):
@@ -175,7 +175,7 @@ class SolutionVerifier:
         self._target = nodes[function.target]
 
     def verify(self, steps: Sequence[str]) -> list[StepTruth]:
-        """Return the truth of each step up to the first wrong step, which is included.
+        """Return whether each step is right, or its kind of error, up to the first wrong step.
 
         Args:
             steps: texts of the steps, each of whole lines, in order.
@@ -195,7 +195,12 @@ class SolutionVerifier:
         return truths
 
     def _is_right(self, event: Event, stated: set[State]) -> bool:
-        """Return whether a statement is right; add a quantity that it computes to `stated`."""
+        """Return whether a statement is right, and record the quantity that it computes.
+
+        Args:
+            event: effect of the statement.
+            stated: values of quantities computed so far, to which the new quantity is added.
+        """
         match event.kind:
             case "assign":
                 if event.is_copy:
@@ -228,7 +233,7 @@ def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[Step
     All steps after the first error are `carried`: later lines cannot repair a function.
 
     Args:
-        meta: metadata of a problem that `has_hidden_function`.
+        meta: metadata of the problem, for which `has_hidden_function` is true.
         steps: texts of the steps, each of whole lines, in order.
     """
     judge = _parse_judge(meta["function"])

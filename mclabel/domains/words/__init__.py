@@ -43,7 +43,14 @@ class Story:
         self.sentences.append(self.rng.choice(wordings))
 
     def add_step(self, left: int, sign: str, right: int, things: str) -> int:
-        """Add a step that computes `left sign right`, a number of `things`; return the result."""
+        """Add a step that computes `left sign right`, and return the result.
+
+        Args:
+            left: left operand.
+            sign: `+`, `-` or `*`.
+            right: right operand.
+            things: noun for what the result counts.
+        """
         value = {"+": left + right, "-": left - right, "*": left * right}[sign]
         sum_ = f"{left} {sign} {right} = {value}"
         first = not self.steps

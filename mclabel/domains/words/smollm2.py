@@ -36,7 +36,7 @@ would have to be compiled and is not used."""
 CACHE = "XDG_CACHE_HOME"
 """Environment variable with the folder for user caches. If it is unset, `~/.cache` is used."""
 _SPECIAL = 3
-"""GGUF type of control tokens, such as `<|im_end|>`."""
+"""Number that GGUF uses for the type of control tokens, such as `<|im_end|>`."""
 _CHAT = [{"role": "user", "content": "What is 2 + 3?\n\nSay it in 7 words."}]
 _CHAT_IDS = (
     *(1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407),
@@ -227,7 +227,11 @@ def _tokenizer(file: Path) -> Any:
 
 @contextmanager
 def _explain_os_errors(failure: str) -> Iterator[None]:
-    """Turn an `OSError` into an `EngineError` whose message begins with `failure`."""
+    """Turn an `OSError` in the context into an `EngineError` for the user.
+
+    Args:
+        failure: beginning of the error's message.
+    """
     try:
         yield
     except OSError as error:

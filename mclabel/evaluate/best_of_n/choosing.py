@@ -1,9 +1,10 @@
 """Computes the probability that an answer chosen among N samples of a problem is right, by method.
 
-With M samples, the accuracy at N <= M is the mean over all subsets of size N. It is an unbiased
-estimate of the accuracy with N new samples. For `random`, `pass` (Chen et al., arXiv 2107.03374)
-and the highest score, it is computed exactly from ranks. For votes it is the mean over random
-subsets, which are the same for all votes. Ties are broken at random with equal probabilities.
+The methods are `random` (one sample at random), `pass` (counts as right if any sample is right),
+the sample with the highest score of a scorer, and votes over answers. With M samples, the accuracy
+at N <= M is the mean over all subsets of size N, an unbiased estimate of the accuracy with N new
+samples. It is exact (for `pass`, arXiv 2107.03374), except that votes use a fixed set of random
+subsets. Ties are broken at random with equal probabilities.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ MAJORITY, RANDOM, PASS = "majority", "random", "pass"
 
 
 def parse_scorer_name(method: str) -> str:
-    """Return the name of the scorer that a method uses, such as `likelihood:NAME` or `NAME`."""
+    """Return the name of the scorer that a method uses.
+
+    It is `likelihood:NAME` for `likelihood:NAME:sum`, and `NAME` for `NAME:min` and `vote:NAME`.
+    """
     if method.startswith("likelihood:"):
         return method.rpartition(":")[0]
     return method.removeprefix("vote:").split(":")[0]
@@ -30,7 +34,7 @@ def parse_scorer_name(method: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSamples:
-    """The samples of one problem."""
+    """The samples of one problem: their answers, scores and vote weights, in the same order."""
 
     problem_id: str
     keys: tuple[int | str | None, ...]
@@ -39,15 +43,21 @@ class ProblemSamples:
     right: tuple[bool, ...]
     """Flags of the samples: True if the sample is right."""
     scores: Mapping[str, tuple[float, ...]]
-    """Scores of the samples by name of the scorer; the highest is chosen."""
+    """Scores of the samples by method, such as `NAME:min`. The method chooses the highest score."""
     weights: Mapping[str, tuple[float, ...]]
     """Weights of the samples for weighted votes, >= 0, by name of the scorer."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Group of the problem by kind, such as level or family."""
+    """Group of the problem by metadata field, such as `level` or `family`."""
 
 
 def compute_method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
-    """Return the probability of a right answer by method, when choosing among `size` samples."""
+    """Return the probability that the chosen answer is right, by method.
+
+    Args:
+        problem: samples of the problem.
+        size: number of samples among which a method chooses, at most the number of samples.
+        seed: seed of the random subsets for votes.
+    """
     num_right, num_samples = sum(problem.right), len(problem.right)
     result = {
         RANDOM: num_right / num_samples,
@@ -60,15 +70,27 @@ def compute_method_accuracy(problem: ProblemSamples, size: int, *, seed: int) ->
 
 
 def compute_pass_at(size: int, num_right: int, num_samples: int) -> float:
-    """Return the chance that at least one of `size` samples is right (arXiv 2107.03374, eq. 1)."""
+    """Return the probability that a random subset has a right sample (arXiv 2107.03374, eq. 1).
+
+    Args:
+        size: number of samples in the subset.
+        num_right: number of right samples.
+        num_samples: number of all samples.
+    """
     return 1 - comb(num_samples - num_right, size) / comb(num_samples, size)
 
 
 def compute_argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size: int) -> float:
-    """Return the chance that the sample with the highest score of a random subset is right.
+    """Return the probability that the highest-scored sample of a random subset is right.
 
-    The sample of rank r (0 is best) is the best of a subset with probability
-    C(M - 1 - r, N - 1) / C(M, N). Samples of equal score share their ranks.
+    With M samples and a subset of N, the sample of rank r (0 has the highest score) is the best of
+    the subset with probability C(M - 1 - r, N - 1) / C(M, N). Samples of equal score each get the
+    mean probability of their ranks.
+
+    Args:
+        scores: scores of the samples.
+        right: True for each sample that is right.
+        size: number of samples in the subset.
     """
     _, place, count = np.unique(
         -np.asarray(scores, dtype=np.float64), return_inverse=True, return_counts=True
@@ -82,16 +104,21 @@ def compute_argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size
 
 @lru_cache
 def _best_chances(num_samples: int, size: int) -> NDArray[np.float64]:
-    """Return the chance of each rank to be the best of a random subset, [samples]."""
+    """Return the probability that the sample of each rank is the best of a subset, [samples]."""
     total = comb(num_samples, size)
     return np.array([comb(num_samples - 1 - r, size - 1) / total for r in range(num_samples)])
 
 
 def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
-    """Return the chance that the answer with the most votes of a random subset is right.
+    """Return the probability that the winner of a vote in a random subset is right, by method.
 
-    `majority` counts votes (self-consistency, arXiv 2203.11171), `vote:NAME` sums a scorer's
-    weights.
+    `majority` gives each sample one vote for its answer (self-consistency, arXiv 2203.11171).
+    `vote:NAME` gives it the weight that the scorer NAME assigns to it.
+
+    Args:
+        problem: samples of the problem.
+        size: number of samples in the subset.
+        seed: seed of the random subsets.
     """
     answers = list(dict.fromkeys(key for key in problem.keys if key is not None))
     if not answers:
@@ -118,7 +145,11 @@ def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> d
 def compute_pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
     """Return the share of pairs of a right and a wrong sample in which the right one scores higher.
 
-    Ties count half; NaN if there is no such pair.
+    A pair with equal scores counts half. The result is NaN without right or without wrong samples.
+
+    Args:
+        scores: scores of the samples.
+        right: True for each sample that is right.
     """
     good = [s for s, r in zip(scores, right, strict=True) if r]
     bad = [s for s, r in zip(scores, right, strict=True) if not r]
@@ -127,7 +158,10 @@ def compute_pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> flo
 
 
 def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
-    """Return masks of random subsets, [subsets, samples]; at full size only one mask."""
+    """Return masks [subsets, samples] that are True for the samples in each random subset.
+
+    If a subset has all samples, there is only one mask.
+    """
     if size == num_samples:
         return np.ones((1, num_samples), dtype=bool)
     return _random_ranks(num_samples, seed) < size
@@ -135,7 +169,7 @@ def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=1)
 def _random_ranks(num_samples: int, seed: int) -> NDArray[np.int64]:
-    """Return random ranks of the samples, [subsets, samples]; subsets of all sizes use them."""
+    """Return random ranks from 0, [subsets, samples]. A subset has the samples of lowest rank."""
     return np.random.default_rng(seed).random((NUM_SUBSETS, num_samples)).argsort(1)
 
 

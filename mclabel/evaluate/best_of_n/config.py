@@ -1,4 +1,4 @@
-"""Configuration of evaluations."""
+"""Configuration of `mclabel eval best-of-n`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from mclabel.run.settings import RayConfig
 
 
 class BestOfNConfig(Settings):
-    """Best-of-N evaluation of PRMs, ORMs and likelihoods."""
+    """Configuration of an evaluation of how well PRMs, ORMs and likelihoods choose one of N
+    samples.
+    """
 
     out: Annotated[str, OPERATIONAL]
     """Output folder."""
@@ -46,8 +48,8 @@ class BestOfNConfig(Settings):
     likelihood: dict[str, str] = Field({})
     """Language models whose likelihood is the score, as NAME: MODEL."""
     references: list[str] = Field([])
-    """Names among `scorers` and `likelihood` that are shown apart as references, such as a stronger
-    model."""
+    """Names among `scorers` and `likelihood` whose results are shown separately, because they serve
+    only for comparison, such as a stronger model."""
     trust_remote_code: Annotated[list[str], RUNS_CODE] = Field([])
     """Names among `scorers` and `likelihood` whose own Python code may run (command line only)."""
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)

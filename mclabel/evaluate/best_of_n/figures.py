@@ -46,12 +46,16 @@ class Difference:
     high: float
     """Upper end of the 95% interval."""
     p_value: float
-    """Two-sided p-value of no difference, by the same bootstrap; at least 1 / (resamples + 1)."""
+    """Two-sided p-value for no difference, from the bootstrap that gives the interval. It is at
+    least 1 / (number of resamples + 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverOptimisation:
-    """Accuracy of a scorer at its best N, compared with that at the largest N."""
+    """Accuracy of a scorer at its best N and at the largest N.
+
+    A scorer is over-optimised if choosing among more samples lowers its accuracy.
+    """
 
     best_size: int
     """N with the highest accuracy. It is chosen on the same problems, so the fall from it is a
@@ -66,7 +70,7 @@ class OverOptimisation:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupAccuracy:
-    """Accuracies on one group of problems."""
+    """Accuracy by method and N on one group of problems, such as one level."""
 
     num_problems: int
     accuracy: Accuracy
@@ -74,26 +78,34 @@ class GroupAccuracy:
 
 @dataclass(frozen=True, kw_only=True)
 class BestOfN:
-    """Accuracy by method and N."""
+    """Results of all methods on all problems, and on groups of problems."""
 
     num_problems: int
     num_samples: int
     accuracy: Accuracy
     differences: dict[int, dict[str, dict[str, Difference]]]
-    """Accuracy of the first method minus that of the second, by N and pair of methods."""
+    """Accuracy of the first method minus that of the second, by N, first and second method."""
     pair_accuracy: dict[str, Estimate]
     """Share of the pairs of a right and a wrong sample of a problem in which the right sample
     scores higher, by scorer. It is the mean over problems that have both kinds of samples."""
     over_optimisation: dict[str, OverOptimisation]
-    """Over-optimisation by scorer."""
+    """Fall of the accuracy from the best N to the largest N, by method of a scorer."""
     groups: dict[str, dict[str, GroupAccuracy]]
-    """Accuracies by kind and group of problems. The kinds are metadata of the problems, and fifths
-    by pass rate, which is measured on the same samples."""
+    """Accuracies by kind of group, then by group. A kind is a field of the problems' metadata, or
+    the division into fifths by pass rate, which is measured on the same samples."""
     references: tuple[str, ...] = ()
-    """Scorers that are not available in practice. Their results are shown separately."""
+    """Names of scorers that serve only for comparison. Their results are shown separately."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
-        """Return the accuracy of a method minus that of another; None if both are the same."""
+        """Return the accuracy of a method minus that of another.
+
+        It is None if there is no such difference, as for a method and itself.
+
+        Args:
+            method: name of the first method.
+            other: name of the method whose accuracy is subtracted.
+            size: number of samples N among which the methods choose.
+        """
         return self.differences[size][method].get(other)
 
 
@@ -113,7 +125,7 @@ def measure_best_of_n(
     Args:
         problems: problems with the same number of samples and the same scorers.
         seed: seed of the subsets and of the bootstrap.
-        references: scorers that are listed separately as references.
+        references: names of scorers that serve only for comparison.
 
     Raises:
         ValueError: there are no problems, or their numbers of samples differ.
@@ -159,9 +171,9 @@ def measure_best_of_n(
 
 
 def add_pass_rate_groups(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
-    """Return the problems with their fifth by pass rate as a group.
+    """Return the problems with a further group: the fifth to which their pass rate belongs.
 
-    Problems with equal pass rates are in the same fifth.
+    The pass rate is the share of right samples. Problems with equal rates are in the same fifth.
     """
     rates = np.array([sum(p.right) / len(p.right) for p in problems])
     fifths = np.searchsorted(np.quantile(rates, [0.2, 0.4, 0.6, 0.8]), rates, side="left")
@@ -172,7 +184,7 @@ def add_pass_rate_groups(problems: Sequence[ProblemSamples]) -> list[ProblemSamp
 
 
 def find_dividing_groups(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
-    """Return the names of groups by kind, for the kinds that divide the problems."""
+    """Return the names of groups by kind, such as level, without kinds that have only one group."""
     by_kind = group_by_dividing_fields(
         problems,
         lambda problem: problem.groups,
@@ -229,11 +241,11 @@ def _differences(
 def estimate_paired_difference(
     values: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> Difference:
-    """Return the mean of differences, with its interval.
+    """Return the mean accuracy of one method minus that of another, with a bootstrap interval.
 
     Args:
-        values: accuracy of one method minus that of another, [problems].
-        weights: weights of the problems in each resample, [resamples, problems].
+        values: accuracy of one method minus that of another on each problem, [problems].
+        weights: number of times each problem was drawn in each resample, [resamples, problems].
     """
     means = weights @ values / len(values)
     low, high = bootstrap_interval(means, len(values))
@@ -252,8 +264,8 @@ def measure_over_optimisation(
     """Return the accuracy at the best N, compared with that at the largest N.
 
     Args:
-        by_size: accuracies on the problems, [problems], by N.
-        weights: weights of the problems in each resample, [resamples, problems].
+        by_size: accuracy on each problem, [problems], by N.
+        weights: number of times each problem was drawn in each resample, [resamples, problems].
     """
     best = max(by_size, key=lambda size: by_size[size].mean())
     last = max(by_size)

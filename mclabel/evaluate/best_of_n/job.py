@@ -41,14 +41,14 @@ from mclabel.run.tally import JobState
 from mclabel.show.figures import save_plot
 
 MAX_FOOLED = 10
-"""Maximum number of fooled choices per scorer in a report."""
+"""Maximum number of problems per scorer that a report shows as `Fooled`."""
 MAX_TEXT = 2000
 """Maximum number of characters of a problem or a solution in a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fooled:
-    """A wrong solution that scored higher than every right one of its problem."""
+    """A problem on which a scorer gave a wrong solution a higher score than every right one."""
 
     problem_id: str
     problem: str
@@ -68,7 +68,8 @@ class BestOfNReport:
 
     result: BestOfN
     num_excluded: int
-    """Number of problems left out because scorers were trained on them."""
+    """Number of problems left out because they are in the runs of the setting `exclude`, on which
+    the scorers were trained."""
     num_rejected: int
     """Number of rows and problems for which no solutions were sampled; `samples/rejects.jsonl` has
     the reasons."""
@@ -76,7 +77,7 @@ class BestOfNReport:
     """Number of problems left out because the run has fewer than `samples` solutions of them."""
     num_unscored: int
     """Number of samples that some scorer cannot score, because they have no steps or are too long.
-    Such samples are chosen last."""
+    Methods of this scorer choose such samples only if there are no others."""
     fooled: dict[str, list[Fooled]]
     """Problems on which the scorer's choice was most clearly wrong, by scorer. Problems with the
     widest score gap come first."""
@@ -167,7 +168,11 @@ def _samples_folder(out: str) -> str:
 
 
 def _locate_run(place: str) -> str:
-    """Return the location of a run: the place itself, or the samples of a best-of-N run there."""
+    """Return the location of the labelling run that has the solutions.
+
+    Args:
+        place: location of a labelling run, or of a best-of-N evaluation, whose samples are a run.
+    """
     samples, store = _samples_folder(place), Store(place)
     has_samples = store.read(MANIFEST) is None and store.read(f"samples/{MANIFEST}") is not None
     return samples if has_samples else place
@@ -268,7 +273,10 @@ def _score_samples(
     problems: Sequence[Sequence[LabeledSolution]],
     on_score: Callable[[str, int, int], None],
 ) -> tuple[list[ProblemSamples], int]:
-    """Return samples with the scores of every scorer, and the number of unscored samples."""
+    """Return the samples of each problem with all scores, and the number of unscored samples.
+
+    A sample is unscored if at least one scorer cannot score it.
+    """
     rows = [row for samples in problems for row in samples]
     cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
     scores: dict[str, list[float]] = {}
@@ -317,9 +325,9 @@ def _step_scores(
     config: BestOfNConfig,
     on_progress: Callable[[int, int], None],
 ) -> tuple[dict[int, list[float]], bool]:
-    """Return the step scores by index of the row, and whether the scorer is an ORM.
+    """Return the step scores by 0-based index of the row, and True if the scorer is an ORM.
 
-    Rows without scores are left out.
+    Rows that the scorer cannot score are left out. An ORM gives one score per solution.
     """
     from mclabel.prm.scoring.aggregate import check_scores
     from mclabel.prm.scoring.manifest import find_model_folder
@@ -362,7 +370,10 @@ def _likelihoods(
     config: BestOfNConfig,
     on_progress: Callable[[int, int], None],
 ) -> dict[int, Sequence[float]]:
-    """Return the sum and minimum of a language model's step likelihoods, by index of the row."""
+    """Return the sum and the minimum of each solution's token log-probabilities, in nats.
+
+    The results are by 0-based index of the row. Rows that the model cannot read are left out.
+    """
     from mclabel.prm.scoring.aggregate import check_scores
     from mclabel.prm.scoring.reading import LikelihoodScorer
 
@@ -415,12 +426,12 @@ def _find_fooled(
 
 
 def _best_sample(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
-    """Return the index of the best-scored right (or wrong) sample; None if there is none.
+    """Return the 0-based index of the sample with the highest score; None if there is none.
 
     Args:
         scores: scores of the samples.
-        right: whether each sample is right.
-        flag: True for right samples, False for wrong ones.
+        right: True for each sample that is right.
+        flag: True to choose among right samples, False among wrong ones.
     """
     among = [i for i, r in enumerate(right) if r is flag]
     return max(among, key=lambda i: scores[i], default=None)
@@ -429,7 +440,10 @@ def _best_sample(scores: Sequence[float], right: Sequence[bool], flag: bool) -> 
 def _encode_rows(
     rows: Sequence[LabeledSolution], encoder: StepEncoder
 ) -> dict[int, EncodedSolution]:
-    """Return the encoded solutions by index of the row, without rows that cannot be encoded."""
+    """Return the encoded solutions by 0-based index of the row.
+
+    Rows that have no steps or are too long for the model are left out.
+    """
     by_text: dict[tuple[str, str], EncodedSolution] = {}
     encoded = {}
     for number, row in enumerate(rows):

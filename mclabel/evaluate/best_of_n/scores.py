@@ -1,4 +1,7 @@
-"""Caches scores in files, so that a resumed evaluation and similar scorers reuse them."""
+"""Caches scores in files, which a resumed evaluation and scorers with the same body reuse.
+
+The body of a PRM is its language model without the head that computes scores.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ class ScoreCache:
     """Cache of scores, with one file for each model and set of solutions."""
 
     def __init__(self, folder: Path, *, threads: int | None) -> None:
-        """Use a folder for the files of the cache.
+        """Store the folder of the cache.
 
         Args:
-            folder: folder of the files.
+            folder: folder of the cache's files.
             threads: number of threads of models on a CPU; None means one per core.
         """
         self._folder, self._threads = folder, threads
@@ -43,7 +46,9 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[list[float]]:
-        """Return the step scores by a PRM. PRMs on the same frozen body share its forward pass.
+        """Return a PRM's scores of the steps of each solution.
+
+        PRMs whose body is the same frozen language model share one forward pass.
 
         Args:
             prm: the loaded PRM.
@@ -73,7 +78,9 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[list[float] | UnscoredError]:
-        """Return the step scores by a PRM of another format, or the reason why a solution has none.
+        """Return the step scores of each solution, by a PRM that mclabel did not train.
+
+        The item of a solution without scores is an error with the reason.
 
         Args:
             scorer: the loaded scorer.
@@ -107,7 +114,14 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[Reading]:
-        """Return a language model's likelihoods of solutions."""
+        """Return a language model's token log-probabilities of each solution, summarised by step.
+
+        Args:
+            network: the loaded language model.
+            encoded: encoded solutions.
+            on_progress: function that is called with the number of read and of all distinct
+                solutions.
+        """
         from mclabel.prm.scoring.reading import Reading, compute_body_fingerprint, read_solutions
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[Reading]:

@@ -13,7 +13,7 @@ from mclabel.evaluate.grouping import FEW
 from mclabel.show.figures import WIDTH, Grid, Plot, Series
 
 NAMED = {MAJORITY: "majority vote", "likelihood:policy:sum": "the policy's likelihood"}
-"""Names of methods in conclusions."""
+"""Names of methods in sentences, such as "the majority vote is better than ..."."""
 NUM_SHOWN = 3
 """Maximum number of scorers in the table of groups."""
 
@@ -23,11 +23,14 @@ def best_of_n_grid(
 ) -> Grid:
     """Return a table of accuracy by method and N, differences at the largest N, and pair accuracy.
 
+    Pair accuracy is the share of pairs of a right and a wrong sample of one problem in which the
+    right one scores higher.
+
     Args:
-        result: results of the comparison. References are shown last.
-        names: displayed names of the methods that are shown; None shows all methods by their own
+        result: results of the comparison. The scorers in `result.references` are shown last.
+        names: displayed name of each method that is shown; None shows all methods by their own
             names.
-        against: methods with which the others are compared.
+        against: methods whose accuracy is subtracted from that of each shown method.
     """
     shown_as = {method: method for method in result.accuracy} if names is None else names
     ranks = {m: 2 if m == PASS else int(is_reference(m, result.references)) for m in shown_as}
@@ -85,9 +88,15 @@ def best_of_n_grid(
 
 
 def describe_difference(name: str, other: str, difference: Difference, num_problems: int) -> str:
-    """Return a sentence on whether one choice is better than another.
+    """Return a sentence on whether one method is better than another.
 
-    A difference is stated only if its interval excludes 0.
+    The sentence says so only if the interval of the difference excludes 0.
+
+    Args:
+        name: displayed name of the first method.
+        other: displayed name of the second method.
+        difference: accuracy of the first method minus that of the second.
+        num_problems: number of problems on which the methods were compared.
     """
     ends = f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f} points"
     if difference.low <= 0 <= difference.high:
@@ -98,9 +107,9 @@ def describe_difference(name: str, other: str, difference: Difference, num_probl
 
 
 def group_grid(result: BestOfN) -> Grid:
-    """Return a table of the accuracy at the largest N by group of problems.
+    """Return a table of the accuracy at the largest N by group of problems, such as a level.
 
-    It has no rows if there is only one group.
+    Groups with fewer than `FEW` problems are left out.
     """
     size = result.num_samples
     usable = [m for m in result.pair_accuracy if not is_reference(m, result.references)]
@@ -122,11 +131,12 @@ def group_grid(result: BestOfN) -> Grid:
 
 
 def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
-    """Return a table of accuracies at the best and the largest N by scorer.
+    """Return a table of each scorer's accuracy at its best N and at the largest N.
 
     Args:
         result: results of the comparison.
-        num_fooled: number of problems, by scorer, on which the scorer prefers a wrong sample.
+        num_fooled: number of problems, by scorer, on which the scorer gives a wrong sample a higher
+            score than every right sample.
     """
     fallen = [
         name for name, comparison in result.over_optimisation.items() if comparison.fall.high < 0
@@ -172,7 +182,7 @@ _DASHES = {PASS: ":", MAJORITY: "-", RANDOM: "--"}
 
 
 def select_main_methods(accuracy: Accuracy) -> list[str]:
-    """Return the first method of each scorer that is not a vote."""
+    """Return the first method of each scorer, such as `NAME:last`, leaving out its votes."""
     first: dict[str, str] = {}
     for method in accuracy:
         if not method.startswith("vote:"):
@@ -189,14 +199,14 @@ def plot_accuracy_curves(
 ) -> Plot:
     """Plot accuracy against N, with one colour per scorer.
 
-    The majority vote and the first scorer have 95% bands.
+    The majority vote and the first scorer have bands of 95% confidence.
 
     Args:
         title: title of the plot.
-        accuracy: accuracies by method, the most important methods first. Further aggregations and
-            the vote of a scorer are thin lines.
-        references: scorers that are not available in practice.
-        size: width and height without the legend.
+        accuracy: accuracies by method, the most important methods first. Only the first method of
+            each scorer that is not a vote is a thick line.
+        references: names of scorers that serve only for comparison.
+        size: width and height of the plot without its legend, in inches.
     """
     sizes = list(accuracy[MAJORITY])
     main = select_main_methods(accuracy)

@@ -1,16 +1,17 @@
 """Measures calibration: whether predicted probabilities and intervals agree with observations.
 
-A prediction is a probability. Its observation is the share of its events that happened (a single
-event, or the rollouts of a reference). Each prediction counts once. Intervals are bootstraps over
-problems.
+A prediction is a probability, such as the value of a step: the probability that a rollout from it
+is right. Its observation is the share of its events that happened (a single event, or the rollouts
+of a reference). Each prediction counts once. Intervals are bootstraps over problems.
 
-Intervals of step values are checked with reference rollouts on which the labels do not rest
-(`count_independent_rollouts`). The reference's share of right rollouts is itself noisy, so the
-share of intervals that contain it is lower than the true coverage. A posterior of the value given
-the reference alone would also give a low figure, since an interval depends on its own counts.
-Coverage is therefore the mean posterior probability that the value is in its interval, given the
-rollouts of both runs and Jeffreys' prior. A posterior is not affected by stopping rules. With a
-reference much larger than the labels' own counts, both figures approach the true coverage.
+Intervals of step values are checked with rollouts of a reference, which is another run of the same
+solutions (`count_independent_rollouts`). The reference's share of right rollouts is itself noisy,
+so the share of intervals that contain it is lower than the true coverage. A posterior of the value
+given the reference alone would also give too low a figure, since an interval depends on its own
+counts. Coverage is therefore the mean posterior probability that the value is in its interval,
+given the rollouts of both runs and Jeffreys' prior. A posterior is not affected by stopping rules.
+If the reference is much larger than the labels' own counts, this figure and the share of intervals
+that contain the reference's share both approach the true coverage.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NUM_BINS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A predicted probability with its observation."""
+    """A predicted probability of events, and the share of these events that happened."""
 
     problem_id: str
     predicted: float
@@ -51,7 +52,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """Predictions in a range of probabilities."""
+    """Summary of the predictions whose probability is in one range."""
 
     low: float
     """Lower end of the range; exclusive, except for 0."""
@@ -73,13 +74,13 @@ class Calibration:
     bins: tuple[Bin, ...]
     """Bins that contain predictions."""
     ece: Estimate
-    """Expected calibration error: mean over predictions of |predicted - observed| of their bin
-    (Naeini et al. 2015). Noise makes it larger, and the resamples of its interval add more noise.
-    """
+    """Expected calibration error (Naeini et al. 2015): mean over predictions of the absolute
+    difference between the mean prediction and the mean observation of their bin. Noise makes it
+    larger, and even larger in the resamples from which its interval is computed."""
     brier: Estimate
     """Mean squared difference between predictions and single events (Brier 1950)."""
     base_brier: Estimate
-    """Brier score of a constant prediction, the overall observed share."""
+    """Brier score if every prediction were the observed share of all events."""
 
 
 def measure_calibration(
@@ -88,7 +89,7 @@ def measure_calibration(
     """Measure the calibration of predictions; None if there are no predictions.
 
     Args:
-        predictions: predictions with their observations; a problem may have any number.
+        predictions: predictions with their observations, any number for each problem.
         num_bins: number of bins of equal width.
         seed: seed of the bootstrap.
     """
@@ -149,7 +150,7 @@ def _base_brier(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalCheck:
-    """Check of the intervals of one label source with the rollouts of a reference."""
+    """Check of the intervals of step values of one label source with a reference's rollouts."""
 
     num_intervals: int
     """Number of checked intervals. Solutions that share a prefix share its interval."""
@@ -161,7 +162,8 @@ class IntervalCheck:
     reference_rollouts: float
     """Mean number of the reference's rollouts per interval."""
     coverage: Estimate
-    """Mean posterior probability that the value is in its interval."""
+    """Mean posterior probability that the value of a step is in its interval, given the rollouts of
+    both runs."""
     holds_share: Estimate
     """Share of intervals that contain the reference's share of right rollouts."""
     width: Estimate
@@ -179,13 +181,14 @@ class _Interval:
 def check_intervals(
     rows: Iterable[LabeledSolution], reference: Mapping[str, Counts], *, seed: int = 0
 ) -> dict[str, IntervalCheck]:
-    """Check intervals by label source, and over all sources under the name `all`.
+    """Check the intervals of step values, by label source and for all sources under the name `all`.
 
     Only prefixes with rollouts of the reference are checked.
 
     Args:
         rows: labelled solutions.
-        reference: counts of the reference's rollouts by prefix id, on which the labels do not rest.
+        reference: counts of the reference's rollouts by prefix id. The labels must not be computed
+            from these rollouts.
         seed: seed of the bootstrap.
     """
     by_prefix = {
@@ -218,10 +221,10 @@ def check_intervals(
 def count_independent_rollouts(
     own: Iterable[Rollout], reference: Iterable[Rollout]
 ) -> dict[str, Counts]:
-    """Return counts of the reference's rollouts by prefix, without rollouts that both runs share.
+    """Return outcome counts of the reference's rollouts by prefix id, without shared rollouts.
 
     Runs with the same seed sample the same rollouts. A rollout of the reference is therefore left
-    out if the other run has the same text for the same prefix and index.
+    out if the other run has the same text for the same prefix, completer and index.
 
     Args:
         own: rollouts of the run whose labels are checked.

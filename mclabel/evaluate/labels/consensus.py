@@ -1,9 +1,10 @@
 """Measures the sources of a combined run: each source alone, their agreement, and the final labels.
 
-A combined run stores the opinion of every source (rollouts or a judge) on each solution. So the
-labels of each source alone, and the labels on which all sources agree (`same_location`), can be
-compared with the truth. Sources agree mostly on easy solutions. If the run has a posterior, the
-same number of solutions with the surest posterior is therefore measured for comparison.
+A combined run stores the opinion of every source (rollouts or a judge) on each solution: its first
+wrong step, if any. So the labels of each source alone, and the labels on which all sources agree
+(the rule `same_location`), can be compared with the truth. Sources agree mostly on easy solutions.
+If the run has posteriors, the same number of solutions with the surest posterior (the highest
+probability of a first error, or of none) is therefore measured for comparison.
 """
 
 from __future__ import annotations
@@ -25,26 +26,29 @@ from mclabel.evaluate.labels.quality import LabelQuality, measure_label_quality
 from mclabel.judge.consensus.rules import SAME_LOCATION, same_location
 
 SUREST = 0.6
-"""Share of solutions with the surest posterior whose labels are measured separately."""
+"""Share of all solutions that are measured separately: those with the surest posterior."""
 
 
 TrueError = Callable[[LabeledSolution], int | None]
-"""Function that returns a solution's true first error; None means no error."""
+"""Function that returns the 0-based index of a solution's true first error; None means no error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptQuality:
-    """Quality of the labels of kept solutions."""
+    """Quality of the labels of the solutions that a rule keeps.
+
+    A rule, such as the agreement of all sources, keeps a solution if it gives it a label.
+    """
 
     kept: Estimate
     """Share of solutions with a right or a wrong outcome that are kept."""
     quality: LabelQuality | None
-    """Quality of the labels of kept solutions; None without truth."""
+    """Quality of the labels of kept solutions; None if the truth is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlagQuality:
-    """Quality of the flags of a judge that claims an error at a step or before it."""
+    """Quality of the flags of a judge: a flag claims that an error is at a step or before it."""
 
     flagged: Estimate
     """Share of solutions that the judge flags."""
@@ -58,7 +62,7 @@ class FlagQuality:
 class JudgeRates:
     """Rates at which a judge finds a fault, over the steps that it reads.
 
-    A judge is assumed to read the steps in order, up to the step that it names.
+    A judge is assumed to read the steps in order, up to the step that it names as the first error.
     """
 
     false_alarm: Estimate
@@ -81,19 +85,20 @@ class SourceReport:
     """Quality of the flags. None unless the source claims an error at a step or before it, and the
     truth is known."""
     rates: JudgeRates | None
-    """Measured error rates of a judge; None for rollouts, and without truth."""
+    """Measured error rates of a judge; None for rollouts, or if the truth is not known."""
     learned_rates: Mapping[str, float]
-    """Error rates that the run has learned, named as in `JudgeRates`; empty if it learned none."""
+    """Error rates that `mclabel combine` estimated without truth, by the names of the fields of
+    `JudgeRates`; empty if it estimated none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementReport:
-    """Quality of the labels on which all sources agree (`same_location`)."""
+    """Quality of the labels of the solutions on which all sources agree."""
 
     labels: KeptQuality
     surest: KeptQuality | None
-    """Quality of the run's labels of the same number of solutions, those with the surest posterior.
-    None without posteriors."""
+    """Quality of the run's labels of as many solutions as there is agreement on, namely those with
+    the surest posterior. None if the run has no posteriors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +114,8 @@ class ConsensusReport:
     labels: KeptQuality
     """Quality of the run's combined labels."""
     surest: KeptQuality | None
-    """Quality of the share `SUREST` of labels with the surest posterior; None without
-    posteriors."""
+    """Quality of the run's labels of the share `SUREST` of solutions, those with the surest
+    posterior. None if the run has no posteriors."""
 
 
 def measure_consensus(
@@ -123,9 +128,9 @@ def measure_consensus(
     """Measure the sources of a combined run; None if the run is not combined.
 
     Args:
-        rows: labelled solutions of one run. With a truth, only solutions whose truth is known.
-        truth: function that returns a solution's true first error; None without truth.
-        learned: error rates that the run has learned, by judge.
+        rows: labelled solutions of one run. If `truth` is given, it must know all of them.
+        truth: function that returns a solution's true first error; None if it is not known.
+        learned: error rates that `mclabel combine` estimated, by judge and name of the rate.
         seed: seed of the bootstrap.
     """
     first = rows[0].consensus if rows else None
@@ -153,7 +158,7 @@ def measure_consensus(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Compares labels of parts of a run with the truth."""
+    """Compares the labels of subsets of a run's solutions with the truth."""
 
     graded: Sequence[LabeledSolution]
     """All solutions of the run with a right or a wrong outcome."""
@@ -161,7 +166,7 @@ class _Comparison:
     seed: int
 
     def kept(self, labelled: Sequence[LabeledSolution]) -> KeptQuality:
-        """Return the share of labelled solutions among all solutions, and their quality."""
+        """Return the share of some labelled solutions among `graded`, and the labels' quality."""
         ids = {row.solution.id for row in labelled}
         there = [[row.solution.id in ids, True] for row in self.graded]
         quality = None
@@ -175,11 +180,12 @@ class _Comparison:
 def _estimate_shares(
     rows: Sequence[LabeledSolution], counts: Sequence[Sequence[float]], num: int, seed: int
 ) -> list[Estimate]:
-    """Return several shares with intervals over problems.
+    """Return several shares, each with a bootstrap interval over problems.
 
     Args:
         rows: labelled solutions.
-        counts: number of hits and of cases for each share in turn, for each solution.
+        counts: for each solution, the number of hits and the number of cases of each share: [hits
+            of the first share, cases of the first share, hits of the second share, ...].
         num: number of shares.
         seed: seed of the bootstrap.
     """
@@ -190,13 +196,17 @@ def _estimate_shares(
 
 
 def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
-    """Return the solutions with a posterior, the surest posterior first; ids break ties."""
+    """Return the solutions that have a posterior, the surest posterior first.
+
+    The surest posterior has the highest probability of a single first error, or of no error. Ties
+    are sorted by id.
+    """
     ranked = [(-max(row.posterior), row.solution.id, row) for row in rows if row.posterior]
     return [row for *_, row in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 def _agreed_solutions(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
-    """Return the solutions on which all sources agree, with their label."""
+    """Return the solutions on which all sources agree, labelled with the agreed first error."""
     agreed = []
     for row in rows:
         assert row.consensus is not None

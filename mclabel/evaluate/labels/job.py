@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: int) -> LabelReport:
-    """Measure a run's labels, and write labels.json, labels.md and plots to `out`.
+    """Measure a run's labels against the truth, and write labels.json, labels.md and plots.
 
     Args:
         shards: folder or URL of the run.
@@ -168,10 +168,10 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
 
 
 def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
-    """Return the truth by people's labels.
+    """Return the true first errors from people's labels.
 
-    A solution that people were not asked about has no truth, even if it has the same text as a
-    judged solution.
+    A solution about which people were not asked has no truth, even if it has the same text as a
+    solution that they labelled.
     """
     annotated = AnnotationFolder.read(folder)
     digests = {item.id: item.digest for item in annotated.items}
@@ -224,12 +224,12 @@ def _read_usable(
 def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
     """Return the counts of one completer's rollouts in the other run, by prefix id.
 
-    Rollouts that both runs share are left out.
+    Rollouts that both runs share are left out. If they cannot be identified, the result is empty.
 
     Args:
         own: store of the run whose labels are measured.
         other: store of the other run.
-        whose: name of the completer.
+        whose: name of the completer, which is the model that continued the prefixes.
     """
     metadata = [
         [table_metadata for table_metadata, _ in label_tables(store)] for store in (own, other)
@@ -257,7 +257,10 @@ def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts
 
 
 def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
-    """Return the error rates that `mclabel combine` has learned by judge; empty for other runs."""
+    """Return the error rates that `mclabel combine` estimated, by judge and name of the rate.
+
+    They are empty for other runs.
+    """
     if all(row.consensus is None for row in rows):
         return {}
     metadata, _ = next(label_tables(store))

@@ -1,11 +1,12 @@
 """Measures step labels against the true first error of each solution, and values by position.
 
-A step is truly *sound* if no step up to and including it is wrong. It is labelled sound if it
-precedes the labelled first error. Wrong steps are the positives of precision and recall. All
-intervals are bootstraps over problems, since solutions of one problem are correlated.
+A step is truly *sound* if it and all steps before it are right, else truly wrong. It is labelled
+sound if it precedes the labelled first error. A solution is decided if its labels decide which step
+is the first error, or that there is none. Wrong steps are the positives of precision and recall.
+All intervals are bootstraps over problems, since solutions of one problem are correlated.
 
-Two measures need no truth: the mean value by relative position in the solution, and how often hard
-labels rise along a solution.
+Two measures need no truth: the mean value (probability that a rollout from the step is right) by
+relative position in the solution, and how often hard labels rise along a solution.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ class LabelQuality:
     false_positive_rate: Estimate
     """Share of sound steps that are labelled wrong."""
     right_through_wrong: Estimate
-    """Share of right answers that were reached through a wrong step."""
+    """Share of solutions with a right answer that have a truly wrong step."""
     lucky_found: Estimate
-    """Share of right answers through a wrong step whose solution has a labelled error at any step.
-    """
+    """Share of solutions with a right answer and a truly wrong step in which any step is labelled
+    as an error."""
     agreement: Estimate
     """Share of steps whose label is the truth."""
     kappa: Estimate
@@ -73,7 +74,7 @@ class LabelQuality:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCost:
-    """Rollout tokens per labelled solution: as sampled, and as they would be without sharing."""
+    """Number of rollout tokens per labelled solution, with and without shared rollouts."""
 
     tokens_per_solution: float
     """Sampled tokens per solution. Solutions with the same prefix share the rollouts from it."""
@@ -91,7 +92,9 @@ class CostEstimate:
 
 
 def find_exact_first_error(row: LabeledSolution) -> int | None:
-    """Return the true first error of a solution of a built-in domain.
+    """Return the 0-based index of the true first error of a built-in domain's solution, or None.
+
+    None means that there is no error.
 
     Raises:
         KeyError: the problem is not of a built-in domain.
@@ -100,7 +103,10 @@ def find_exact_first_error(row: LabeledSolution) -> int | None:
 
 
 def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
-    """Return whether the truth of these solutions can be computed."""
+    """Return whether the true first errors of all these solutions can be computed.
+
+    They can be for problems of the built-in domains. Return False if there are no solutions.
+    """
     return bool(rows) and all(has_known_truth(row.problem.meta) for row in rows)
 
 
@@ -108,11 +114,11 @@ Described = Literal["pool", "selection"]
 
 
 def find_described_population(rows: Iterable[LabeledSolution]) -> Described | None:
-    """Return the population to which `measure_label_quality` of selected solutions refers.
+    """Return the set of solutions that the results of `measure_label_quality` describe.
 
-    The population is the whole `pool` if some solutions were drawn at random, since they represent
-    all solutions that no rule chose. It is only the `selection` if a rule chose all solutions. None
-    if the solutions were not selected by `mclabel select`.
+    The set is the whole `pool` from which `mclabel select` selected if some solutions were drawn at
+    random, since these represent all solutions that no rule chose. It is only the `selection` if a
+    rule chose all solutions. It is None if the solutions were not selected.
     """
     chosen = [row for row in rows if row.selection_probability is not None]
     if not chosen:
@@ -132,7 +138,8 @@ def measure_label_quality(
 
     Args:
         rows: labelled solutions.
-        truth: function that returns a solution's true first error; None means no error.
+        truth: function that returns the 0-based index of a solution's true first error; None means
+            no error.
         weight: function that returns the number of solutions that a solution represents, which is
             1 / its probability of being drawn. With these weights, every share is Hájek's estimate
             of the share in the whole run, or in the pool from which solutions were selected.
@@ -174,7 +181,10 @@ def measure_label_quality(
 
 
 def compute_label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
-    """Return the tokens of rollouts per labelled solution, with and without sharing prefixes."""
+    """Return the number of rollout tokens per labelled solution.
+
+    It is given as sampled, and as it would be if solutions with the same prefix shared no rollouts.
+    """
     spent = _costs_by_problem(rows).sum(0)
     count = max(1, spent[0])
     return LabelCost(
@@ -184,7 +194,12 @@ def compute_label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
 
 
 def estimate_label_cost(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEstimate:
-    """Return the tokens and rollouts per labelled solution, with intervals."""
+    """Return the numbers of tokens and of rollouts per labelled solution, with intervals.
+
+    Args:
+        rows: labelled solutions.
+        seed: seed of the bootstrap.
+    """
     spent = _costs_by_problem(rows)
     weights = resample_weights(len(spent), seed)
     shared, unshared, rollouts = (
@@ -227,9 +242,10 @@ def _kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
-    """Return counts of each problem, [problems, 4].
+    """Return sums by problem, [problems, 4].
 
-    The columns are solutions, tokens, tokens without sharing of prefixes, and rollouts.
+    The columns are the numbers of solutions, of sampled rollout tokens, of rollout tokens if
+    solutions shared no rollouts, and of sampled rollouts.
     """
     solutions: dict[str, int] = {}
     unshared: dict[str, int] = {}
@@ -286,18 +302,20 @@ def _tally_first_error(row: LabeledSolution, truth: int | None) -> NDArray[np.fl
 
 
 NUM_POSITIONS = 5
-"""Number of parts of equal length into which solutions are divided."""
+"""Number of parts into which solutions are divided, with about equal numbers of steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Values of the steps in one part of their solutions."""
+    """Mean value of the steps whose relative position in their solution is in one range.
+
+    The relative position is the step's number, from 1, divided by the number of steps.
+    """
 
     low: float
-    """Relative position of the part's beginning, exclusive, in [0, 1). The last step of a solution
-    has the position 1."""
+    """Lower end of the range, exclusive, in [0, 1)."""
     high: float
-    """Relative position of the part's end, inclusive, in (0, 1]."""
+    """Upper end of the range, inclusive, in (0, 1]."""
     num_steps: int
     value: Estimate
     """Mean value of the steps."""
@@ -307,7 +325,7 @@ class Position:
 class Monotonicity:
     """Frequency at which hard labels rise from wrong to sound along a solution.
 
-    If labels followed from a first error, they would never rise.
+    Labels would never rise if every step after the first error were labelled wrong.
     """
 
     rising_solutions: Estimate
@@ -318,9 +336,9 @@ class Monotonicity:
 
 
 def get_soft_value(label: StepLabel) -> float | None:
-    """Return the value of a step, or a Bayesian estimator's mean.
+    """Return the value of a step, or its posterior mean if it has no value.
 
-    None for a last step, whose label is the outcome.
+    Return None if the label is the outcome of the solution, as for the last step.
     """
     return None if label.is_from_outcome else label.estimate
 
@@ -337,8 +355,8 @@ def estimate_values_by_position(
     Args:
         rows: labelled solutions.
         kinds: functions, by name of the kind, that return whether a step is of this kind. Their
-            arguments are a solution and the index of a step.
-        num_positions: number of parts of equal length into which solutions are divided.
+            arguments are a solution and the 0-based index of a step.
+        num_positions: number of equal ranges into which the relative positions are divided.
         seed: seed of the bootstrap.
     """
     steps = [

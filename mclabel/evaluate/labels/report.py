@@ -49,9 +49,11 @@ from mclabel.evaluate.labels.quality import (
 from mclabel.evaluate.labels.truth import Truth, TruthKind
 
 SOUND_STATES: frozenset[StepState | None] = frozenset(("sound", "recovered"))
-"""States of steps after which the solution has no uncorrected error."""
+"""States of steps after which the solution has no uncorrected error. `sound`: no error so far.
+`recovered`: the step repairs an earlier error."""
 UNSOUND_STATES: frozenset[StepState | None] = frozenset(("error", "carried"))
-"""States of steps after which the solution has an uncorrected error."""
+"""States of steps after which the solution has an uncorrected error. `error`: the step makes an
+error. `carried`: the step builds on an earlier error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class StateQuality:
     """Share of steps whose labelled state is the true one. Steps without a label count as
     incorrect."""
     recovered_steps: Estimate
-    """Share of steps with the true state recovered, which means that they repair an error."""
+    """Share of steps whose true state is recovered, which means that they repair an error."""
     recovered_precision: Estimate
     """Share of steps labelled recovered whose true state is recovered."""
     recovered_recall: Estimate
@@ -78,7 +80,7 @@ class StateQuality:
 
 
 def find_exact_states(row: LabeledSolution) -> list[StepState]:
-    """Return the true states of a solution of a built-in domain.
+    """Return the true state of each step of a solution of a built-in domain.
 
     Raises:
         KeyError: the problem is not of a built-in domain.
@@ -98,8 +100,8 @@ def measure_state_quality(
     Args:
         rows: labelled solutions.
         truth: function that returns the true states of a solution's steps.
-        weight: function that returns the number of solutions that a solution represents; see
-            `measure_label_quality`.
+        weight: function that returns the number of solutions that a solution represents, which is
+            1 / its probability of being drawn.
         seed: seed of the bootstrap.
     """
     graded = [
@@ -127,10 +129,11 @@ def measure_state_quality(
 
 
 def _tally_states(row: LabeledSolution, truth: Sequence[StepState]) -> NDArray[np.float64]:
-    """Return counts of a solution for `measure_state_quality`: 1, correct first errors, and steps.
+    """Return counts of one solution for `measure_state_quality`, [9].
 
-    The counts of steps are: all; labelled with the true state; truly recovered; labelled recovered;
-    both of these; truly sound or recovered; and those of the latter that are labelled wrong.
+    The first is 1, and the second is 1 if the labelled first error is the true one. The others are
+    numbers of steps: all; labelled with the true state; truly recovered; labelled recovered; truly
+    and labelled recovered; truly sound or recovered; and, of the latter, labelled error or carried.
     """
     error = truth.index("error") if "error" in truth else None
     pairs = [(step.state, true) for step, true in zip(row.steps, truth, strict=True)]
@@ -164,17 +167,17 @@ class GroupReport:
     num_unknown: int
     """Number of solutions whose truth is not known; `quality` does not include them."""
     quality: LabelQuality | None
-    """Quality of the labels against the truth; None without truth."""
+    """Quality of the labels against the truth; None if the truth is not known."""
     states: StateQuality | None
     """Quality of the states of steps; None if no step has a state, or the truth is not exact."""
     calibration: dict[str, Calibration]
-    """Calibration tables, by the name of the prediction and of the observation:
+    """Calibration tables by name, which is "prediction, observation".
 
-    `value, outcome`: the value of a step against the outcome of the solution itself, which is an
-    independent draw. Only sampled solutions that were not chosen by their outcome are used, and
-    only unbiased values.
-    `value, sound` and `posterior, sound`: against whether the step is truly sound.
-    `value, reference` and `mean, reference`: against another run's rollouts from the same prefix.
+    The predictions are the value of a step, its posterior mean (`mean`), and the posterior
+    probability that it is sound (`posterior`). The observations are the outcome of the step's own
+    solution, whether the step is truly sound, and another run's rollouts from the same prefix
+    (`reference`). `value, outcome` uses only unbiased values, and only sampled solutions that were
+    not chosen by their outcome, so that the outcome is an independent draw.
     """
     intervals: dict[str, IntervalCheck]
     """Checks of intervals by label source; empty without another run's rollouts."""
@@ -192,10 +195,11 @@ class LabelReport:
     truth: TruthKind | None
     groups: dict[str, GroupReport]
     describes: Described | None = None
-    """Population to which the shares in `quality` refer; None unless the solutions were selected
-    from a pool."""
+    """Solutions that the shares in `quality` describe: the `pool` from which solutions were
+    selected, or only the `selection`. None if the solutions were not selected."""
     sources: ConsensusReport | None = None
-    """Quality of the labels by rollouts and judges, alone and combined; None without opinions."""
+    """Quality of the labels by rollouts and judges, alone and combined; None unless the run was
+    combined from both."""
 
 
 def measure_labels(
@@ -206,13 +210,14 @@ def measure_labels(
     judge_rates: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 0,
 ) -> LabelReport:
-    """Measure a run's labels.
+    """Compute all measures of a run's labels, for all solutions and for each group.
 
     Args:
         rows: all labelled solutions, in any order.
         truth: the true first errors; None if they are unknown.
-        reference: counts of another run's rollouts by prefix id, on which the labels do not rest.
-        judge_rates: error rates that the run has learned, by judge.
+        reference: counts of another run's rollouts by prefix id. The labels must not be computed
+            from these rollouts.
+        judge_rates: error rates that `mclabel combine` estimated, by judge and name of the rate.
         seed: seed of the bootstrap.
     """
     rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
@@ -256,7 +261,14 @@ def measure_group(
     *,
     seed: int = 0,
 ) -> GroupReport:
-    """Measure the labels of a group of solutions; see `measure_labels`."""
+    """Compute all measures of the labels of one group of solutions.
+
+    Args:
+        rows: labelled solutions of the group.
+        truth: the true first errors; None if they are unknown.
+        reference: counts of another run's rollouts by prefix id; empty without such a run.
+        seed: seed of the bootstrap.
+    """
     judged_rows = [] if truth is None else truth.known_rows(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     kinds = {

@@ -18,7 +18,10 @@ from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text, share
 
 
 class SharePoint(NamedTuple):
-    """Observed share of the predictions in a range of probabilities."""
+    """Share of predictions that came true, among those with a probability in one range.
+
+    `low` and `high` are the ends of its interval.
+    """
 
     predicted: float
     """Mean predicted probability."""
@@ -30,17 +33,19 @@ class SharePoint(NamedTuple):
 
 
 _WORDS = {"value, outcome": "solution ends right", "value, sound": "step sound in truth"}
-"""Displayed names of the calibration tables, the same as on the report's page."""
+"""Names under which plots show some calibration tables, the same as on the report's page."""
 
 
 def compute_share_points(
     values: NDArray[np.float64], flags: NDArray[np.float64]
 ) -> list[SharePoint]:
-    """Return one point for each part of [0, 1] with predictions, with Clopper-Pearson intervals.
+    """Return one point, with a Clopper-Pearson interval, for each range of probabilities.
+
+    The ranges are `NUM_BINS` equal parts of 0..1. A range without predictions has no point.
 
     Args:
-        values: predicted probabilities; NaN for no prediction.
-        flags: 1 if the prediction came true, 0 if not, NaN if that is unknown.
+        values: predicted probabilities, [predictions]; NaN for no prediction.
+        flags: 1 if the prediction came true, 0 if not, NaN if that is unknown, [predictions].
     """
     is_known = ~np.isnan(values) & ~np.isnan(flags)
     values, flags = values[is_known], flags[is_known]
@@ -170,7 +175,10 @@ def quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
 
 
 def quality_words(quality: LabelQuality) -> str:
-    """Return a sentence on found first errors, falsely wrong steps and undecided solutions."""
+    """Return a sentence on the shares of first errors found and of sound steps labelled wrong.
+
+    A second sentence states the share of undecided solutions, if there are any.
+    """
     open_share = 1 - (1.0 if quality.decided.value is None else quality.decided.value)
     return (
         f"The labels find {share_words(quality.first_error_accuracy_wrong)} of first errors and "
@@ -180,7 +188,7 @@ def quality_words(quality: LabelQuality) -> str:
 
 
 def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
-    """Return a table of a run's contents and costs."""
+    """Return a table of a run's numbers of problems, solutions, labels and rollout tokens."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(style="dim")
     table.add_column(justify="right")
@@ -203,6 +211,9 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
 
 
 def count_kept(rows: Sequence[LabeledSolution]) -> int | None:
-    """Return the number of solutions that a consensus keeps; None if the run is not combined."""
+    """Return the number of solutions that the rule of `mclabel combine` keeps.
+
+    It is None if the run is not a combined one.
+    """
     flags = [row.consensus.kept for row in rows if row.consensus is not None]
     return sum(flags) if flags else None

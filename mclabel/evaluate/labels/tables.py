@@ -37,9 +37,10 @@ STATES = {
     "sound, labelled wrong": "false_alarms",
 }
 REPEATED = {"of these right": "first error", "without sharing": "tokens"}
-"""Columns that are left out if they are equal to another column, the value of the entry."""
+"""Names of columns that are left out if all their cells equal those of the column named by the
+value."""
 FEW = "(!)"
-"""Mark of a group with few problems."""
+"""Mark after the name of a group with so few problems that its figures are uncertain."""
 AGAINST = {
     "exact": "exact truth",
     "processbench": "labels in ProcessBench's format",
@@ -50,7 +51,7 @@ AGAINST = {
 
 
 def label_grids(report: LabelReport) -> list[Grid]:
-    """Return the tables of a report that have rows."""
+    """Return the tables of a report, leaving out tables without rows."""
     grids = [
         *_quality(report),
         _states(report),
@@ -64,7 +65,7 @@ def label_grids(report: LabelReport) -> list[Grid]:
 
 
 def _without_repeats(grid: Grid) -> Grid:
-    """Remove columns that repeat another column."""
+    """Return a table without the columns that repeat another column (`REPEATED`)."""
     columns = dict(zip(grid.header, zip(*grid.rows, strict=True), strict=True))
     repeated = {a for a, b in REPEATED.items() if a in columns and columns[a] == columns.get(b)}
     kept = {name: cells for name, cells in columns.items() if name not in repeated}

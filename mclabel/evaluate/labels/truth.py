@@ -2,7 +2,8 @@
 
 The truth is computed exactly, judged by people, or taken from the same solutions in another run.
 Steps of labelled solutions end at token boundaries, and people's files join steps in different
-ways. So texts are compared without whitespace, and steps are matched by their characters.
+ways. So texts are compared without whitespace, and steps are matched by their characters. A given
+solution is one that a user provided, so it was not sampled by a policy.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ class Truth:
         return [row for row in rows if row.solution.id in self.first_errors]
 
     def first_error(self, row: LabeledSolution) -> int | None:
-        """Return the true first error of a solution whose truth is known."""
+        """Return the 0-based index of the true first error of a solution; None means no error.
+
+        Raises:
+            KeyError: the truth of the solution is not known.
+        """
         return self.first_errors[row.solution.id]
 
     def weight(self, row: LabeledSolution) -> float:
@@ -49,7 +54,7 @@ class Truth:
 
 
 def find_exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
-    """Return the truth of solutions of the built-in domains.
+    """Return the true first errors of solutions of the built-in domains, which are computed.
 
     Raises:
         DataError: a solution is of another domain; the message has its id.
@@ -67,21 +72,22 @@ def find_exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
 def match_judged_truth(
     kind: TruthKind, rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]
 ) -> Truth:
-    """Return the truth of solutions that people or another run have judged.
+    """Return the true first errors of solutions that people or another run have judged.
 
-    A solution is found by the texts of problem and solution without whitespace. If the texts are
-    not found, a given solution matches by the id of its problem, provided that the problem has no
-    other solution and the numbers of steps and the words are equal. If a solution has several
-    judgements, the first one with the solution's id counts, or else the first one. If a judgement
-    accepts several first errors, the truth is the labelled first error if it is among them.
+    A labelled solution and a judged one match if the texts of problem and solution are equal apart
+    from whitespace. If no text matches, a given solution matches the judged solution that has the
+    id of its problem, provided that the problem has no other solution and the numbers of steps and
+    the words are equal. If several judged solutions match, the first one with the solution's id
+    counts, or else the first one. If a judgement accepts several first errors, the truth is the
+    labelled first error if it is among them.
 
     Args:
-        kind: kind of the truth.
+        kind: source of the truth, which the result and error messages name.
         rows: labelled solutions.
         judged: judged solutions.
 
     Raises:
-        DataError: a judgement with the id of such a problem has another text.
+        DataError: a judged solution has the id of a given solution's problem, but another text.
     """
     by_key: dict[tuple[str, str], list[JudgedSolution]] = defaultdict(list)
     for judgement in judged:
@@ -152,12 +158,15 @@ def strip_whitespace(text: str) -> str:
 
 
 def solution_key(problem: str, steps: Sequence[str]) -> tuple[str, str]:
-    """Return a key of a solution that does not depend on its division into steps."""
+    """Return the texts of a problem and of its solution, both without whitespace.
+
+    The pair is the same for every division of the solution into steps.
+    """
     return strip_whitespace(problem), strip_whitespace("".join(steps))
 
 
 def row_key(row: LabeledSolution) -> tuple[str, str]:
-    """Return the key of a labelled solution."""
+    """Return the texts of a labelled solution's problem and of the solution, without whitespace."""
     return strip_whitespace(row.problem.text), strip_whitespace(row.solution.text)
 
 
@@ -204,7 +213,13 @@ def to_labelled_index(
 
 
 def to_given_index(index: int | None, labelled: Sequence[str], given: Sequence[str]) -> int | None:
-    """Convert the index of a labelled step to that of the given step; see `to_labelled_index`."""
+    """Convert the index of a labelled step to the index of the given step with the same text.
+
+    Args:
+        index: index of a labelled step, from 0; None stays None.
+        labelled: texts of the labelled steps, which may end later, at token boundaries.
+        given: texts of the steps as they were given.
+    """
     if index is None or (own := _step_ends(labelled)) == (ends := _step_ends(given)):
         return index
     return min(bisect_right(ends, own[index - 1] if index else 0), len(ends) - 1)

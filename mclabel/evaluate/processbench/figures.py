@@ -47,9 +47,9 @@ class SplitResult:
     """Result on one split."""
 
     num_wrong: int
-    """Number of counted solutions with a wrong step."""
+    """Number of solutions with a wrong step, without those in `missing`."""
     num_right: int
-    """Number of counted solutions without a wrong step."""
+    """Number of solutions without a wrong step, without those in `missing`."""
     wrong_accuracy: Estimate
     """Share of the solutions with a wrong step whose first wrong step is predicted exactly."""
     right_accuracy: Estimate
@@ -57,7 +57,7 @@ class SplitResult:
     f1: Estimate
     """Harmonic mean of the two accuracies; None if either kind of solutions is missing."""
     missing: tuple[str, ...]
-    """Ids of solutions without a prediction, which are left out."""
+    """Ids of solutions without a prediction, which no other figure but `kept` includes."""
     reasons: Mapping[str, int]
     """Number of missing solutions by reason, the most frequent first."""
     num_unknown: int
@@ -71,7 +71,7 @@ class SplitResult:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """Reason why a solution has no prediction."""
+    """Reason why a solution has no prediction, as a code and as a text."""
 
     reason: str
     """Short code of the reason; docs/evaluation.md lists all codes."""
@@ -88,7 +88,7 @@ class MeasuredJudge:
     """A judge whose opinions are measured."""
 
     name: str
-    """Name of the judge's component."""
+    """Name of the kind of judge, such as `critic`."""
     claim: Claim
 
 
@@ -97,7 +97,8 @@ class Panel:
     """The judges whose opinions are measured."""
 
     judges: Mapping[str, tuple[MeasuredJudge, ...]]
-    """Judges by split. The prediction is the first error that the first judge names."""
+    """Judges by split. The prediction for a solution is the first error that the first of them
+    names, if the others agree."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +127,12 @@ def measure_processbench(
     panel: Panel | None = None,
     seed: int = 0,
 ) -> ProcessBenchResult:
-    """Compute ProcessBench's official metric.
+    """Compute ProcessBench's official metric: the F1 of each split, and their mean.
 
     Args:
         splits: solutions by the name of their split.
-        predictions: index of the first wrong step, or None for no error, by split and solution id.
+        predictions: 0-based index of the predicted first wrong step, or None for no error, by split
+            and solution id.
         reasons: reasons why other solutions have no prediction.
         scores: a scorer's scores of the steps, by split and solution id. If given, the calibration
             of the scorer is measured.
@@ -176,7 +178,10 @@ def measure_processbench(
 def _step_predictions(
     rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence[float]]
 ) -> list[Prediction]:
-    """Return the scores of the steps up to the first error, against whether the step is sound."""
+    """Return a prediction for each step up to the first error.
+
+    The predicted probability is the step's score, and the observation is 1 if the step is sound.
+    """
     return [
         Prediction(
             problem_id=strip_whitespace(row.problem),
@@ -197,8 +202,8 @@ def _table(
 ) -> NDArray[np.float64]:
     """Return counts of solutions per problem, [problems, 4].
 
-    The columns are: solutions with an error, those of them that are predicted rightly, solutions
-    without an error, and those of them that are predicted rightly.
+    The columns are: solutions with an error; those of them whose first error is predicted exactly;
+    solutions without an error; and those of them for which no error is predicted.
     """
     rows = [row for row in rows if row.id in predictions or row.id in unknown]
     is_hit = {row.id: predictions.get(row.id, -1) == row.first_error for row in rows}
@@ -243,7 +248,7 @@ def _split(
 def _predicted_share(
     rows: Sequence[JudgedSolution], predictions: Mapping[str, int | None], seed: int
 ) -> Estimate:
-    """Return the share of the solutions that have a prediction."""
+    """Return the share of solutions that have a prediction, with a bootstrap interval."""
     columns = np.array([[row.id in predictions, True] for row in rows], dtype=np.float64)
     table = sums_by_problem([strip_whitespace(row.problem) for row in rows], columns)
     return ratio_estimate(table[:, 0], table[:, 1], resample_weights(len(table), seed))
@@ -263,10 +268,13 @@ def _mean_f1(
 
 
 def compute_split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the F1 of first errors, [...]; NaN if either kind of solutions is missing.
+    """Return the F1 of each set of solutions, [...].
+
+    It is NaN if there are no solutions with an error, or none without an error.
 
     Args:
-        sums: counts of solutions with the columns of `_table`, [..., 4].
+        sums: counts of solutions in each set, [..., 4]. The columns are: with an error; of these,
+            predicted exactly; without an error; of these, predicted to have no error.
     """
     return harmonic_mean(
         divide_or_nan(sums[..., 1], sums[..., 0]), divide_or_nan(sums[..., 3], sums[..., 2])
@@ -288,11 +296,11 @@ WHY = {
     "not_kept": "without agreement of the judges",
     "unknown": "for no known reason",
 }
-"""Descriptions of solutions that are left out, by the code of the reason."""
+"""Words that describe solutions without a prediction, by the code of the reason."""
 
 
 def processbench_grid(result: ProcessBenchResult) -> Grid:
-    """Return a table with a row for each split, and a row for the mean."""
+    """Return a table with a row of measures for each split, and a row for the mean F1."""
     panel = result.panel
     has_kept = any(split.kept is not None for split in result.splits.values())
     has_scores = any(split.ece is not None for split in result.splits.values())

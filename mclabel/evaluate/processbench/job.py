@@ -1,6 +1,7 @@
-"""Measures a PRM or a run's labels on ProcessBench, and prepares its solutions for labelling.
+"""Measures a PRM or a run's labels on ProcessBench, and prepares ProcessBench for labelling.
 
-`join_golds` adds the gold answers that labelling needs.
+Each file of ProcessBench is one split. `join_golds` adds the gold answers that labelling needs and
+that ProcessBench lacks.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ if TYPE_CHECKING:
 
 
 LEFT_OUT = "left_out.jsonl"
-"""Name of the file of solutions without a prediction."""
+"""Name of the output file that lists the solutions without a prediction, with the reasons."""
 logger = logging.getLogger(__name__)
 Splits = Mapping[str, Sequence[JudgedSolution]]
 """Solutions by name of the split."""
 Predictions = Mapping[str, Mapping[str, int | None]]
-"""Predicted first errors by split and solution id; None is no error."""
+"""0-based index of the predicted first error by split and solution id; None means no error."""
 
 
 def processbench_of_prm(
@@ -77,7 +78,7 @@ def processbench_of_prm(
     trust_remote_code: bool = False,
     strict: bool = False,
 ) -> ProcessBenchResult:
-    """Measure a PRM. Solutions that it cannot read are left out and listed.
+    """Measure a PRM on ProcessBench. Solutions that it cannot read are left out and listed.
 
     Args:
         files: files of the splits. A file's name is the name of the split, with or without the
@@ -197,7 +198,8 @@ def processbench_of_labels(
     are left out and listed.
 
     Args:
-        files: files of the splits; see `processbench_of_prm`.
+        files: files of the splits. A file's name is the name of the split, with or without the
+            prefix `processbench_`.
         labels: folder or URL of the labelling run.
         out: folder for the results; None writes no files.
         seed: seed of the bootstrap.
@@ -244,7 +246,7 @@ def processbench_of_labels(
 
 
 def _is_same_solution(row: LabeledSolution, solution: JudgedSolution) -> bool:
-    """Return whether a labelled solution with the id of a judged solution is the same solution."""
+    """Return whether a labelled and a judged solution have as many steps and the same words."""
     return len(row.steps) == len(solution.steps) and has_same_words(
         row, solution.problem, solution.steps
     )
@@ -344,7 +346,10 @@ def warn_missing_kinds(splits: Splits) -> None:
 
 
 def find_missing_kind(rows: Sequence[JudgedSolution]) -> str | None:
-    """Return the kind of solutions that is missing; None if both kinds are present."""
+    """Return the kind of solutions that is missing, with or without an error.
+
+    Return None if both kinds are present. For no solutions, return "with an error".
+    """
     wrong = sum(row.first_error is not None for row in rows)
     if 0 < wrong < len(rows):
         return None
@@ -359,13 +364,14 @@ def write_results(
     rejects: Mapping[str, Sequence[Reject]],
     out: str | None,
 ) -> None:
-    """Write the figures, the predictions and the solutions that were left out to a folder.
+    """Write the measures, the predictions and the solutions that were left out to a folder.
 
     Args:
-        result: figures.
+        result: measures of all splits.
         splits: solutions by name of the split.
-        predictions: predicted first errors.
-        reasons: reasons why solutions have no prediction.
+        predictions: 0-based index of the predicted first error, or None for no error, by split and
+            solution id.
+        reasons: reasons why solutions have no prediction, by split and solution id.
         rejects: unusable rows by name of the split.
         out: folder; None writes nothing.
     """

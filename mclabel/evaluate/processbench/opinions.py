@@ -1,4 +1,4 @@
-"""Measures the opinions of judges on ProcessBench: of one judge, or of several that agree."""
+"""Measures judges on ProcessBench by their opinions: one judge, or several that agree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mclabel.run.shards.manifest import run_id
 from mclabel.run.shards.store import Store
 
 NO_VERDICT = "unscored"
-"""Code of the reason that a scorer gives no verdict on a solution."""
+"""Code of the reason why a solution has no prediction, if the scorer could not score it."""
 
 
 def processbench_of_opinions(
@@ -39,12 +39,12 @@ def processbench_of_opinions(
     seed: int,
     strict: bool = False,
 ) -> ProcessBenchResult:
-    """Measure judges like a PRM.
+    """Measure judges on ProcessBench by the first errors in their opinions.
 
-    A judge predicts the first error of its opinion, or no error. If several judges have judged one
-    file, only solutions on which they agree have a prediction (`same_location`). A scorer without a
-    verdict on a solution counts as predicting wrongly. A judge that claims an error at a step or
-    before it predicts this step, or no error if it claims none.
+    A judge predicts the first error that its opinion names, or no error. If several judges have
+    judged one file, only solutions on which they agree have a prediction. A solution that a scorer
+    could not score counts as predicted wrongly. A judge that claims an error at a step or before it
+    predicts this step, or no error if it claims none.
 
     Args:
         files: files of the splits. A file's name is the name of the split, with or without the
@@ -108,11 +108,12 @@ class _SplitJudge:
 
     run: OpinionRun
     identity: str | None
-    """The `id` in the run's manifest."""
+    """The `id` in the run's manifest; None if it has none."""
     solutions: Mapping[str, str]
-    """Ids of solutions in the run, by the ids in the rows of the file."""
+    """Id of each solution in the run, by its id in the file of the split."""
     keys: Mapping[str, tuple[str, str]]
-    """Texts of the solutions (`solution_key`), by the ids in the rows of the file."""
+    """Text of each problem and text of its solution, both without whitespace, by the solution's id
+    in the file of the split."""
 
     @property
     def names_steps(self) -> bool:
@@ -121,15 +122,15 @@ class _SplitJudge:
 
     @property
     def named(self) -> MeasuredJudge:
-        """Name and claim of the judge for the figures."""
+        """Name of the judge, and the kind of statement that its opinions make."""
         return MeasuredJudge(name=self.run.judge, claim=self.run.claim)
 
     def provenance(self) -> dict[str, Any]:
-        """Return the location, the identity and the judge of the run."""
+        """Return the location and id of the run and the name of its judge, for provenance.json."""
         return {"location": self.run.location, "run": self.identity, "judge": self.run.judge}
 
     def opinion(self, row: JudgedSolution) -> Opinion | LeftOut:
-        """Return the opinion on a solution, or the reason why there is none."""
+        """Return the judge's opinion on a solution, or the reason why there is none."""
         name = self.solutions.get(row.id)
         if name is None:
             detail = "not judged: it is in the run's rejects.jsonl, or the job has not ended"
@@ -148,7 +149,7 @@ class _SplitJudge:
 def _by_split(
     files: Mapping[str, str], splits: Splits, opinions: Sequence[str]
 ) -> dict[str, list[_SplitJudge]]:
-    """Return the judges of each split. Judges that name first errors exactly come first.
+    """Return the judges of each split, first those that name first errors exactly.
 
     Args:
         files: files by split.
@@ -232,8 +233,8 @@ def _predict(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction 
     """Return the prediction for a solution, or the reason why there is none.
 
     Args:
-        judges: judges of the split. If there are several, the first one names first errors, and a
-            missing opinion counts as unknown.
+        judges: judges of the split. If there are several, the first one names first errors exactly,
+            and there is a prediction only if the others agree.
         row: solution of ProcessBench.
     """
     opinions = [judge.opinion(row) for judge in judges]

@@ -19,7 +19,12 @@ NUM_BINS = 10
 def label_plots(
     runs: Sequence[GatheredRun], facts: Sequence[dict[str, Any]]
 ) -> dict[str, Plot | None]:
-    """Return the plots of labelling runs by name; None for a plot without data."""
+    """Return the plots of labelling runs by name; None for a plot without data.
+
+    Args:
+        runs: data of the runs.
+        facts: result of `GatheredRun.facts` for each run.
+    """
     made = {
         "quality": _plot_quality(facts),
         "errors": _plot_first_errors([run for run in runs if run.rows]),
@@ -55,7 +60,10 @@ def _plot_quality(facts: Sequence[dict[str, Any]]) -> Plot:
 
 
 def _plot_first_errors(runs: Sequence[GatheredRun]) -> Plot:
-    """Plot the shares of labelled and true first errors by step, of no error and of undecided."""
+    """Plot the shares of solutions by their labelled and by their true first error.
+
+    Solutions without an error, and undecided ones, have bars of their own.
+    """
     columns = {
         f"{_run_name_prefix(run, runs)}{name}": shares
         for run in runs
@@ -77,7 +85,7 @@ def _plot_first_errors(runs: Sequence[GatheredRun]) -> Plot:
 def _plot_values(runs: Sequence[GatheredRun]) -> Plot:
     """Plot the distribution of step values.
 
-    For a single run with truth, sound and wrong steps are shown separately.
+    For a single run whose true first errors are known, sound and wrong steps are shown separately.
     """
     parts = {run.run.name: run.steps["value"] for run in runs}
     if len(runs) == 1 and runs[0].has_truth:

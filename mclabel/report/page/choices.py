@@ -1,4 +1,6 @@
-"""Best-of-N evaluations in the report: gains of scorers, curves, and examples of wrong choices."""
+"""Best-of-N evaluations in the report: gains of scorers, curves of accuracy by N, and examples of
+wrong choices.
+"""
 
 from __future__ import annotations
 
@@ -82,8 +84,8 @@ def main_choice(result: Mapping[str, Any]) -> dict[str, Any]:
     """Choose the results for the head of the report, at the largest N.
 
     Reference scorers are left out. The scorer is the first one in the evaluation, with its first
-    aggregation. The best scorer on these problems would have an overstated gain. The likelihood is
-    the best one on these problems, so the scorer's gain over the likelihood is understated.
+    aggregation, because the gain of the best scorer on these problems would be overstated. The
+    likelihood is the best one on these problems, so the scorer's gain over it is understated.
     """
     accuracy, size = result["accuracy"], str(result["num_samples"])
     methods = [m for m in accuracy if not is_reference(m, result.get("references", ()))]

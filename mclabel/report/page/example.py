@@ -27,7 +27,7 @@ from mclabel.show.solutions import (
 from mclabel.show.texts import shorten_answer, step_body
 
 MIN_STEPS, MAX_STEPS = 3, 9
-"""Limits on the number of steps of a solution that is quick to read."""
+"""Minimum and maximum number of steps of a solution that is quick to read."""
 MAX_CHARACTERS = 1500
 """Maximum characters of problem and solution together, if they are quick to read."""
 MAX_SHOWN = 30
@@ -78,14 +78,22 @@ class Example:
 
 
 def higher_ranked(best: Example | None, other: Example) -> Example:
-    """Return which of two solutions to show: the one with the higher rank, then the lower id."""
+    """Return which of two solutions to show: the one with the higher rank, then the lower id.
+
+    Args:
+        best: best candidate so far; None if there is none.
+        other: other candidate.
+    """
     if best is None:
         return other
     return min(best, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
 
 
 def example_data(example: Example) -> dict[str, Any]:
-    """Return the solution, its problem, and per step the value, interval, counts and decision."""
+    """Return the data of an example for the page: the solution, its problem, and its steps.
+
+    A step has its value, interval, rollout counts and verdict.
+    """
     row, at = example.row, example.row.first_error
     places = places_by_step(row.consensus, row.solution.steps)
     start = max(0, min((at or 0) - _BEFORE, len(row.steps) - MAX_SHOWN))
@@ -118,7 +126,10 @@ Mark = tuple[str, str]
 
 
 def _verdicts(example: Example) -> Iterator[tuple[str, str | None, list[Mark]]]:
-    """Yield the name, the words and the marks of each fact about the solution."""
+    """Yield each fact about the solution, such as its answer or its labelled first error.
+
+    A fact is its name, its words, and remarks on it.
+    """
     row, truth = example.row, example.truth
     outcome, prediction = row.solution.outcome, row.solution.prediction
     answer = None if prediction is None else shorten_answer(prediction)
@@ -171,7 +182,12 @@ def _step(example: Example, index: int, places: Sequence[MarkedPassage]) -> dict
 
 
 def _pieces(text: str, places: Sequence[MarkedPassage]) -> list[tuple[str, str]]:
-    """Return the parts of a step's text, with the words of the places that cover each part."""
+    """Return pairs of a part of a step's text and the words of the passages that cover it.
+
+    Args:
+        text: text of the step.
+        places: passages that sources have marked in the step.
+    """
     body, indent = step_body(text)
     moved = [
         replace(place, start=max(0, place.start - indent), end=max(0, place.end - indent))
@@ -222,7 +238,7 @@ _OUTCOMES = ("right", "wrong")
 
 
 def trees_data(store: Store) -> list[dict[str, Any]]:
-    """Return the first tree of each kind; an empty list if the run is not a search.
+    """Return the first tree of each kind in `KINDS`; an empty list if the run is not a search.
 
     Raises:
         DamagedFile: a file of trees is missing or damaged.
@@ -300,7 +316,7 @@ def _shown_nodes(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
 
 
 def _marks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
-    """Yield the colour and the words of each mark on a node."""
+    """Yield the colour and the words of each remark on a node, such as that it was chosen."""
     if node.weight is not None:
         outcome = node.outcome if node.outcome in _OUTCOMES else ""
         words = (

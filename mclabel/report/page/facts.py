@@ -77,7 +77,7 @@ class GatheredRun:
 
     @property
     def has_truth(self) -> bool:
-        """Return whether all first errors are known."""
+        """Return whether the true first errors of all solutions are known."""
         return len(self.truths) == len(self.rows)
 
     def _gather_rows(
@@ -110,7 +110,10 @@ class GatheredRun:
             yield row
 
     def _reduce_row(self, row: LabeledSolution) -> LabeledSolution:
-        """Return a row without texts and token ids, and with shared, reduced step labels."""
+        """Return a row without texts and token ids, and with reduced step labels.
+
+        Equal labels share one object.
+        """
         for step in row.steps:
             light = replace(step, prefix_id="", counts=Counts())
             self._labels.setdefault((step.hard, step.source), light)
@@ -193,7 +196,11 @@ class GatheredRun:
         }
 
     def errors(self) -> dict[str, dict[int | str, float]]:
-        """Return the shares of solutions by labelled first error, and by true first error."""
+        """Return the shares of solutions by labelled first error, and by true first error.
+
+        The keys are `labelled`, and `in truth` if the truth is known. Their values map the 0-based
+        index of the first error, `none` or `undecided` to a share.
+        """
         labelled = Counter("undecided" if _is_open(row) else row.first_error for row in self.rows)
         columns = {"labelled": labelled}
         if self.has_truth:
@@ -205,7 +212,10 @@ class GatheredRun:
 
 
 def agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
-    """Return the agreement of each pair of runs on the solutions that both have decided."""
+    """Return how often each pair of runs labels the same first error.
+
+    Only solutions for which both runs decide on a first error, or on none, are compared.
+    """
     rows = []
     for first, other in combinations(runs, 2):
         both = first.first_errors.keys() & other.first_errors.keys()

@@ -106,7 +106,11 @@ def limit_content(content: object) -> object:
 
 
 def omission_note(whole: str) -> str:
-    """Return a remark on the characters that `limit_content` leaves out; empty for none."""
+    """Return a remark on how many characters `limit_content` leaves out; empty for none.
+
+    Args:
+        whole: the whole text.
+    """
     return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
 
 
@@ -167,7 +171,12 @@ def format_cell(cell: object) -> str:
 
 
 def format_bar_position(value: float, *, signed: bool = False) -> str:
-    """Return the position, in [0, 1], of a share or a signed difference on a bar."""
+    """Return the position on a bar, in [0, 1] as text, of a share or a signed difference.
+
+    Args:
+        value: share in [0, 1], or difference.
+        signed: True for a difference. 0 is then in the middle, and the ends are ±`REACH`.
+    """
     return f"{min(1.0, max(0.0, 0.5 + value / (2 * REACH) if signed else value)):.4f}"
 
 

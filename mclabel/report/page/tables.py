@@ -64,7 +64,11 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def side_by_side(columns: Mapping[str, Mapping[str, object]]) -> Rows:
-    """Make rows that compare runs from one column per run; rows without any value are left out."""
+    """Make rows that compare runs; rows without any value are left out.
+
+    Args:
+        columns: for each run, its values by name of the row.
+    """
     names = dict.fromkeys(name for column in columns.values() for name in column)
     rows = [
         {"": name} | {run: values.get(name) for run, values in columns.items()} for name in names
@@ -73,7 +77,11 @@ def side_by_side(columns: Mapping[str, Mapping[str, object]]) -> Rows:
 
 
 def configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
-    """Make rows that compare the settings of runs, in alphabetical order of the settings."""
+    """Make rows that compare the settings of runs, in alphabetical order of the settings.
+
+    Args:
+        configs: for each run, its settings by name.
+    """
     texts = {
         run: {
             key: value if isinstance(value, str | int) else json.dumps(value)

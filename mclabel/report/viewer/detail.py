@@ -84,6 +84,10 @@ class Details:
     def solution(self, run: int, solution_id: str) -> dict[str, Any]:
         """Return a solution with its steps, and the labels of the same solution in other runs.
 
+        Args:
+            run: 0-based index of the run.
+            solution_id: id of the solution in the run.
+
         Raises:
             DataError: the run has no such solution.
         """
@@ -126,7 +130,12 @@ class Details:
         }
 
     def steps(self, run: int, solution_id: str, offset: int) -> dict[str, Any]:
-        """Return at most `MAX_STEPS` steps of a solution, from the 0-based `offset` on.
+        """Return at most `MAX_STEPS` steps of a solution.
+
+        Args:
+            run: 0-based index of the run.
+            solution_id: id of the solution in the run.
+            offset: 0-based index of the first step.
 
         Raises:
             DataError: there is no such solution.
@@ -134,9 +143,15 @@ class Details:
         return {"offset": offset, "steps": _steps(self._find_solution(run, solution_id)[1], offset)}
 
     def rollouts(self, run: int, solution_id: str, step: int, offset: int) -> dict[str, Any]:
-        """Return the rollouts from a step by completer and index, and the count of each answer.
+        """Return rollouts from a step, sorted by completer and index, and the count of each answer.
 
         The reason for the verdict on an answer is taken from its first rollout.
+
+        Args:
+            run: 0-based index of the run.
+            solution_id: id of the solution in the run.
+            step: 0-based index of the step.
+            offset: number of rollouts to skip.
 
         Raises:
             DataError: there is no such step.
@@ -176,7 +191,12 @@ class Details:
         }
 
     def grades(self, run: int, solution_id: str, step: int) -> dict[str, Any]:
-        """Grade one rollout of each answer to a step again, to show the checker's reasons.
+        """Grade one rollout for each answer again, to show the checker's reasons.
+
+        Args:
+            run: 0-based index of the run.
+            solution_id: id of the solution in the run.
+            step: 0-based index of the step from which the rollouts begin.
 
         Returns:
             The checker's name and version as `checker`, and one entry per answer as `grades`, in
@@ -261,7 +281,7 @@ class Details:
         return matches[0], table.slice(matches[0]["row"], 1).to_pylist()[0]
 
     def _rollouts(self, run: int, solution_id: str, step: int) -> tuple[dict[str, Any], pa.Table]:
-        """Return a solution's row, and the rollouts from one step in order."""
+        """Return a solution's row, and the rollouts from one step, by completer and index."""
         indexed, row = self._find_solution(run, solution_id)
         prefix = _existing_row(row["steps"], step, f"step={step}")["prefix_id"]
         name = self._rollouts_name(run, indexed["block"])
@@ -295,7 +315,13 @@ class Details:
         )
 
     def _labels_elsewhere(self, run: int, key: int, own: int) -> list[dict[str, Any]]:
-        """Return the labels of the same solution in other runs, at most 8."""
+        """Return the labels of the same solution in other runs, at most 8.
+
+        Args:
+            run: 0-based index of the run.
+            key: hash of problem and solution.
+            own: id of the solution in the index, which is left out.
+        """
         return self._index.query(
             "SELECT run, solution_id, first_error, decided, vals, hard FROM solutions "
             "WHERE key = ? AND id <> ? AND run <> ? ORDER BY run LIMIT 8",
@@ -339,7 +365,10 @@ def _consensus_words(consensus: Consensus) -> dict[str, Any]:
 
 
 def _answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:
-    """Return each pair of answer and outcome with its count, the most frequent first."""
+    """Return each pair of an answer and an outcome with its number of rollouts.
+
+    The most frequent pair comes first. The answer is None for rollouts without an answer.
+    """
     pairs = zip(
         table.column("prediction").to_pylist(), table.column("outcome").to_pylist(), strict=True
     )

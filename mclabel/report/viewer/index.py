@@ -34,7 +34,7 @@ THREADS = 2
 SHARDS_A_BATCH = 32
 """Maximum number of shards that are added to the index at once."""
 ROWS_A_BATCH = 4096
-"""Number of rows from which a batch is added before it has SHARDS_A_BATCH shards."""
+"""Number of rows from which a batch is added even if it has fewer than SHARDS_A_BATCH shards."""
 
 
 class _Shard(NamedTuple):
@@ -74,7 +74,7 @@ class Index:
         self._superseded: list[Mapping[str, frozenset[str]]] = [{} for _ in self.runs]
         self._num_rows = 0
         self.num_pending = 0
-        """Number of discovered shards that are not in the index yet."""
+        """Number of committed shards that were found but are not in the index yet."""
         self.version = 0
         """Version of the index's content; it increases with every change."""
 
@@ -170,7 +170,7 @@ class Index:
         self.version += 1
 
     def _drop_superseded(self, run: int, catalog: Catalog) -> bool:
-        """Remove the newly superseded rows of a run; return True if there were any."""
+        """Remove rows of a run that newer rows have replaced; return True if there were any."""
         before, self._superseded[run] = self._superseded[run], catalog.superseded
         fresh = [
             (run, block, problem_id)
@@ -317,7 +317,13 @@ COLUMNS = (
 
 
 def index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
-    """Return the columns of a shard for the index, with the true first errors if they are known."""
+    """Return the columns of a shard for the index, with the true first errors if they are known.
+
+    Args:
+        table: rows of the labels shard, one per solution.
+        run: 0-based index of the run.
+        block: name of the shard's block.
+    """
     meta = [json.loads(text) for text in table.column("meta").to_pylist()]
     answers, steps = (table.column(name).to_pylist() for name in ("answer", "steps"))
     have_truth = [has_known_truth(fields) for fields in meta]

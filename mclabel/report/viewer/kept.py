@@ -25,7 +25,10 @@ class ResultCache(Generic[T]):
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the cached result of a key; call `make` if the key is not cached."""
+        """Return the cached result of a key.
+
+        If it is not cached, call `make`, and cache and return its result.
+        """
         with self._lock:
             if key in self._results:
                 self._results.move_to_end(key)

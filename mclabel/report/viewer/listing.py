@@ -162,7 +162,7 @@ class Listing:
         self._kept: ResultCache[NDArray[np.int32]] = ResultCache(_KEPT)
 
     def ids(self, question: ListingQuery) -> NDArray[np.int32]:
-        """Return the index ids of all solutions that match a query, in order."""
+        """Return the ids in the index of all solutions that match a query, in the query's order."""
         return self._kept.get((self._index.version, question), partial(self._ids, question))
 
     def _ids(self, question: ListingQuery) -> NDArray[np.int32]:
@@ -193,7 +193,7 @@ class Listing:
     def place(self, question: ListingQuery, solution_id: str) -> dict[str, Any]:
         """Return a solution's 0-based `offset` in the result, and the ids of its neighbours.
 
-        The offset is None if the solution does not match the query.
+        They are None if the solution does not match the query, and a missing neighbour is None.
         """
         ids = self.ids(question)
         own = self._index.query(

@@ -193,7 +193,10 @@ class Scorers:
         self._pool: ProcessPoolExecutor | None = None
 
     def scores(self, problem: str, steps: list[str]) -> dict[str, Any]:
-        """Return the `kind` of each PRM, and its `scores` per step or the `reason` for none."""
+        """Return the `kind` of each PRM and its `scores` of the steps, by name of the PRM.
+
+        If a PRM cannot score the solution, it has the `reason` instead.
+        """
         if sum(map(len, steps)) > MAX_CHARACTERS:
             reason = f"longer than {MAX_CHARACTERS:,} characters"
             return {name: {"kind": None, "reason": reason} for name in self.folders}
