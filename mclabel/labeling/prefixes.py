@@ -169,7 +169,7 @@ class PrefixTable:
             number: table index of the prefix from which the rollout starts.
             rollout: sampled rollout.
             ids: token ids of the rollout.
-            decode: decoder of the completer that sampled the rollout.
+            decode: function that decodes token ids of the completer that sampled the rollout.
         """
         steps = self._split_rollout(number, rollout, ids, decode)
         if rollout.completer == AUTHOR:
@@ -191,7 +191,7 @@ class PrefixTable:
             number: table index of the prefix from which the rollout starts.
             rollout: sampled rollout.
             ids: token ids of the rollout.
-            decode: decoder of the completer that sampled the rollout.
+            decode: function that decodes token ids of the completer that sampled the rollout.
         """
         steps = self._split_rollout(number, rollout, ids, decode)
         path, at, begin = [], number, 0

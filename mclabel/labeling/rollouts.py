@@ -1,6 +1,7 @@
 """Samples or replays the rollouts of one problem, grades them, and passes them to its estimator.
 
-The author is the model that wrote the solutions; completers are the models that sample rollouts."""
+The author is the model that wrote the solutions; completers are the models that sample rollouts.
+"""
 
 from __future__ import annotations
 

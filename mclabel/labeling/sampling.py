@@ -2,8 +2,8 @@
 
 Solutions that are kept because of their outcome are a biased sample of the policy. They are marked,
 and estimators do not use their outcomes as evidence. The first batch of solutions, whose size is
-fixed before sampling, remains an unbiased sample for the value of the problem before its first
-step.
+fixed before sampling, remains an unbiased sample, from which the policy's success rate on the
+problem is estimated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The estimators of one problem: one estimator for all completers, or one for each.
+"""Makes the estimators of one problem: one estimator for all completers, or one for each.
 
+Completers are the models that sample rollouts; the author is the model that wrote the solutions.
 All jobs call estimators through the classes of this module, which check every value that an
 estimator returns. If each completer has its own estimator, the labels are those of the strongest
-completer's estimator.
+completer's estimator (the one with the highest cost).
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> Ru
 
 
 class CheckedEstimator:
-    """An estimator whose calls pass a `Boundary`, and whose return values are checked."""
+    """A wrapper that checks an estimator's return values, and turns its exceptions into
+    `ComponentError`.
+    """
 
     def __init__(self, estimator: Estimator, problem: ProblemPaths) -> None:
         """Wrap an estimator.
@@ -131,7 +134,7 @@ class CheckedEstimator:
     def record_evidence(
         self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int
     ) -> None:
-        """Record the estimator's evidence in the run's learner; see `RunLearner.record`."""
+        """Pass a finished estimator to the run's learner; see `RunLearner.record`."""
         name, record = "the learner's record", learner.record
         self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
 
@@ -162,8 +165,8 @@ class SeparateEstimators:
         """Combine the estimators of a problem.
 
         Args:
-            parts: one estimator per completer, which was begun with the result of
-                `problem_for_completer`.
+            parts: one estimator per completer. Each was made for the problem that
+                `problem_for_completer` returns.
             problem: problem with all its completers.
         """
         self._parts, self._strongest = parts, strongest_completer_index(problem.completers)
@@ -181,7 +184,7 @@ class SeparateEstimators:
 
     @property
     def takes_all(self) -> bool:
-        """Return whether the estimators take recorded rollouts that they did not ask for."""
+        """Return whether the estimators accept recorded rollouts that they did not request."""
         return self._parts[0].takes_all
 
     @property
@@ -209,7 +212,7 @@ class SeparateEstimators:
     def record_evidence(
         self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int
     ) -> None:
-        """Record the evidence of each estimator in the run's learner; see `RunLearner.record`.
+        """Pass each finished estimator to the run's learner; see `RunLearner.record`.
 
         The learner receives one problem per completer, with the tokens of that completer alone.
         """
@@ -222,8 +225,8 @@ class SeparateEstimators:
 def problem_for_completer(problem: ProblemPaths, completer_index: int) -> ProblemPaths:
     """Return a problem as the estimator of one completer receives it.
 
-    Only for the author do the sampled solutions count as rollouts of the bare problem: another
-    completer did not sample them.
+    Sampled solutions count as rollouts only for the author, because no other completer sampled
+    them.
 
     Args:
         problem: problem with all its completers.
@@ -250,8 +253,8 @@ def begin_estimator(
     Args:
         settings: settings of the estimator, which name its class.
         problem: problem with the paths of its solutions and its completers.
-        learned: `knowledge` and `min_gain`, which the run's learner has fitted to earlier problems;
-            None stands for the estimator's defaults.
+        learned: keyword arguments `knowledge` and `min_gain` of `Estimator.begin`, from the run's
+            learner; None keeps the estimator's default.
 
     Raises:
         ComponentError: the estimator cannot be made.
