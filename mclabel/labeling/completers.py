@@ -82,9 +82,7 @@ class CompleterSettings(PolicySettings):
 
 
 class PrefixNotReproduced(Exception):
-    """A completer's tokenizer, when it encodes and decodes the text of a prefix, returns another
-    text.
-    """
+    """Error if a completer's tokenizer, when it encodes and decodes a prefix, returns another text."""
 
 
 def encode_prefix(policy: Policy, prefix: Prefix) -> tuple[int, ...]:

@@ -51,7 +51,9 @@ for one completer. The prefixes that were encoded first are dropped first."""
 
 
 class NoRoom(Exception):
-    """A rollout is requested from a prefix that leaves no room for a completion."""
+    """Error if a rollout is requested from a prefix that leaves no room in the context for a
+    completion.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

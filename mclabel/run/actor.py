@@ -45,7 +45,9 @@ CLOSE_S = 8.0
 
 
 class NotLoaded(Exception):
-    """The actor was restarted between two calls, so its engine must be loaded again."""
+    """Error if the actor was restarted between two calls, so that its engine must be loaded
+    again.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
