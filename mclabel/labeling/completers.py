@@ -82,7 +82,7 @@ class CompleterSettings(PolicySettings):
 
 
 class PrefixNotReproduced(Exception):
-    """Error if a completer's tokenizer, when it encodes and decodes a prefix, returns another text."""
+    """Error if a completer's tokenizer changes the text of a prefix by encoding and decoding it."""
 
 
 def encode_prefix(policy: Policy, prefix: Prefix) -> tuple[int, ...]:

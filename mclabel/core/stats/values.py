@@ -176,7 +176,8 @@ def root_value(
     """Return the value of a problem before its first step: the share of right rollouts and sampled
     solutions.
 
-    Sampled solutions count as rollouts of the problem without extra cost. The value is unbiased if the number of the other rollouts was fixed in advance.
+    Sampled solutions count as rollouts of the problem without extra cost. The value is unbiased if
+    the number of the other rollouts was fixed in advance.
 
     Args:
         root: counts of rollouts from the problem.
