@@ -401,8 +401,8 @@ class LabeledSolution:
     steps: tuple[StepLabel, ...]
     """One label per step of the solution."""
     first_error: int | None
-    """0-based index of the first step labelled wrong. None if no step is wrong, or if the labels
-    do not decide it (see `is_decided`)."""
+    """0-based index of the first step labelled wrong. None if no step is wrong, or if the labels do
+    not decide it (`is_decided` is False)."""
     root: Counts
     """Counts of the rollouts that the estimator requested from the problem before its first
     step."""

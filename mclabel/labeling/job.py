@@ -143,7 +143,9 @@ def _file_content_id(key: str, path: str) -> str:
     try:
         content = download_if_url(path).read_bytes()
     except (DataError, OSError) as error:
-        raise ConfigError(f"{key}={path!r}: cannot be read ({error})") from error
+        raise ConfigError(
+            f"{key}={path!r}: cannot be read ({error}). Give a readable file"
+        ) from error
     return f"content:{hashlib.sha256(content).hexdigest()[:ID_LENGTH]}"
 
 

@@ -376,7 +376,7 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
 
     Args:
         configs: configurations of the trainings, by name.
-        on_progress: callback for progress (see `OnTraining`).
+        on_progress: called with a training's name, its finished optimizer steps, and all its steps.
 
     Raises:
         MclabelError: a training failed with this error; the other trainings were terminated.

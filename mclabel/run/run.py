@@ -286,7 +286,9 @@ class JobFleet:
     """Function that creates a worker; called in each worker's process."""
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Run all blocks, and yield their reports; see `Fleet`."""
+        """Run blocks until all are done or the lease book is closed, and yield reports as blocks
+        finish.
+        """
         ray, resources = self.ray, self.resources()
         fleet: Fleet = RayFleet(self.make_worker, ray, resources=resources)
         if ray.address == "none":

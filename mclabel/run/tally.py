@@ -183,7 +183,9 @@ class Tally:
         )
 
     def _tokens_left(self) -> float | None:
-        """Return the forecast of the remaining tokens; see `RemainderForecast.forecast_left`."""
+        """Return the forecast of the remaining tokens; None if no item is finished or no forecast
+        is made.
+        """
         every = self._workers.values()
         return self._remainder.forecast_left(
             num_done=sum(worker.num_items for worker in every),

@@ -72,7 +72,7 @@ class CheckedEstimator:
         return self._around.call("is_due", lambda: self.estimator.is_due)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
-        """Return the prefixes to roll out, one entry per rollout; see `Estimator.wanted`.
+        """Return the rollouts that the estimator requests now, one entry per rollout.
 
         Args:
             num_prefixes: number of prefixes that the problem has so far.
@@ -103,11 +103,14 @@ class CheckedEstimator:
         return None
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Pass the outcome of a rollout on to the estimator; see `Estimator.record`."""
+        """Pass the outcome of a rollout on to the estimator."""
         self._around.call("record", self.estimator.record, rollout)
 
     def judge(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
-        """Label the solutions; see `Estimator.judge_completers`.
+        """Return the estimator's labels, one judgement per solution, and check them.
+
+        Args:
+            counts: for each completer, counts of rollout outcomes, one entry per prefix index.
 
         Raises:
             ComponentError: the estimator does not return one valid judgement per solution.
@@ -134,7 +137,9 @@ class CheckedEstimator:
     def record_evidence(
         self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int
     ) -> None:
-        """Pass a finished estimator to the run's learner; see `RunLearner.record`."""
+        """Pass what the finished estimator observed to the run's learner, which fits its parameters
+        to it.
+        """
         name, record = "the learner's record", learner.record
         self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
 
@@ -193,7 +198,7 @@ class SeparateEstimators:
         return any(part.is_due for part in self._parts)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
-        """Return the requests of all the estimators; see `CheckedEstimator.wanted`."""
+        """Return the rollouts that all the estimators request now, one entry per rollout."""
         return [
             Probe(probe.prefix, number)
             for number, part in enumerate(self._parts)
@@ -212,7 +217,7 @@ class SeparateEstimators:
     def record_evidence(
         self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int
     ) -> None:
-        """Pass each finished estimator to the run's learner; see `RunLearner.record`.
+        """Pass what each finished estimator observed to the run's learner.
 
         The learner receives one problem per completer, with the tokens of that completer alone.
         """
@@ -240,7 +245,8 @@ def problem_for_completer(problem: ProblemPaths, completer_index: int) -> Proble
 
 
 ProblemEstimator = CheckedEstimator | SeparateEstimators
-"""The estimators of one problem; both classes have the same methods."""
+"""The estimator of one problem, or its estimators if there is one per completer. The two classes
+have the same methods."""
 
 
 def begin_estimator(

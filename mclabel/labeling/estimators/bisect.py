@@ -49,7 +49,7 @@ class BisectEstimator(Estimator):
         """Rollouts started together from a prefix before the next decision."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Initialise the estimator of a problem; see `Estimator`."""
+        """Initialise the estimator of a problem."""
         self._paths = problem.paths
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._truncated = settings.truncated

@@ -83,7 +83,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
     def record(
         self, problem: ProblemPaths, estimator: HoldsEvidence[E], *, num_tokens: int
     ) -> None:
-        """Add the evidence of a finished problem; see `RunLearner`."""
+        """Store the evidence of a finished problem for the next fit."""
         evidence = estimator.evidence()
         if solutions := self.num_solutions(evidence):
             self._evidence[problem.answer_class].append(evidence)
@@ -96,7 +96,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
         return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
 
     def adopt(self, content: str) -> None:
-        """Adopt the knowledge of another learner of this run if it rests on more solutions."""
+        """Adopt the knowledge of another learner of this run if it was fitted to more solutions."""
         knowledge = self.parse_knowledge(content)
         if knowledge.num_solutions > self._knowledge.num_solutions:
             self._knowledge, self._adopted = knowledge, knowledge.num_solutions

@@ -60,7 +60,7 @@ class FixedEstimator(Estimator):
         solutions."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem."""
         self._paths, self._truncated = problem.paths, settings.truncated
         self._chance = guess_probability(problem.answer_class)
         self._pending = [
@@ -104,7 +104,7 @@ class OutcomeEstimator(Estimator):
         """Samples no rollouts, and labels only the last step, by the answer's verdict."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem."""
         self._paths = problem.paths
 
     def wanted(self) -> list[int]:
@@ -140,7 +140,7 @@ class FirstErrorEstimator(Estimator):
         """
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem."""
         self._paths = problem.paths
         self._rollouts, self._truncated = settings.rollouts, settings.truncated
         self._chance = guess_probability(problem.answer_class)

@@ -91,7 +91,7 @@ class TreeEstimator(Estimator):
     replayable: ClassVar[bool] = False
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem, with each wrong solution as a candidate."""
         paths = problem.paths
         self._paths, self._truncated = paths, settings.truncated
         self._rollouts, self._searches_left = settings.rollouts, settings.searches
@@ -107,7 +107,7 @@ class TreeEstimator(Estimator):
         self._low, self._high = -1, 0
 
     def score(self, candidate: Candidate) -> float:
-        """Return Q(s, r) + U(s) of a candidate; see the formulas of the module."""
+        """Return Q(s, r) + U(s) of a candidate, by the formulas in the module's docstring."""
         mc = self._value_of_prefix(candidate.state) or 0.0
         quality = ALPHA ** (1 - mc) * BETA ** (candidate.num_tokens / LENGTH)
         visits = sum(state.visits for state in self.states.values())

@@ -80,7 +80,10 @@ class Store:
                     location, config=None, retry_config=retries, client_options=client
                 )
             except (BaseError, ValueError) as error:
-                raise ShardError(f"{location}: not a usable store URL: {error}") from error
+                raise ShardError(
+                    f"{location}: not a usable store URL: {error}. Give a URL such as "
+                    "s3://bucket/run"
+                ) from error
             return
         self._path = Path(location).absolute()
         if self._path.exists() and not self._path.is_dir():

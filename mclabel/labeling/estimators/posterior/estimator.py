@@ -170,12 +170,14 @@ class PosteriorEstimator(Estimator):
         knowledge: Priors | None = None,
         min_gain: float | None = None,
     ) -> Self:
-        """Make the estimator of a problem, with the priors of the run; see `Estimator`."""
+        """Make the estimator of a problem, with `knowledge` as its priors; None uses those of the
+        package.
+        """
         return cls(settings, problem, priors=knowledge, min_gain=min_gain)
 
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> PriorLearner:
-        """Make the learner of a run's priors; see `Estimator`.
+        """Make the learner of a run's priors.
 
         Raises:
             ConfigError: the file of priors is not readable.
@@ -198,12 +200,12 @@ class PosteriorEstimator(Estimator):
 
     @classmethod
     def read_knowledge(cls, content: str) -> Priors:
-        """Read the priors in a file of a run; see `Estimator`."""
+        """Parse priors from the JSON text of a run's file."""
         return Priors.from_json(content)
 
     @classmethod
     def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
-        """Plan the next probes of many problems at once; see `Estimator`."""
+        """Compute the next requests of many problems at once, for `wanted` to return."""
         pairs = [(estimator._outcomes, estimator._agreeing) for estimator in estimators]
         share_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
         update_plans([own.views for own, _ in pairs])
@@ -337,7 +339,7 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         Args:
             knowledge: initial priors.
             pilot: number of solutions labelled before the first fit.
-            min_gain: initial value of `min_gain`; see the setting of this name.
+            min_gain: initial minimum gain for which rollouts are requested.
             tokens_per_solution: target for the mean number of rollout tokens per solution; None
                 keeps `min_gain` fixed.
         """

@@ -97,7 +97,14 @@ def fit_readings(
     start: Priors | None = None,
     strength: float = TO_START,
 ) -> Priors:
-    """Fit priors to the readings of finished problems, given by answer class; see `fit_priors`."""
+    """Fit priors to the readings of finished problems.
+
+    Args:
+        problems: readings of finished problems, by answer class.
+        start: priors to begin with, towards which the fitted priors are shrunk; None uses
+            `starting_priors`.
+        strength: weight of `start` in observations per row, if only the author samples rollouts.
+    """
 
     def read(name: str) -> dict[str, list[ByCompleter]]:
         of_class = {

@@ -126,17 +126,19 @@ class TraceEstimator(Estimator):
         knowledge: TraceRates | None = None,
         min_gain: float | None = None,
     ) -> Self:
-        """Make the estimator of a problem, with the rates of the run; see `Estimator`."""
+        """Make the estimator of a problem, with `knowledge` as its rates; `min_gain` is not
+        used.
+        """
         return cls(settings, problem, rates=knowledge)
 
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> TraceLearner:
-        """Make the learner of a run's rates; see `Estimator`."""
+        """Make the learner of a run's rates."""
         return TraceLearner(uninformed_rates(()), pilot=settings.pilot)
 
     @classmethod
     def read_knowledge(cls, content: str) -> TraceRates:
-        """Read the rates in a file of a run; see `Estimator`."""
+        """Parse rates from the JSON text of a run's file."""
         return TraceRates.from_json(content)
 
     def wanted(self) -> Sequence[int | Probe]:

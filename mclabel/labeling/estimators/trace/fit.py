@@ -43,7 +43,8 @@ ENDS_HOLD = 1000
 """Factor of the same kind for the rates of outcomes and stated answers. It is large because these
 rates define what sound and unsound mean."""
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""Candidate values of a spread; see `ClassRates.spread`."""
+"""Candidate values of `ClassRates.spread` and `ClassRates.step_spread`, among which a fit
+chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
