@@ -437,8 +437,8 @@ class LabeledSolution:
     """Number of rollouts that the estimator requested when `mclabel regrade` labelled again, but
     that the run had never sampled; None for labels of `mclabel label`."""
     completers: tuple[CompleterCounts, ...] = ()
-    """Counts of the rollouts of each completer, in the order of the job's configuration; empty if
-    only the policy sampled rollouts."""
+    """Counts of the rollouts of each completer, in the order of the job's configuration. An empty
+    tuple stands for the policy alone, with the counts in `root` and `steps`."""
     values_of: str = AUTHOR
     """Name of the completer whose values the labels hold."""
     consensus: Consensus | None = None

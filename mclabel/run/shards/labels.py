@@ -228,8 +228,8 @@ def delete_uncommitted(store: Store) -> int:
     """Delete the shards of attempts that were not committed, and return the number of files.
 
     It must be called only while no attempt is running. If a committed block has only one rollouts
-    shard, this shard is kept without reading the labels shard, because rollouts are written before
-    labels. If the block has several, its labels shard names the one to keep.
+    shard, the committed attempt wrote it, because attempts write rollouts before labels. If the
+    block has several, its labels shard names the one to keep.
     """
     catalog = read_catalog(store, require_complete=False)
     losers: list[str] = []
