@@ -190,7 +190,7 @@ RolloutKey = tuple[str, str, int]
 """Key of a rollout: prefix id, name of the completer, and index of the rollout among the
 completer's rollouts from this prefix, from 0."""
 _KEPT = 4
-"""Number of shards of a source run that a process keeps in memory."""
+"""Number of blocks of a source run whose labels and rollouts a process keeps in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

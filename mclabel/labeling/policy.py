@@ -1,6 +1,7 @@
 """Prepared models of a job: their resolved settings and their engines.
 
-Preparing a model reads its few-shot examples from their file, and resolves the model's commit.
+Preparing a model reads its few-shot examples from their file, and resolves the model's commit. The
+author is the model that writes the solutions; completers are the models that sample rollouts.
 """
 
 from __future__ import annotations

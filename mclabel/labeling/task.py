@@ -1,7 +1,9 @@
-"""Labelling as a task of `mclabel.run`: its items are problems, its outputs are labels shards.
+"""Labelling as a task of `mclabel.run`: its items are problems, its outputs are labels shards
+(Parquet).
 
 `LabelTask` describes the job. `LabelRunner` processes blocks with one engine: it labels problems
-concurrently, updates the run's learner from them, and commits finished blocks.
+concurrently, passes results to the run's learner, which fits the estimator's parameters, and
+commits finished blocks.
 """
 
 from __future__ import annotations

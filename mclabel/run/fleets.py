@@ -1,4 +1,5 @@
-"""Fleets: the workers of a job, each with one engine.
+"""Fleets: the workers of a job, each with one engine. A lease book assigns blocks of items to
+workers.
 
 `LocalFleet` is one worker in this process, without Ray. `RayFleet` runs its workers in Ray actors.
 Actors are created up to a limit, wait until the cluster has free resources, and take blocks as soon

@@ -1,9 +1,10 @@
 """The lease book of a job, which records which worker runs which blocks, and which blocks are left.
 
-Blocks are read from a stream on demand, so memory does not grow with the length of a job. A fleet
-(`mclabel.run.fleets`) runs the leases and returns one report per block. If a worker dies, its
-blocks are leased to other workers, which reuse the work in their journals. If the first worker
-commits a block after all, still only one result is stored.
+A lease assigns a block, a group of items, to a worker. Blocks are read from a stream on demand, so
+memory does not grow with the length of a job. A fleet (`mclabel.run.fleets`) runs the leases and
+returns one report per block. If a worker dies, its blocks are leased to other workers, which reuse
+the work in their journals. If the first worker commits a block after all, still only one result is
+stored.
 """
 
 from __future__ import annotations

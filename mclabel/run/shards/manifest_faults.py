@@ -1,4 +1,4 @@
-"""Compares a run's manifest with its plan and shards.
+"""Compares a run's manifest with its plan and its shards, the Parquet files of results.
 
 If a manifest is lost or was copied from another run, a job with another configuration could
 continue the run. To prevent this, the configuration is also checked against the plan and the

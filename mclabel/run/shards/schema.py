@@ -1,4 +1,4 @@
-"""The schemas of label and rollout shards, and the conversion between records and rows.
+"""The schemas of label and rollout shards (Parquet), and the conversion between records and rows.
 
 Columns are derived from the records in `mclabel.core.records`: a column has the name of a field and
 the Arrow type of its annotation, and can be null if the annotation allows None. Only the columns

@@ -1,7 +1,7 @@
 """Exact inference along solutions with a hidden Markov chain.
 
-The hidden state of a prefix is a pair: the prefix is sound or not, and it has a value, which is the
-probability that a rollout from it ends right. Values lie on a grid.
+The hidden state of a prefix is a pair: the prefix is sound (contains no error) or not, and it has a
+value, which is the probability that a rollout from it ends right. Values lie on a grid.
 
 A prefix is indexed by r, its number of steps to go: r = T for the problem without steps if the
 solution has T steps, and r = 0 for the complete solution. So the chains of several solutions end at

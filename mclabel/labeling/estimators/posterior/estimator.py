@@ -64,9 +64,9 @@ from mclabel.labeling.estimators.posterior.views import (
 )
 
 PILOT_DISCOUNT = 0.1
-"""Factor of `min_gain` for the first problems of a run with several completers. These problems
-begin with wide, uncertain priors, and more rollouts are needed to learn the completers' error
-rates."""
+"""Factor of `min_gain` for the first problems of a run with several completers (models that sample
+rollouts). These problems begin with wide, uncertain priors, and more rollouts are needed to learn
+the completers' error rates."""
 ADAPTATION = 0.05
 """Largest relative change of `min_gain` after one problem."""
 
@@ -275,7 +275,7 @@ class PosteriorEstimator(Estimator):
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
         """Label every solution by the most likely first error, given all completers' rollouts.
 
-        Values are those of the strongest completer.
+        Values are those of the strongest completer, the one with the highest cost.
         """
         if not self._paths:
             return []

@@ -16,13 +16,13 @@ that prefix can still lead to a right answer. In both cases an outcome counts tw
 prefixes. Fitted priors compensate for this, and labels of the same accuracy cost about half the
 tokens. With agreement, counting outcomes twice makes labels worse, so it is not done.
 
-If several completers sampled rollouts, each has a chain of its own, because each has its own values
-at the prefixes. The chains treat the rollouts of different models as independent given the first
-error e, which is common to all chains; e is counted in steps to go
-(`mclabel.labeling.estimators.posterior.chain`). So the posterior over e is proportional to the
-product of one prior and the likelihoods of e from all chains. The prior is that of the chain of the
-author, who wrote the solutions and so made the error. The likelihood from another chain is its
-posterior of e divided by its own prior of e.
+If several models (completers) sampled rollouts, each has a hidden Markov chain of its own for every
+solution, because each has its own success rates at the prefixes. The chains treat the rollouts of
+different models as independent given the first error e, which is common to all chains; e is counted
+in steps to go (`mclabel.labeling.estimators.posterior.chain`). So the posterior over e is
+proportional to the product of one prior and the likelihoods of e from all chains. The prior is that
+of the chain of the author, who wrote the solutions and so made the error. The likelihood from
+another chain is its posterior of e divided by its own prior of e.
 
 The other completers' chains also do not distinguish an error in the last step from no error.
 Nothing is rolled out after the last step, so these chains could tell the two cases apart only by

@@ -1,4 +1,5 @@
-"""Fits priors to evidence by expectation maximisation, without any true labels.
+"""Fits priors to evidence (rollouts, outcomes, shared steps) by expectation maximisation,
+unsupervised.
 
 The model's success rates (values) fall at an error and do not rise again. So the hidden states of
 the Markov chains along solutions can be learned from rollouts and outcomes alone (the Baum-Welch

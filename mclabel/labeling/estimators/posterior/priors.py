@@ -1,13 +1,14 @@
 """Priors of the hidden Markov chains along solutions.
 
-The state of a prefix with r steps to go is a pair: sound or not, and a value on a grid. The value
-is the probability that a rollout from the prefix ends right. Priors are the probabilities of the
-transitions between states along a solution, of its outcome, and of other samples taking the same
-step. They are fitted to the evidence of finished problems, without true labels
-(`mclabel.labeling.estimators.posterior.fit`). Every answer class (kind of gold answer) has priors
-of its own, because wrong reasoning often reaches a yes/no answer by luck, and seldom a free-form
-one. A run with one completer begins with `starting_priors`, which were fitted to problems of two
-kinds, and replaces them by its own priors as its evidence grows.
+The state of a prefix with r steps to go is a pair: sound (without an error) or not, and a value on
+a grid. The value is the probability that a rollout from the prefix ends right. Priors are the
+probabilities of the transitions between states along a solution, of its outcome, and of other
+samples taking the same step. They are fitted to the evidence of finished problems (rollouts,
+outcomes, shared steps), without true labels (`mclabel.labeling.estimators.posterior.fit`). Every
+answer class (kind of gold answer) has priors of its own, because wrong reasoning often reaches a
+yes/no answer by luck, and seldom a free-form one. A run with one completer begins with
+`starting_priors`, which were fitted to problems of two kinds, and replaces them by its own priors
+as its evidence grows.
 """
 
 from __future__ import annotations

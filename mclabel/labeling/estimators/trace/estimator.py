@@ -164,7 +164,7 @@ class TraceEstimator(Estimator):
         probable state given that error.
 
         A label with a probability below the setting `min_belief` becomes None. Values of steps are
-        those of the strongest completer.
+        those of the strongest completer (the model that samples rollouts and has the highest cost).
         """
         if not self._problem.paths:
             return []

@@ -1,4 +1,9 @@
-"""Fits the rates of a run to its evidence by expectation maximisation, without true labels."""
+"""Fits the rates of a run to its evidence by expectation maximisation, without true labels.
+
+Evidence is what is observed on solutions: outcomes, stated answers, repeated steps and rollouts.
+Rates are the probabilities of the hidden Markov chain in
+`mclabel.labeling.estimators.trace.chain`.
+"""
 
 from __future__ import annotations
 

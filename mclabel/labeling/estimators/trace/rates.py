@@ -2,7 +2,8 @@
 
 Rates are fitted without true labels (`mclabel.labeling.estimators.trace.fit`). Every answer class
 (kind of gold answer) has rates of its own, because wrong reasoning often reaches a yes/no answer by
-luck, and seldom a free-form one. Before the first fit, default rates are used, the wide rates.
+luck, and seldom a free-form one. A completer is a model that samples completions; a prefix is sound
+if it contains no unrepaired error. Before the first fit, default rates are used, the wide rates.
 Under these, the level of a problem determines how often a completion from a sound prefix ends
 right. A completion from an unsound prefix hardly ever ends right, unless it corrects a step of the
 prefix.
