@@ -1,4 +1,6 @@
-"""The `mclabel` command. This package only parses the verbs' options; the library does the work."""
+"""The `mclabel` command. This package only parses the options of the commands (verbs); the library
+does the work.
+"""
 
 from __future__ import annotations
 

@@ -37,11 +37,11 @@ def check(
     pairs: str | None,
     out: str | None,
 ) -> None:
-    """Grade answers as right, wrong or unknown, and print why.
+    """Grade answers as right, wrong or unknown, and print the reasons.
 
     The output also names the stage of the checker that decided. Give either --gold with --answer or
-    --completion, or give --file. Lines of a file that cannot be read are reported and left out; the
-    exit code is then 1.
+    --completion, or give --file. Lines that cannot be read are reported and left out; the exit code
+    is then 1.
     """
     if pairs is not None:
         if gold is not None or answer is not None or completion is not None:

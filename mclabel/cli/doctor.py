@@ -39,7 +39,8 @@ def doctor() -> None:
 def examine() -> dict[str, Any]:
     """Return facts about the machine and the environment, as JSON values.
 
-    `sandbox` and `checker` are the reasons why these fail, or None if they work.
+    `sandbox` and `checker` hold the reason why the sandbox for programs, or sympy's checker
+    process, fails; None if it works.
     """
     from mclabel.core.config.load import bundled_folder
 

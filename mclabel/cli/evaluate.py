@@ -1,4 +1,6 @@
-"""The verbs of `mclabel eval`: best of N, labels, ProcessBench."""
+"""The verbs of `mclabel eval`, which measure best-of-N methods, labels, and judgements on
+ProcessBench.
+"""
 
 from __future__ import annotations
 
@@ -126,8 +128,8 @@ def eval_labels(
     SHARDS is the folder or URL of a run of `mclabel label`.
 
     The tables show first errors, wrong steps, calibration, interval coverage (against another run's
-    rollouts), values along solutions, labels that rise after an error, and cost. They have 95%
-    intervals by bootstrap over problems, and a row for each group of problems.
+    rollouts), values along solutions, labels that rise after an error, and cost. Figures have 95%
+    intervals by bootstrap over problems, and tables have a row for each group of problems.
     """
     from mclabel.evaluate.labels.job import check_width, evaluate_labels, explain_narrowing
     from mclabel.evaluate.labels.tables import label_grids
@@ -198,7 +200,7 @@ def eval_processbench(
 ) -> None:
     """Measure PRMs, labels or judges on ProcessBench.
 
-    They have to find the first wrong step. FILES are the splits of ProcessBench
+    The task is to find the first wrong step of each solution. FILES are the splits of ProcessBench
     (processbench_gsm8k.jsonl, math.json, ...). The command prints the official F1 of each split and
     the mean F1.
     """

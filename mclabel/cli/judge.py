@@ -1,4 +1,6 @@
-"""The verbs of opinions: `judge` and `combine`."""
+"""The verbs `judge`, which collects a judge's opinions on steps, and `combine`, which makes labels
+from them.
+"""
 
 from __future__ import annotations
 
@@ -124,10 +126,11 @@ def combine(
 ) -> None:
     """Combine a run's labels with judges' opinions, as a new run.
 
-    RUN is the folder or URL of a labelling run. OPINIONS are runs of `mclabel judge` over RUN, also
-    as NAME=RUN, or folders of `mclabel annotate`, in which each person is a source. The new run can
-    be exported, trained on and measured like any other. It holds every solution, with the verdict
-    of each source and whether the solution is kept. Training and exports use kept solutions only.
+    RUN is the folder or URL of a labelling run. OPINIONS are runs of `mclabel judge` over RUN
+    (NAME=RUN sets the judge's name), or folders of `mclabel annotate`, in which each person is a
+    source. The new run can be exported, trained on and measured like any other. It holds every
+    solution, with the verdict of each source and whether the solution is kept. Training and exports
+    use kept solutions only.
 
     With same_location, a solution is kept if rollouts and judges name the same first error.
     posterior estimates from the run, without true labels, how often each judge errs, and keeps a

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 MAX_COUNTED = 1 << 26
-"""Maximum size of a file of problems whose rows are counted, in bytes."""
+"""Maximum size in bytes of a file of problems whose rows are counted for a message."""
 REJECTED = "rows or problems could not be labelled"
 """Text after the number of rejects of a labelling job."""
 
@@ -185,7 +185,9 @@ def _say_limit(config: LabelConfig) -> None:
 
 
 class _FirstSolution:
-    """Shows the first labelled solution of a run, once, unless the run resumes another."""
+    """Shows the first labelled solution of a run, once, unless the job resumes an interrupted
+    run.
+    """
 
     def __init__(self, out: str) -> None:
         self._out, self._is_shown = out, False
@@ -207,7 +209,7 @@ class _FirstSolution:
 
 
 def _say_changes(changes: InputChanges) -> None:
-    """Print the differences between the current input and the input at the beginning of the run."""
+    """Print the differences between the current input and the input that the run has recorded."""
     changed = [
         f"{count:,} problems {description}"
         for count, description in (
@@ -224,7 +226,9 @@ def _say_changes(changes: InputChanges) -> None:
 
 
 def _selection_overrides(manifest: str, overrides: Sequence[str]) -> list[str]:
-    """Return overrides with the manifest of a selection and, unless given already, its pool."""
+    """Return overrides that set `solutions.select` to a selection's manifest and, unless
+    `overrides` name the solutions, set its pool as their source.
+    """
     from mclabel.data.readers.solutions import read_selected
 
     keys = [f"solutions.select={json.dumps(manifest)}"]
@@ -278,7 +282,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 
 
 def _say_health(out: str) -> dict[str, Any] | None:
-    """Print any reasons against training on a run's labels, and return the run's health."""
+    """Print any reasons against training on a run's labels, and return the run's health figures."""
     from mclabel.evaluate.health import ENOUGH_FILES, assess_run_health, convert_health_to_json
     from mclabel.report.page.health import finding_lines
     from mclabel.run.shards.store import Store

@@ -87,7 +87,7 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
         run: folder or URL of the opinions.
         limit: maximum number of solutions.
         problem: id of the problem or solution to print; None for all.
-        wrong: whether to print only opinions that name a first error.
+        wrong: True prints only opinions that name a first error.
     """
     from mclabel.judge.opinions import print_judged_solution, read_judged_solutions
 

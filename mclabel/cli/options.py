@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs have, and types of options."""
+"""Arguments and options that several commands (verbs) have, and types of options."""
 
 from __future__ import annotations
 
@@ -158,9 +158,10 @@ def _keys(config_name: str, more: Sequence[str] = ()) -> list[Key]:
 
 
 class Defaulted(click.Option):
-    """An option whose default is None for the verb, but whose help names the actual default.
+    """An option whose value is None if the user has not given it, and whose help names the
+    library's default.
 
-    None means that the user has not given the option; the library then applies the default.
+    The library applies the default.
     """
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:

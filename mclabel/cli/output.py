@@ -1,4 +1,5 @@
-"""Prints the output of the verbs and the results for `--json`, and ends commands with messages.
+"""Prints the output of commands (verbs) and the results for `--json`, and ends commands with
+messages.
 
 A command that fails for a reason that the user can remedy prints a message without a traceback.
 """
@@ -85,7 +86,8 @@ def record_result(content: Any) -> bool:
 
 
 def refuse_json(missing: str) -> None:
-    """Raise a usage error if `--json` is given, because standard output would contain rows.
+    """Raise a usage error if `--json` is given, because standard output would contain rows instead
+    of the result.
 
     Args:
         missing: option that sends the rows to a file, for the message.
@@ -124,7 +126,7 @@ _MAX_COUNTED = 100_000
 
 
 def print_num_rejected(count: int, noun: str, out: str) -> None:
-    """Print how many rows or problems were left out, and where the reasons are.
+    """Print how many rows or problems were left out, and the file that lists the reasons.
 
     Args:
         count: number of rejects; 0 prints nothing.
@@ -225,7 +227,9 @@ def exit_with_messages() -> Iterator[None]:
 
 
 def show_tracebacks() -> None:
-    """Print the traceback of an exception from a user's component before the message."""
+    """From now on, print the traceback of an exception from a user's component before the
+    message.
+    """
     _Shown.tracebacks = True
 
 
@@ -246,7 +250,9 @@ def _component_error_text(error: ComponentError) -> str:
 
 
 def _end_hung(error: MclabelError) -> None:
-    """End a command that waits for a hanging call, which cannot be interrupted."""
+    """Print the error of a hanging call and end the process, because the call cannot be
+    interrupted.
+    """
     _errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     end_at_once(EXIT_USER_ERROR)
 

@@ -1,4 +1,4 @@
-"""The verb `serve-rewards`."""
+"""The verb `serve-rewards`, which serves rewards over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def serve_rewards(
     max_waiting: int,
     allow: tuple[str, ...],
 ) -> None:
-    """Serve rewards and step credits to trainers.
+    """Serve rewards of completions and credits of steps to trainers.
 
     CONFIG is a YAML file whose keys can be overridden, such as prm=FOLDER credit=prm_min. The
     server answers POST /score with the outcome, step scores and step credits of completions, and

@@ -1,4 +1,6 @@
-"""The verbs `search` and `serve-search`."""
+"""The verbs `search`, which searches for solutions in a job, and `serve-search`, which does so on
+request.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def search(
     keys can be overridden, such as search=beam search.n=16 scorer.prm=FOLDER. The output is a run:
     `mclabel view`, `report` and `export` read its finished solutions, and `mclabel label
     --solutions` labels them; answers.jsonl has the answer that was chosen for each problem. A
-    problem needs no `answer`. Its trees hold every sampled prefix with its scores.
+    problem needs no `answer`. The run's search trees hold every sampled prefix with its scores.
 
     Running the same command again resumes an interrupted search.
     """

@@ -1,4 +1,4 @@
-"""The verb `select`."""
+"""The verb `select`, which chooses solutions to label."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def export_labels(
 
 
 def _check_format(to: str) -> None:
-    """Raise an error with all names of formats if a name is not that of a format."""
+    """Raise an error that lists the names of all formats if a name is none of them."""
     from mclabel.data.exchange.formats import list_format_names
 
     formats = [PARQUET, *list_format_names(), VERIFIER_CHAINS]
@@ -322,9 +322,9 @@ def score(
     `scores`, one per step, and the `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum) of
     its scores.
 
-    With -o, running the same command again resumes an interrupted run. KEY=VALUE sets where and how
-    long it runs: ray.address=auto scores on a cluster, and budget.max_hours=3 stops after three
-    hours.
+    With -o, running the same command again resumes an interrupted run. KEY=VALUE sets where and for
+    how long scoring runs: ray.address=auto scores on a cluster, and budget.max_hours=3 stops after
+    three hours.
 
     A row that cannot be scored (too long, no solution, not JSON, ...) is left out. The reason is
     written to OUT.rejects.jsonl (rejects.jsonl in a folder), or without -o to standard error.
@@ -388,7 +388,7 @@ def serve(prm: str, vllm_arguments: tuple[str, ...]) -> None:
 
     Python code that comes with the PRM runs only with --trust-remote-code.
 
-    Score through it: mclabel score PRM FILE --url http://localhost:8000
+    To score with the server: mclabel score PRM FILE --url http://localhost:8000
     """
     from mclabel.prm.scoring.served import serve as run
 

@@ -1,7 +1,8 @@
-"""Calls third-party components, and turns each of their failures into one clear error.
+"""Calls components (engines, checkers, estimators and the like), and turns a failure into one
+error.
 
-`Boundary` calls single methods. `Guard` is a proxy for a component, and `make_guarded` creates it
-from settings. The errors of built-in components pass unchanged, because they are mclabel's own.
+`Boundary` calls single methods of a third-party component. `Guard` is a proxy for a component, and
+`make_guarded` creates it from settings. Errors of built-in components pass unchanged.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from mclabel.core.errors import ComponentError, MclabelError
 
 T = TypeVar("T")
 Rule = Callable[..., str | None]
-"""Function that checks a method's result, given the result and the arguments. It returns a clause
-with the fault, whose subject is the method, or None."""
+"""Function that checks a method's result, given the result and the method's arguments. It returns a
+clause that describes the fault and whose subject is the method; None if the result is valid."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,23 +45,24 @@ HANG_S = 300.0
 WATCH_INTERVAL_S = 0.5
 """Seconds between two checks for calls that hang."""
 MAX_SHOWN = 200
-"""Maximum number of characters of a component's value in a message."""
+"""Maximum number of characters of a value in a message."""
 SLOW = {
     *("__init__", "start", "close", "check", "check_model", "preview", "known"),
     *("model_identity", "model_commit", "num_parameters", "rows"),
 }
-"""Methods of all protocols that may load or fetch data."""
+"""Names of the protocols' methods that may load or fetch data, and so may take longer than
+`HANG_S`."""
 _END = object()
 """Marker for the end of an iterator."""
 
 
 class Boundary:
-    """Calls one component and checks what it returns.
+    """Calls the methods of one component, and checks what they return.
 
     An exception, or a result that the protocol forbids, becomes a `ComponentError` with the
     component, the method, the value and the remedy. The protocol declares the result's type, down
     to the fields of records. A rule checks conditions that depend on the arguments. A thread
-    notices calls that do not return.
+    detects calls that do not return within `HANG_S`.
     """
 
     def __init__(self, kind: str, target: Any) -> None:
@@ -68,7 +70,7 @@ class Boundary:
 
         Args:
             kind: kind of the component, a key of `mclabel.core.components.BUILT_IN`.
-            target: class or function of the component, or its name in a configuration.
+            target: class or function of the component, or the component's name in a configuration.
         """
         self.kind = kind
         if isinstance(target, str):
@@ -88,17 +90,18 @@ class Boundary:
         slow: bool = False,
         **keyword_arguments: Any,
     ) -> T:
-        """Call a method, which must return within `HANG_S`, and return its result.
+        """Call a method of the component, check its result, and return it. The call must end within
+        `HANG_S`.
 
         Args:
             method: name of the method.
             work: the bound method.
             arguments: positional arguments of the method.
             keyword_arguments: keyword arguments of the method.
-            result_type: type that the result must have; see `find_misfit`.
-            rule: rule that the result must also keep; None for no rule.
-            slow: whether the method may load or fetch something. A slow method that takes longer
-                than `HANG_S` is logged and awaited further.
+            result_type: type that the result must have, down to the fields of records.
+            rule: function that checks the result further; None for no further check.
+            slow: True if the method may load or fetch something. If it takes longer than `HANG_S`,
+                this is logged, and the call goes on.
 
         Raises:
             ComponentError: the method raises an error that is not one of mclabel's own, or returns
@@ -130,7 +133,9 @@ class Boundary:
         slow: bool = False,
         **keyword_arguments: Any,
     ) -> T:
-        """Await a coroutine method, which must not block the event loop; see `call`."""
+        """Await a coroutine method of the component, and check its result; the arguments are those
+        of `call`. The method must not block the event loop.
+        """
         awaitable = self._call_and_wrap_errors(
             method, partial(work, *arguments, **keyword_arguments), slow=slow
         )
@@ -160,7 +165,7 @@ class Boundary:
         rule: Rule | None = None,
         slow: bool = False,
     ) -> Iterator[Any]:
-        """Yield the items that a method yields; see `call`.
+        """Yield the items that a method of the component yields; the arguments are those of `call`.
 
         The type and the rule apply to each item. The rule also receives the previous item, or None
         for the first item.
@@ -180,7 +185,9 @@ class Boundary:
             previous, place = item, f"{method}, after {number} items,"
 
     def call_watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
-        """Call a function of the component under watch for hanging; its errors pass unchanged."""
+        """Call a function of the component, and report the call if it hangs. The function's errors
+        pass unchanged.
+        """
         if self.is_built_in:
             return work()
         _calls[call := _Call(self, method, slow)] = None
@@ -200,8 +207,8 @@ class Boundary:
     def _await_watched(
         self, method: str, awaitable: Awaitable[T], slow: bool
     ) -> Generator[Any, Any, T]:
-        """Await the result of a method, and watch each step of the coroutine up to its next
-        suspension.
+        """Await the result of a method, and report a step of the coroutine (up to its next
+        suspension) that blocks the event loop for `HANG_S`.
         """
         coroutine = awaitable if inspect.iscoroutine(awaitable) else _as_coroutine(awaitable)
         step: Callable[[], Any] = partial(coroutine.send, None)
@@ -250,7 +257,7 @@ class Boundary:
         return failure
 
     def protocol_error(self, method: str, fault: str) -> ComponentError:
-        """Return the error of a method that breaks its protocol.
+        """Return the error to raise if a method breaks its protocol.
 
         Args:
             method: name of the method.
@@ -274,15 +281,15 @@ def make_guarded(
     slow: bool = True,
     **keyword_arguments: Any,
 ) -> Any:
-    """Make the component that settings name, and return its `Guard`.
+    """Make the component that settings name, and return a proxy, a `Guard`, for it.
 
     Args:
         base: protocol of the component.
         settings: settings that name the component, and first argument of its constructor.
         arguments: further positional arguments of the constructor.
         keyword_arguments: keyword arguments of the constructor.
-        rules: rules by method name; see `Guard`.
-        slow: whether the constructor may load or fetch something.
+        rules: functions that check results further, by method name.
+        slow: True if the constructor may load or fetch something, and so may take long.
 
     Raises:
         ConfigError: the settings name no component of this kind.
@@ -312,7 +319,7 @@ class Guard:
             component: component to call.
             base: protocol of the component, whose methods declare the types of their results.
             boundary: boundary of the component.
-            rules: rules by method name; see `Boundary.call` and `Boundary.each`.
+            rules: functions that check results further, by method name; None for no further checks.
         """
         self.component, self.boundary = component, boundary
         self._base, self._rules = base, rules or {}
@@ -349,7 +356,8 @@ def declared_return_type(declared: Any) -> Any:
 
 
 def find_misfit(value: object, expected_type: Any) -> str | None:
-    """Return the part of a value that does not fit a type, with the broken rule; None if it fits.
+    """Return a text with the part of a value that does not fit a type and the rule that it breaks;
+    None if the value fits.
 
     Args:
         value: value to check.
@@ -397,15 +405,16 @@ def _part_path(root: object, location: Sequence[int | str]) -> str:
 
 
 def check_item_count(items: str, given: Sized, unit: str, num_wanted: int) -> str | None:
-    """Return the fault if a component has not returned one item per unit, else None.
+    """Return the fault if a component has not returned exactly one item for each unit of its input;
+    else None.
 
     The fault is a clause whose subject is the method.
 
     Args:
         items: noun for the items and a preposition, such as "scores for".
         given: returned items.
-        unit: noun for the unit that needs one item each, such as "step".
-        num_wanted: required number of items.
+        unit: noun for a unit, such as "step".
+        num_wanted: number of units, which is the required number of items.
     """
     if len(given) == num_wanted:
         return None
@@ -423,9 +432,11 @@ class _Call:
 
 
 _calls: dict[_Call, None] = {}
-"""Calls that block their thread; a separate thread checks them."""
+"""Calls that block their thread until they return. The dict serves as an ordered set, and a
+separate thread checks how long they take."""
 _awaited: dict[_Call, None] = {}
-"""Awaited coroutines of users' components, in the order in which they started."""
+"""Coroutines of users' components that are being awaited, in the order in which they started. The
+dict serves as an ordered set."""
 _watching: list[threading.Thread] = []
 _lock = threading.Lock()
 
@@ -465,7 +476,9 @@ def has_hung_call() -> bool:
 
 
 def warn_of_hang(error: MclabelError) -> None:
-    """Log that a call hangs. A library cannot do more, because the process belongs to the user."""
+    """Log that a call hangs. This is the default action, because a library must not end the user's
+    process.
+    """
     logger.warning("%s", error)
 
 
@@ -473,12 +486,12 @@ _on_hang: Callable[[MclabelError], None] = warn_of_hang
 
 
 def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
-    """Report that awaited work does not end, in the same way as a call that does not return.
+    """Report that awaited work does not end: perform the action that `on_hang` has set.
 
     Args:
         kind: kind of the faulty component, a key of `mclabel.core.components.BUILT_IN`.
-        fault: clause whose subject is the longest-awaited method of a user's component of that
-            kind.
+        fault: clause that describes the fault. Its subject is the method of a user's component of
+            this kind that has been awaited longest.
         otherwise: error to report if no such method is awaited.
     """
     call = next((awaited for awaited in list(_awaited) if awaited.boundary.kind == kind), None)
@@ -519,7 +532,9 @@ def clip_text(text: str, max_characters: int = MAX_SHOWN) -> str:
 
 
 def _place_of_error(error: BaseException) -> str:
-    """Return the last line of the component's own file in an error's traceback."""
+    """Return the file and line where an error's traceback last passes through the component's own
+    file.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     package = str(Path(__file__).parents[1])
     outside = [frame for frame in frames if not frame.filename.startswith(package)]

@@ -1,8 +1,8 @@
 """Finds components by their names in a configuration, and imports a component only when needed.
 
 Built-in components are in a literal dict of their package. Other packages add components by the
-entry-point group `mclabel.<kind>`. A name `module:Class` needs no registration, but its import can
-run any code. So a configuration file may use such a name only if the command line names it too
+entry-point group `mclabel.<kind>`. A name `module:Class` needs no registration, but importing it
+can run any code. So a configuration file may use such a name only if the command line also names it
 (`allow_components`).
 """
 
@@ -35,8 +35,8 @@ BUILT_IN: Mapping[str, str] = {
     "selections": "mclabel.select:RULES",
     "losses": "mclabel.prm.training.settings:LOSSES",
 }
-"""`module:NAME` of the dict of each kind, which maps names of built-in components to
-`module:object`."""
+"""For each kind of component, the place `module:NAME` of a dict, which maps the names of built-in
+components to their places `module:object`."""
 
 PAGES: Mapping[str, str] = {
     "estimators": "docs/extending-estimator.md",
@@ -62,14 +62,15 @@ _KEYS = {
 """Configuration key that names a component of each kind, for messages."""
 
 _allowed: ContextVar[frozenset[str] | None] = ContextVar("_allowed", default=None)
-"""Modules and names that may be imported; None allows all, for callers in Python."""
+"""Modules, packages and names `module:Class` that may be imported; None allows all, as for callers
+in Python."""
 
 
 class NotAllowed(ConfigError):
-    """A name of code that the user has not allowed on the command line."""
+    """Error if a configuration names code that the user has not allowed on the command line."""
 
     def __init__(self, name: str, why: str) -> None:
-        """Name the code and the option that allows it.
+        """Build the message, which names the code and the option that allows it.
 
         Args:
             name: `module:Class`.
@@ -139,7 +140,8 @@ def find_component(kind: str, name: str) -> Any:
 
 
 _outside: dict[str, None] = {}
-"""Names of the third-party components that were found, in order. The dict serves as a set."""
+"""Names of the third-party components that were found, in order. The dict serves as an ordered
+set."""
 
 
 def used_third_party_components() -> list[str]:
@@ -259,7 +261,8 @@ def _import_object(target: str, *, through_modules: bool = True) -> Any:
 
     Args:
         target: name of the object, `module:object`.
-        through_modules: whether the object may be in another module that this module imports.
+        through_modules: True if the object may also be an attribute of a module that this module
+            imports, as in `module:other.object`.
     """
     module, _, name = target.partition(":")
     value: Any = import_module(module)

@@ -16,7 +16,7 @@ def num_cores() -> int:
 def usable_threads(threads: int) -> int:
     """Return the configured number of threads, but at most one per core.
 
-    More threads would only wait for each other.
+    More threads than cores would only wait for each other.
 
     Args:
         threads: number of threads in the configuration.

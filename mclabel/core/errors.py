@@ -8,19 +8,21 @@ class MclabelError(Exception):
 
 
 class ConfigError(MclabelError):
-    """A configuration that cannot be used. The message lists all of its faults."""
+    """Error if a configuration cannot be used. The message lists all of its faults."""
 
 
 class DataError(MclabelError):
-    """Input data that cannot be read, or that breaks a rule."""
+    """Error if input data cannot be read, or breaks a rule."""
 
 
 class EngineError(MclabelError):
-    """A policy's engine that cannot be loaded, rejects a request or died."""
+    """Error if a policy's engine cannot be loaded, rejects a request, or dies."""
 
 
 class UntrustedCodeError(EngineError):
-    """Code in a model's folder, or named by its files, that the user has not allowed to run."""
+    """Error if a model needs code, in its folder or named by its files, that the user has not
+    allowed to run.
+    """
 
     def __init__(self, refusal: str, option: str) -> None:
         """Args:
@@ -37,41 +39,44 @@ class UntrustedCodeError(EngineError):
 
 
 class RequestFailed(EngineError):
-    """A request that a server did not answer or rejected."""
+    """Error if a server rejects a request or does not answer it."""
 
 
 class BadAnswer(RequestFailed):
-    """A server's unusable answer to one request; other requests may still succeed."""
+    """Error if a server answers one request in an unusable way; other requests may still
+    succeed.
+    """
 
 
 class EngineDied(EngineError):
-    """An engine that died during its work. Its blocks are leased again, to another engine."""
+    """Error if an engine dies during its work. The blocks of items that it worked on are given to
+    another engine.
+    """
 
 
 class ComponentError(MclabelError):
-    """A third-party component that fails, hangs or breaks its protocol."""
+    """Error if a third-party component fails, hangs or breaks its protocol."""
 
     trace = ""
     """Traceback of the component's error, as text, because text can be sent between processes."""
 
 
 class CheckerError(MclabelError):
-    """A checker that fails on every answer."""
+    """Error if a checker fails on every answer."""
 
 
 class ShardError(MclabelError):
-    """Shards that are missing, incomplete, of another version or of another run."""
+    """Error if files of a run (shards) are missing, incomplete, of another version or of another
+    run.
+    """
 
 
 class DamagedFile(ShardError):
-    """A file of a run that is missing or differs from the file that was written."""
+    """Error if a file of a run is missing or differs from the file that was written."""
 
     def __init__(self, location: str, name: str, fault: str, remedy: str) -> None:
-        """Args:
-        location: folder or URL of the run.
-        name: name of the file in that folder.
-        fault: description of the damage, as a clause.
-        remedy: what the user should do, as a sentence.
+        """Args: location: folder or URL of the run. name: name of the file in that folder. fault:
+        description of the damage, as a clause. remedy: sentence that tells the user what to do.
         """
         super().__init__(location, name, fault, remedy)
         self.name, self.fault, self.remedy = name, fault, remedy
@@ -82,7 +87,7 @@ class DamagedFile(ShardError):
 
 
 class TrainingError(MclabelError):
-    """A training run that cannot continue."""
+    """Error if a training run cannot continue."""
 
 
 MAX_DETAIL = 500
@@ -94,11 +99,11 @@ class RejectReason:
     """The reason why a row or a problem cannot be used."""
 
     reason: str
-    """A short code."""
+    """Short code of the reason, such as `solution_too_long`."""
     detail: str
 
 
 def bound_detail(detail: str) -> str:
-    """Return the detail on one line, at most `MAX_DETAIL` characters."""
+    """Return a text as one line of at most `MAX_DETAIL` characters."""
     text = " ".join(detail.split())
     return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"

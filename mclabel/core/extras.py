@@ -1,4 +1,4 @@
-"""The optional extras of the package, with their purposes and their packages.
+"""Lists the optional extras of the package, and names the extra that a missing package belongs to.
 
 `pip install .` installs only the packages that grading needs, so that the checker fits into any
 trainer's environment. Other packages are imported where they are used. If a package is missing, the
@@ -20,8 +20,8 @@ class Extra:
     purpose: str
     """Purpose of the extra, a noun phrase."""
     modules: tuple[str, ...]
-    """Top-level modules of the extra's packages, without the modules of `run`, which most extras
-    include."""
+    """Names of the top-level modules of the extra's packages. Modules of the extra `run`, which
+    most extras include, are left out."""
 
 
 EXTRAS: Mapping[str, Extra] = {
@@ -60,7 +60,8 @@ def explain_missing_package() -> Iterator[None]:
 
 
 def install_advice(module: str | None) -> str | None:
-    """Return the advice for a module that could not be imported; None for an unknown module.
+    """Return advice on how to install a module that could not be imported; None if no extra
+    contains it.
 
     Args:
         module: name of the module, as in `ModuleNotFoundError.name`.

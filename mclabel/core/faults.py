@@ -51,8 +51,8 @@ RULE_BY_ERROR_TYPE: Mapping[str, str] = {
     "invalid_key": "have a text in place of this key",
     "none_required": "be null",
 }
-"""Rule for the value, a clause after "must", by pydantic's type of error. Fields in braces come
-from the error's context."""
+"""Rule for the value, as the words that follow "must", by pydantic's type of error. Names in braces
+are replaced by values from the error's context."""
 UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 """Pydantic's types of error for a key that a class does not have."""
 REQUIRED = frozenset({"missing", "missing_argument"})
@@ -78,7 +78,7 @@ def fault_text(error: Mapping[str, Any]) -> str:
 
 
 def rule_text(errors: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the rule for a value that fits none of its allowed types.
+    """Describe the rule that a value breaks which fits none of several allowed types.
 
     Args:
         errors: errors of the value, one per allowed type. There is at least one, and all types of
@@ -119,7 +119,8 @@ def describe_value(value: Any) -> str:
 def faults_by_field(
     kind: type[BaseModel], error: ValidationError
 ) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
-    """Yield the errors of each field. A field of several types may have several errors.
+    """Yield the errors of each field. A field with several allowed types may have one error per
+    type.
 
     Args:
         kind: class that was validated.
@@ -133,10 +134,11 @@ def faults_by_field(
 
 
 def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
-    """Return the keys that lead to a value, without the marks that pydantic inserts.
+    """Return the keys that lead to a value, without the parts that pydantic inserts into an error's
+    location.
 
-    Pydantic inserts `[key]` if a key itself is wrong. After a field of several types it inserts the
-    type that it tried.
+    Pydantic inserts `[key]` if a key itself is wrong, and after the name of a field with several
+    allowed types it inserts the type that it tried.
     """
     path: list[str] = []
     current: Any = kind
@@ -162,7 +164,9 @@ def _inner_type(kind: Any, part: str | int) -> Any:
 
 
 def _bare_type(annotation: Any) -> Any:
-    """Return a type without bounds and without None, for which pydantic inserts no mark."""
+    """Return a type without `Annotated` bounds and without None, for which pydantic inserts
+    nothing.
+    """
     if get_origin(annotation) is Annotated:
         return _bare_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):

@@ -19,8 +19,8 @@ def steps_html(problem: str, summary: str, steps: Iterable[tuple[str, float | No
     Args:
         problem: text of the problem.
         summary: one line about the solution.
-        steps: for each step its text, its value in [0, 1] or None, and whether it is the first
-            error, which is shown in red.
+        steps: for each step a tuple: its text, its value in [0, 1] (None if unknown), and True if
+            it is the first error, which is shown in red.
     """
     lines = []
     for text, value, is_error in steps:

@@ -12,8 +12,8 @@ from pathlib import Path
 from mclabel.core.errors import MclabelError
 
 MAX_ENTRIES = 100_000
-"""Maximum number of entries of a model's folder that are checked. The files that are loaded are at
-the folder's top level."""
+"""Maximum number of entries of a model's folder that are checked. Entries beyond it do not matter,
+because the files that are loaded are at the folder's top level."""
 
 
 def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") -> None:
@@ -22,8 +22,8 @@ def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") 
     Args:
         path: path of the file.
         error: type of the error to raise.
-        name: name of the folder or model that the file belongs to, for the message; empty takes
-            the path.
+        name: name of the folder or model that the file belongs to, for the message; if empty, the
+            message names the path.
 
     Raises:
         MclabelError: the path is a pipe, a device or a socket.
@@ -47,7 +47,7 @@ def check_plain_folder(
     Args:
         folder: path of an existing folder.
         error: type of the error to raise.
-        name: name of the folder, for the message; empty takes its path.
+        name: name of the folder, for the message; if empty, the message names its path.
         depth: number of levels of subfolders that are checked too.
 
     Raises:
@@ -84,5 +84,5 @@ def _kind(mode: int) -> str:
 
 
 MAX_ROW = 1 << 24
-"""Maximum size of a row in bytes, or in characters for CSV. It exceeds any model's context, and is
-small enough for memory."""
+"""Maximum size of a row of input data in bytes, or in characters for CSV. It exceeds any model's
+context, and a row of this size fits into memory."""

@@ -18,15 +18,16 @@ from mclabel.core.notebook import steps_html
 T = TypeVar("T")
 
 AUTHOR = "policy"
-"""Name of the completer that is the policy itself, the model that writes the solutions."""
+"""Name, among the completers (models that sample rollouts), of the policy itself, the model that
+writes the solutions."""
 NO_ROOM = "not rolled out: a rollout from this prefix usually needs more tokens than are left"
-"""Reason of a rollout that was not sampled because the token limit would truncate most completions
-of its prefix."""
+"""`Rollout.reason` of a rollout that was not sampled, because the token limit would truncate most
+completions of its prefix."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a number that a third-party component returns.
+    """Lower and upper bound, both inclusive, of a number that a third-party component returns.
 
     The class replaces pydantic's `Field`, because this module must load without any dependency.
     """
@@ -40,7 +41,7 @@ class Bounds:
 
 
 class ListAsTuple:
-    """Mark of a tuple field for which a third-party component may return a list."""
+    """Annotation of a tuple field for which a third-party component may also return a list."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
         made = {"type": "no-info", "function": lambda it: tuple(it) if type(it) is list else it}
@@ -90,13 +91,16 @@ class Problem:
     answer: str
     """The gold answer, as the source writes it."""
     meta: Mapping[str, str] = field(default_factory=dict)
-    """Metadata that label shards repeat unchanged, such as level, subject or a hidden truth."""
+    """Metadata that label shards repeat unchanged, such as level or subject."""
     answer_is_json: bool = False
-    """True if the source's gold answer is an object or a list, so that `answer` is JSON text."""
+    """True if the source's gold answer is an object or a list, which `answer` holds as JSON
+    text."""
 
     @property
     def chance(self) -> float | None:
-        """Probability that a guess is right, in [0, 1); None if the source's settings have none."""
+        """Probability that a guessed answer is right, in [0, 1); None if the settings of the
+        problems' source do not state it.
+        """
         given = self.meta.get(CHANCE)
         if given is None:
             return None
@@ -123,7 +127,7 @@ class GivenSolution:
 
     text: str
     step_ends: tuple[int, ...] | None = None
-    """Character positions where the solution's steps end. With None, the step splitter splits the
+    """Character positions where the solution's steps end. If None, the step splitter splits the
     solution."""
     is_separated: bool = False
     """True if line breaks were inserted between steps that no white space separated."""
@@ -141,8 +145,8 @@ class Selection:
     probability: float
     """Probability of choosing the solution, given the pool and its scores, in (0, 1]."""
     by_content: bool
-    """True if the choice depended on the texts or the endings of solutions. Then outcomes are not
-    evidence about the values of prefixes."""
+    """True if the choice depended on the texts or the endings of solutions. Then the solutions'
+    outcomes say nothing about the values of prefixes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +171,8 @@ class Completion:
     """True if a stop text that the caller set for this completion alone ended it. Then the policy
     has not ended the solution, which can be continued."""
     num_counted: int | None = None
-    """Number of sampled tokens, from a service that counts tokens but does not return their ids."""
+    """Number of sampled tokens, if a service counts tokens but does not return their ids; else
+    None."""
     is_counted: bool = True
     """False if a service returns neither the ids nor the number of the sampled tokens."""
 
@@ -188,7 +193,8 @@ class Solution:
     sample_index: int
     text: str
     ids: tuple[int, ...]
-    """Token ids of `text` as the policy generated them. A given text is tokenised once."""
+    """Token ids of `text` as the policy sampled them. If the text was given instead, its ids come
+    from tokenising it once."""
     steps: tuple[Step, ...]
     finish_reason: FinishReason
     origin: Literal["sampled", "given", "searched"]
@@ -196,7 +202,7 @@ class Solution:
     rollouts. `given`: read from a source. `searched`: by a search that chose among samples of the
     policy."""
     prediction: str | None
-    """Answer extracted from the text."""
+    """Answer extracted from the text; None if no answer was found."""
     outcome: Outcome
 
 
@@ -219,8 +225,8 @@ class Rollout:
     step_ends: tuple[int, ...] | None = None
     """Character positions of the text where its steps end; None if no estimator requests them."""
     through: tuple[str, ...] | None = None
-    """Ids of the longer prefixes of the problem's solutions that the rollout passes through, in
-    order; None if no estimator requests them."""
+    """Ids of the longer prefixes of the problem's solutions that the rollout passes through (its
+    text begins with their further steps), in order; None if no estimator requests them."""
     completer: str = AUTHOR
     """Name of the model that sampled the rollout. `index` counts only this model's rollouts."""
 
@@ -258,9 +264,9 @@ class CompleterCounts:
 
     name: str
     cost: float
-    """Cost of one token, relative to the cheapest completer's."""
+    """Cost of one token of this completer, relative to a token of the cheapest completer."""
     root: Counts
-    """Counts of rollouts from the bare problem."""
+    """Counts of rollouts from the problem before its first step."""
     steps: tuple[Counts, ...]
     """Counts of rollouts from the prefix that ends with each step."""
 
@@ -284,10 +290,10 @@ LabelSource = str
 
 `fixed`: a fixed number of rollouts. `first_success`: rollouts until the first right completion or
 until a maximum number, so the share of right ones is biased. `posterior`: the posterior of a
-Bayesian search, with or without rollouts of this step. `implied`: no rollouts; the label follows
-from other steps or from the solution's outcome, because hard labels never change from False to
-True along a solution. `outcome`: the solution's outcome, for its last step. `judge`: a judge, whose
-scores are the means. `given`: imported labels from elsewhere. `none`: no label. A third-party
+Bayesian search, with or without rollouts from this step. `implied`: no rollouts; the label follows
+from other steps or from the solution's outcome, because hard labels never change from False to True
+along a solution. `outcome`: the solution's outcome, for its last step. `judge`: a judge, whose
+scores are in `StepLabel.mean`. `given`: imported from elsewhere. `none`: no label. A third-party
 estimator may add other sources.
 """
 OUTCOME_SOURCE: LabelSource = "outcome"
@@ -295,7 +301,7 @@ OUTCOME_SOURCE: LabelSource = "outcome"
 StepState = Literal["sound", "error", "carried", "recovered"]
 """State of a step in a solution that may correct itself (error, propagation and cessation in arXiv
 2505.14391). `sound`: the solution has no uncorrected error up to this step. `error`: the step makes
-a new error. `carried`: the step rests on an uncorrected error. `recovered`: the step corrects the
+a new error. `carried`: the step depends on an uncorrected error. `recovered`: the step corrects the
 error, so that the following steps are sound again."""
 
 
@@ -309,21 +315,24 @@ class StepLabel:
     """Counts of rollouts by all completers together."""
     source: LabelSource
     hard: bool | None
-    """True if the completers can still reach the right answer from this step; None without a
-    verdict."""
+    """True if the completers can still reach the right answer from this step, False if they cannot;
+    None if this is undecided."""
     value: float | None
-    """Estimated share of right completions of the model in the row's `values_of`; None if the
-    sampling rule of `source` would bias it."""
+    """Estimated probability that a rollout of the model `LabeledSolution.values_of` from this step
+    ends right; None if the rule by which rollouts were sampled would bias it."""
     low: float | None
-    """Lower end of the value's interval."""
+    """Lower end of the value's 95% interval."""
     high: float | None
-    """Upper end of the value's 95% interval, which is valid under the sampling rule of `source`."""
+    """Upper end of the value's 95% interval, which is valid under the rule by which rollouts were
+    sampled."""
     mean: float | None = None
-    """Posterior mean of the value, by a Bayesian estimator."""
+    """Posterior mean of the value, from a Bayesian estimator; None from others."""
     state: StepState | None = None
-    """State of the step, by an estimator that follows errors beyond the first one."""
+    """State of the step, from an estimator that also labels steps after the first error; None if
+    unknown."""
     committed: Outcome | None = None
-    """Outcome of the answer that an intermediate step states; None if it states none."""
+    """Outcome of the answer that the step states, if it is not the last step; None if it states
+    none."""
 
     @property
     def estimate(self) -> float | None:
@@ -332,14 +341,14 @@ class StepLabel:
 
     @property
     def is_from_outcome(self) -> bool:
-        """Return whether the label is the solution's own outcome, as for its last step."""
+        """Return whether the label is the solution's outcome, as it is for the last step."""
         return self.source == OUTCOME_SOURCE
 
 
 Claim = Literal["where", "at_or_before", "scores"]
 """Kind of statement that an opinion makes about the first error. `where`: its step, or that there
-is no error. `at_or_before`: a step that is the first error or follows it; no step means unknown.
-`scores`: one score per step."""
+is no error. `at_or_before`: a step that is the first error or comes after it; without a step, the
+first error is unknown. `scores`: one score per step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,26 +367,27 @@ class Flag:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOpinion:
-    """Opinion of one source on a solution's first error. The source is the rollouts or a judge."""
+    """Opinion of one source, the rollouts or a judge, on a solution's first error."""
 
     source: str
     """`rollouts`, or the judge's name."""
     claim: Claim
     is_known: bool
-    """True if the source has a verdict; no verdict does not mean "no error"."""
+    """True if the source has decided where the first error is, or that there is none."""
     first_error: int | None
-    """0-based index of the first wrong step according to the source; None for no error."""
+    """0-based index of the first wrong step according to the source; None if the source found no
+    error or has not decided."""
     flags: tuple[Flag, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Consensus:
-    """Combination of the opinions of several sources into one label."""
+    """Combination of the opinions of several sources, rollouts and judges, into one label."""
 
     rule: str
     kept: bool
-    """True if the sources agree as the rule requires. Other solutions are neither trained on nor
-    exported."""
+    """True if the sources agree as `rule` requires. If False, the solution is neither trained on
+    nor exported."""
     opinions: tuple[SourceOpinion, ...]
 
 
@@ -391,21 +401,24 @@ class LabeledSolution:
     steps: tuple[StepLabel, ...]
     """One label per step of the solution."""
     first_error: int | None
-    """0-based index of the first step labelled wrong. None if no step is wrong, or if the labels
-    do not decide it (see `is_decided`)."""
+    """0-based index of the first step labelled wrong. None if no step is wrong, or if the labels do
+    not decide it (`is_decided` is False)."""
     root: Counts
-    """Counts of the rollouts of the bare problem that the estimator requested."""
+    """Counts of the rollouts that the estimator requested from the problem before its first
+    step."""
     siblings: Counts
-    """Outcomes of all solutions that the policy sampled for the problem, including discarded ones.
-    They are observations of the bare problem's value without extra cost."""
+    """Outcome counts of the first batch of solutions that the policy sampled for the problem,
+    including discarded ones. The size of the batch was fixed in advance, so the counts are an
+    unbiased sample of the policy's success."""
     root_value: float | None = None
-    """Value of the bare problem, unbiased under the estimator's rule; None if it has no such
-    value."""
+    """Value of the problem before its first step, unbiased under the rule by which the estimator
+    sampled; None if there is no such value."""
     posterior: tuple[float, ...] | None = None
-    """Probability of each step to be the first wrong one, then the probability of no wrong step,
-    by a Bayesian estimator."""
+    """Probability of each step to be the first wrong one, and last the probability that no step is
+    wrong, from a Bayesian estimator; None from others."""
     priors: str | None = None
-    """Id of the priors that the estimator had learned in the run, in the file `priors/ID.json`."""
+    """Id of the fitted parameters that the estimator used, in the file `priors/ID.json` of the run;
+    None if it uses none."""
     min_gain: float | None = None
     """Minimum expected gain for which the estimator requested rollouts; None if it has no such
     limit."""
@@ -415,20 +428,22 @@ class LabeledSolution:
     num_sampled_right: int = 0
     """Number of right solutions among `num_sampled`, which gives the problem's pass rate."""
     chosen_by_outcome: bool = False
-    """True if the solution was kept for its outcome or found by a search. Then its outcome is not
-    evidence about any value."""
+    """True if the solution was kept because of its outcome or found by a search. Then its outcome
+    says nothing about the values of its prefixes."""
     selection_probability: float | None = None
     """Probability with which `mclabel select` chose the solution from a pool; None without
     selection."""
     num_missing: int | None = None
-    """Number of requested rollouts that the run had not sampled, after `mclabel regrade`; None
-    before it."""
+    """Number of rollouts that the estimator requested when `mclabel regrade` labelled again, but
+    that the run had never sampled; None for labels of `mclabel label`."""
     completers: tuple[CompleterCounts, ...] = ()
-    """Counts of rollouts of each completer, in the order of the job's configuration."""
+    """Counts of the rollouts of each completer, in the order of the job's configuration. An empty
+    tuple stands for the policy alone, with the counts in `root` and `steps`."""
     values_of: str = AUTHOR
     """Name of the completer whose values the labels hold."""
     consensus: Consensus | None = None
-    """Opinions of judges that the labels combine with rollouts; None if rollouts alone decide."""
+    """Opinions of judges that were combined with the rollouts; None if the labels come from
+    rollouts alone."""
 
     def __repr__(self) -> str:
         """Return the outcome and the first error, then a line for each step with its value."""
@@ -460,16 +475,18 @@ class LabeledSolution:
 
     @property
     def pool_weight(self) -> float:
-        """Number of solutions of its pool that it represents: 1 / `selection_probability`."""
+        """Number of solutions of the pool that this solution represents: 1 /
+        `selection_probability`.
+        """
         return 1.0 if self.selection_probability is None else 1 / self.selection_probability
 
     @property
     def is_decided(self) -> bool:
         """Return whether the labels decide which step is the first error, or that there is none.
 
-        They do not if an earlier step has no verdict, or if only the last step is labelled
-        (estimator `outcome`). Nor do they if the solution was truncated or not graded, or has no
-        steps.
+        They do not decide it if a step before the first wrong one has no verdict, or if only the
+        last step is labelled (estimator `outcome`). Nor do they if the solution was truncated or
+        not graded, or has no steps.
         """
         graded = self.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
         is_known = self.first_error is not None or all(step.hard for step in self.steps[:-1])
@@ -492,14 +509,17 @@ class LabeledSolution:
         return replace(self, first_error=error, steps=(*steps, *self.steps[-1:]))
 
     def value_counts(self, step: int) -> Counts:
-        """Return the counts of rollouts from which a step's value is estimated."""
+        """Return the counts of rollouts from which a step's value is estimated, those of the
+        completer `values_of`.
+        """
         for completer in self.completers:
             if completer.name == self.values_of:
                 return completer.steps[step]
         return self.steps[step].counts
 
     def counts_by_completer(self, step: int) -> str:
-        """Return right and all rollouts per completer, such as `policy 1/4, strong 3/4`.
+        """Return the numbers of right and of all rollouts from a step for each completer, as in
+        `policy 1/4, strong 3/4`.
 
         The text is empty if there is only one completer.
         """

@@ -1,4 +1,4 @@
-"""Ids and seeds that depend only on content, not on the time or place of a computation."""
+"""Computes ids and seeds that depend only on content, not on when and where they are computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def content_id(*parts: object) -> str:
 
 
 def canonical_json(content: object) -> bytes:
-    """Encode JSON-serialisable content in the canonical form that ids are hashed from."""
+    """Encode JSON-serialisable content so that equal content gives equal bytes, from which ids are
+    hashed.
+    """
     return json.dumps(content, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -26,7 +28,9 @@ def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
 
 
 def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
-    """Return the id of the prefix that ends with each text, for solutions without token ids."""
+    """Return, for each step, the id of the prefix that ends with it, computed from the texts of
+    steps.
+    """
     prefixes, running = [], hashlib.sha256(canonical_json(("text prefix", problem_id, ""))[:-2])
     for text in texts:
         running.update(canonical_json(text)[1:-1])
@@ -37,12 +41,12 @@ def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
 
 
 class PrefixHash:
-    """Running hash of a prefix, which longer prefixes can continue without hashing it again."""
+    """Hash of a prefix that can be extended to longer prefixes without hashing the prefix again."""
 
     __slots__ = ("_is_empty", "_running")
 
     def __init__(self, problem_id: str) -> None:
-        """Create the hash of the bare problem."""
+        """Create the hash of the prefix without steps."""
         self._running = hashlib.sha256(canonical_json(("prefix", problem_id, []))[:-2])
         self._is_empty = True
 
@@ -70,9 +74,9 @@ def sampling_seed(
     """Return the seed of one completion, in [0, 2**63).
 
     Seeds are hashed instead of consecutive, because an engine that derives the seeds of n
-    completions as s, s+1, ... would repeat the completions of the next request. Completers other
-    than the policy have seeds of their own. With equal seeds, models would make correlated errors
-    and would not be independent evidence.
+    completions as s, s+1, ... would repeat the completions of the next request. Each completer
+    (model that samples rollouts) gets other seeds, because models with equal seeds would make
+    correlated errors.
     """
     parts = [run_seed, problem_id, prefix, index, *([completer] if completer else [])]
     payload = ":".join(map(str, parts)).encode()

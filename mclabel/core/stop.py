@@ -1,4 +1,4 @@
-"""Handles Ctrl-C and SIGTERM. The first signal ends a command in order, the second one at once.
+"""Handles Ctrl-C and SIGTERM: the first signal ends a command in order, a second one at once.
 
 The first signal raises `Stopped` in the main thread, or calls a function if raising would lose work
 (`defer_stop`). Afterwards the process has `LAST_S` seconds to end. A separate thread handles the
@@ -20,10 +20,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 SAME_S = 0.5
-"""Seconds within which several signals count as one, because a terminal and a wrapper may both
-forward the same Ctrl-C."""
+"""Seconds within which several signals count as one, because a terminal and a wrapper process may
+both forward the same Ctrl-C."""
 LAST_S = 3.0
-"""Seconds after the end of the command for other threads and for exit functions of libraries."""
+"""Seconds that other threads and exit functions of libraries have to end after the end of the
+command."""
 REPEAT_S = 0.05
 """Seconds until a signal is sent again after Python has dropped or delayed its exception."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -58,7 +59,8 @@ class _State:
     ask: Callable[[], None] | None = None
     """Function to call at the first signal; None raises `Stopped`."""
     importing_since: float | None = None
-    """Time of the first signal on the monotonic clock, if it arrived during an import."""
+    """Time of the first signal on the monotonic clock, in seconds, if it arrived during an import;
+    else None."""
     grace_s: float | None = None
     """Seconds until the process must end after the first signal; None for no limit."""
     num_repeated = 0
@@ -67,7 +69,9 @@ class _State:
 
 @contextmanager
 def handle_stop_signals() -> Iterator[None]:
-    """Handle the signals in this context. In other threads than the main one, do nothing."""
+    """Handle Ctrl-C and SIGTERM in this context. In other threads than the main one, and in a
+    nested context, do nothing.
+    """
     if _State.active or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -101,7 +105,9 @@ def requested_stop() -> Stopped | None:
 
 
 def reinstall_handlers() -> None:
-    """Set the handlers again after a library (`ray.init`) has replaced them by its own."""
+    """Set this module's signal handlers again after a library (`ray.init`) has replaced them by its
+    own.
+    """
     if _State.active and threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             signal.signal(number, _handle_signal)
@@ -109,7 +115,7 @@ def reinstall_handlers() -> None:
 
 @contextmanager
 def defer_stop(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first signal call a function instead of raising `Stopped`, which follows at the end.
+    """Let the first signal call a function; raise `Stopped` only at the end of the context.
 
     Args:
         request_stop: function that requests the end of the work, called in the main thread.
@@ -175,7 +181,9 @@ def _wait_for_import(number: int) -> None:
 
 
 def _raise_dropped_stop(dropped: sys.UnraisableHookArgs) -> None:
-    """Raise `Stopped` again if a callback raised it and Python therefore dropped it."""
+    """Raise `Stopped` again if it was raised in a callback from which Python drops exceptions.
+    Installed as `sys.unraisablehook`.
+    """
     if not isinstance(dropped.exc_value, Stopped):
         sys.__unraisablehook__(dropped)
     elif _State.number is not None:
@@ -193,7 +201,7 @@ def _send_signal_later(number: int) -> None:
 
 
 def _running_code(frame: FrameType | None) -> Iterator[CodeType]:
-    """Yield the code objects of a frame and of its callers."""
+    """Yield the code objects of a stack frame and of its callers."""
     while frame is not None:
         yield frame.f_code
         frame = frame.f_back
@@ -284,7 +292,9 @@ def _maps(pid: int) -> str:
 
 
 def _descendants(root: int) -> list[int]:
-    """Return the process ids of all descendants of a process; empty without /proc."""
+    """Return the process ids of all descendants of a process; an empty list on systems without
+    /proc.
+    """
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

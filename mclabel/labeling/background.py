@@ -1,4 +1,4 @@
-"""A labelling job in a background thread, whose labelled solutions are read while it runs."""
+"""Runs a labelling job in a background thread; its labelled solutions can be read while it runs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _MAX_REMOVALS = 40
 class LabelRun:
     """A running or finished labelling job: iterate over it, wait for it, or stop it.
 
-    Iteration yields every labelled solution once, block by block as blocks are committed. It ends
-    when the job ends. Every new iteration starts again from the first block, also after the job.
-    An error of the job is raised by the iteration and by `wait`. The job is stopped cleanly when
-    the process exits.
+    Iteration yields every labelled solution once, block by block as blocks are committed, and ends
+    when the job ends. Every new iteration starts again from the first block, even if the job has
+    ended. An error of the job is raised by the iteration and by `wait`. The job is stopped cleanly
+    when the process exits.
     """
 
     def __init__(
@@ -60,11 +60,12 @@ class LabelRun:
             folder: temporary folder of the job's inputs, and of its output if the caller gave no
                 output folder. The folder is removed with this object, when the process exits, or
                 if the job fails before it starts.
-            accept_changes: continue although problems changed, as in `mclabel.labeling.job.label`.
+            accept_changes: True continues a run whose problems changed since it started (see
+                `mclabel.labeling.job.label`); False makes such changes an error.
             on_state: callback that receives the job's state every few seconds or more often, in
                 the job's thread.
-            progress: show a progress bar on standard error, if standard error is a terminal or
-                the process is a notebook.
+            progress: True shows a progress bar on standard error, if standard error is a terminal
+                or the process is a notebook.
         """
         self.config = config
         self._folder = folder
@@ -125,8 +126,8 @@ class LabelRun:
         return self._report
 
     def stop(self) -> None:
-        """Stop the job. Finished blocks stay committed; journals keep the completions of
-        unfinished blocks.
+        """Stop the job. Finished blocks stay committed, and the completions of unfinished blocks
+        stay in their journals.
         """
         _stop_and_join(self._asked, self._thread)
 

@@ -1,11 +1,10 @@
 """Completers: models that sample rollouts, in addition to the author of the solutions or instead.
 
-The author is the policy that wrote the solutions. It may always fail after a correct step that it
-misreads, and may reach the right answer from a wrong step by repeating the same mistake. A
-stronger model does both less often, so the outcomes of its rollouts are better evidence about a
-step. arXiv 2501.07301 labels with a larger model for this reason. The step values are then values
-under the completer. Reinforcement learning and search need values under the author, so there the
-author has to sample the rollouts.
+The author is the policy that wrote the solutions. It may fail after every correct step of some
+kind, or reach the right answer from a wrong step by repeating the mistake. A stronger model does
+both less often, so its rollouts locate errors better (arXiv 2501.07301). The step values are then
+values under that model. Reinforcement learning and search need values under the author, so for them
+the author has to sample the rollouts.
 """
 
 from __future__ import annotations
@@ -34,14 +33,15 @@ class CompleterSettings(PolicySettings):
 
     model: str = Field(min_length=1)
     """Model folder or Hugging Face name, as in `policy.model`; `arith:strong` is bundled. The value
-    `policy` means the policy itself, which takes no keys except `cost`."""
+    `policy` means the configured `policy` itself; such an entry may have no other key except
+    `cost`."""
     name: str | None = Field(None, pattern=f"^{_NAME}$")
     """Name of the completer in labels and tables. null uses the last part of `model`."""
     cost: float | None = Field(None, ge=1e-6, le=1e15)
-    """Cost of one token of the completer, in any unit; only ratios matter. Set the cost for all
-    completers or for none. null uses the model's number of parameters. The `posterior` estimator
-    divides its tokens among completers by cost. The completer with the highest cost counts as the
-    strongest."""
+    """Cost of one token of the completer, in any unit; only ratios between completers matter. Set
+    the cost for all completers or for none. null uses the model's number of parameters. The
+    `posterior` estimator divides its tokens among completers by cost. The completer with the
+    highest cost counts as the strongest."""
 
     @property
     def is_author(self) -> bool:
@@ -82,7 +82,7 @@ class CompleterSettings(PolicySettings):
 
 
 class PrefixNotReproduced(Exception):
-    """A completer's tokenizer does not reproduce the text of a prefix when it decodes the ids."""
+    """Error if a completer's tokenizer changes the text of a prefix by encoding and decoding it."""
 
 
 def encode_prefix(policy: Policy, prefix: Prefix) -> tuple[int, ...]:

@@ -52,7 +52,9 @@ MAX_BLOCK = 10_000
 
 
 def arith_problems() -> ReaderSettings:
-    """Return the reader settings of the bundled arithmetic problems, the default of `problems`."""
+    """Return the reader settings of the bundled arithmetic problems, which are the default of the
+    setting `problems`.
+    """
     from mclabel.data.readers.generated import ArithReader
 
     return ArithReader.Settings()
@@ -80,7 +82,7 @@ class LabelConfig(LabelSettings):
     """Number of problems per block. A block is the unit of work that one engine leases and commits.
     """
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
-    """Store the rollouts. `mclabel regrade` needs them."""
+    """Store the rollouts. `mclabel regrade` and runs that reuse this run's rollouts need them."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of a journal. A killed engine loses at most the work of this time.
     """

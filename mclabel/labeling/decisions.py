@@ -3,15 +3,15 @@
 A decision chooses the prefixes from which an estimator requests its next rollouts. A Bayesian
 estimator computes decisions far faster in a batch than one by one. So an estimator whose decision
 is due waits for other estimators for a moment that is much shorter than a rollout. The batch is
-then computed off the event loop. The wait ends early once all active problems wait, since no
+then computed off the event loop. The batch starts early once all active problems wait, since no
 further decision can become due. Batching does not change the result of a decision.
 
-A learner estimates the estimators' priors from finished problems. Problems that finish first are
-not representative: they are short and needed few rollouts. So the learner is updated in the order
-in which problems started. Problem n uses the knowledge after problem n - `RunLearner.lag`, whatever
-other problems are finished by then. The labels of one engine therefore do not depend on timing, and
-a problem waits only for problems that started long before it. Knowledge from other engines is
-merged whenever a block starts.
+A learner estimates the estimators' parameters (their knowledge) from finished problems. Problems
+that finish first are not representative: they are short and needed few rollouts. So the learner is
+updated in the order in which problems started. Problem n uses the knowledge learned from the
+problems up to n - `RunLearner.lag`, whatever other problems are finished by then. The labels of one
+engine therefore do not depend on timing, and a problem waits only for problems that started long
+before it. Knowledge from other engines is merged whenever a block starts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_BATCH_DECISIONS = 64
 
 
 _DecisionRequest = tuple[ProblemEstimator, int]
-"""A decision request: an estimator, and the number of its problem's prefixes."""
+"""A request for a decision: the estimator, and the current number of its problem's prefixes."""
 
 
 class DecisionBatcher:
@@ -59,7 +59,7 @@ class DecisionBatcher:
 
     @contextmanager
     def active_problem(self) -> Iterator[None]:
-        """Count one more active problem, which may request decisions, during the context."""
+        """Count one more active problem, which may request decisions, while the context is open."""
         self._num_at_work += 1
         try:
             yield
@@ -83,7 +83,9 @@ class DecisionBatcher:
         return await turn
 
     def _begin_or_wait(self) -> None:
-        """Start the batch if it is full or all active problems wait, else after the window."""
+        """Start the batch now if it is full or all active problems wait, else after `WINDOW_S`
+        seconds.
+        """
         if len(self._due) >= min(MAX_BATCH_DECISIONS, max(1, self._num_at_work)):
             self._begin_batch()
         elif self._due and self._timer is None:
@@ -135,14 +137,14 @@ class LearnerState:
 
 
 class LearningTicket:
-    """Place of one problem in the order in which the learner is updated.
+    """Position of one problem in the order in which the learner is updated.
 
     The ticket is opened before the problem's solutions are sampled, and closed when the problem
     ends.
     """
 
     def __init__(self, learning_queue: LearningQueue, number: int) -> None:
-        """Open a ticket; only `LearningQueue.open_ticket` does so.
+        """Open a ticket; call `LearningQueue.open_ticket` instead of this.
 
         Args:
             learning_queue: queue that the ticket belongs to.
@@ -186,7 +188,7 @@ class LearningTicket:
 
 
 class LearningQueue:
-    """Open and closed tickets of the problems on one engine, in the order in which they started.
+    """Tickets of the problems on one engine, in the order in which the problems started.
 
     A queue may be used only on the engine's event loop.
     """
@@ -218,7 +220,8 @@ class LearningQueue:
         return ticket
 
     def refresh_first_state(self) -> None:
-        """Use the knowledge merged from other engines as the first state.
+        """Use the learner's current knowledge, into which other engines' was merged, as the first
+        state.
 
         This has no effect once the learner has received a problem of this engine.
         """

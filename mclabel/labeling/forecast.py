@@ -59,8 +59,8 @@ class Forecast:
     money: Interval | None
     """Cost in the currency of the configured prices; None if no price is set."""
     still_learning: bool
-    """True if all finished blocks were labelled before the estimator learned from the run; later
-    blocks will then cost less."""
+    """True if all finished blocks were labelled before the estimator fitted its priors to this run;
+    later blocks will then cost less."""
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the forecast as pairs of a name and a text to print."""
@@ -207,15 +207,15 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """Cost of a finished block."""
+    """Measured cost of one finished block."""
 
     size: Size
     num_tokens: int
     num_rollouts: int
     tokens_by_role: Counter[str]
     learning: bool
-    """True if some labels of the block used the initial knowledge, from before the estimator
-    learned from the run."""
+    """True if some labels of the block used the estimator's initial parameters, which were not yet
+    fitted to this run."""
 
 
 def _block_costs(
@@ -225,9 +225,10 @@ def _block_costs(
 
     Args:
         store: the run's store.
-        done: amount of text of each finished block, by id.
-        beginning: id of the run's initial knowledge; None if the estimator does not learn.
-        seed: seed of the choice of blocks.
+        done: amount of text of each finished block, by block id.
+        beginning: id of the parameters with which the run's estimator started; None if the
+            estimator does not learn from the run.
+        seed: random seed for choosing blocks if there are more than `MAX_BLOCKS`.
     """
     blocks = sorted(done)
     if len(blocks) > MAX_BLOCKS:

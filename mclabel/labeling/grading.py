@@ -1,11 +1,11 @@
-"""Recorded grades of completions, and grades of a solution's intermediate answers.
+"""Grades of completions in the form that is recorded, and grades of intermediate answers.
 
 A recorded grade holds the outcome, the extracted answer and the checker's reason.
 
-A reasoning trace often states an answer before its end, and then checks the answer. DASH (arXiv
-2607.00482) uses such intermediate answers without a rollout. Grading them costs no sampling, and
-each is evidence about the steps before it. The last step has no intermediate answer, because its
-answer is the solution's outcome.
+A reasoning trace often states an answer before its end, and then checks the answer. Grading such an
+intermediate answer costs no rollout and indicates whether the steps before it are right (DASH,
+arXiv 2607.00482). The last step has no intermediate answer, because its answer is the solution's
+outcome.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class GradeRecord:
     """Checker's reason for the outcome, on one line of at most 500 characters; None if there is no
     reason."""
     failed: bool = False
-    """True if an error of the checker or the engine prevented a verdict; grading may be repeated.
+    """True if an error of the checker or the engine prevented a verdict, so that grading may be
+    repeated.
     """
 
 
@@ -104,7 +105,9 @@ def count_ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
 
 
 def count_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
-    """Count the rollouts with a weak verdict, as defined by `guarded.is_weak_verdict`."""
+    """Count the rollouts whose answer was guessed, or whose program could have forged its test
+    result.
+    """
     return sum(
         rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak_verdict(rollout.reason or "")
         for rollout in rollouts
@@ -112,13 +115,14 @@ def count_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
 
 
 Commitments = tuple[Outcome | None, ...]
-"""Outcome of the intermediate answer that each step states; None if a step states no answer."""
+"""For each step of a solution, the outcome of the intermediate answer that it states; None if it
+states no answer. The last entry is always None."""
 
 
 async def grade_commitments(
     problem: Problem, solutions: Sequence[Solution], checker: Checker, aside: Aside = here
 ) -> list[Commitments]:
-    """Grade the intermediate answers of solutions, and return one tuple per solution.
+    """Grade the intermediate answers of solutions, and return one `Commitments` tuple per solution.
 
     Args:
         problem: problem with its gold answer.

@@ -1,9 +1,9 @@
 """Inputs of a labelling job: problems, given solutions, and source runs.
 
 A row or problem that cannot be used becomes a reject. A source run is an earlier run whose
-solutions are labelled again and whose rollouts are reused. It is never written to. A rollout of the
-source replaces the rollout that this job would sample from the same prefix with the same completer
-and the same index.
+solutions are labelled again and whose rollouts are reused; it is never written to. A completer is a
+model that samples rollouts. A rollout of the source run replaces the rollout that this job would
+sample from the same prefix with the same completer and the same index.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mclabel.run.shards.store import Store
 def input_config(config: LabelConfig) -> dict[str, Any]:
     """Return the settings that name the sources of problems and solutions.
 
-    A run records them for information only. The run's plan identifies the problems themselves.
+    The run records them for information only: its plan identifies the problems by their content.
     """
     return {
         "problems": config.problems.model_dump(),
@@ -64,7 +64,7 @@ class ProblemInputs:
     given: Mapping[str, tuple[GivenSolution, ...]] | None = None
     """Given solutions by problem id; None if the policy samples the solutions."""
     size: Size
-    """Amount of text of all problems."""
+    """Total amount of text of the problems."""
     rejects: Callable[[], Iterable[Reject]]
     """Function that returns the unusable rows and problems of the input."""
     samples_all_rollouts: bool = True
@@ -82,7 +82,9 @@ class ProblemInputs:
 
     @property
     def items(self) -> ProblemItems:
-        """Problems with their given solutions, as items of the job."""
+        """Problems paired with their given solutions, as the units that the job's blocks consist
+        of.
+        """
         return ProblemItems(self.problems, self.given)
 
 
@@ -145,8 +147,8 @@ class ProblemItem(NamedTuple):
         return len(self.problem.text)
 
     def content(self) -> Sequence[str]:
-        """Return the texts on which the labels depend: problem, gold answer, given solutions and
-        their step ends.
+        """Return the texts on which the labels depend: the problem, its gold answer, its given
+        solutions and the ends of their steps.
         """
         texts = [self.problem.text, self.problem.answer]
         for solution in self.given:
@@ -155,12 +157,14 @@ class ProblemItem(NamedTuple):
         return texts
 
     def extras(self) -> Sequence[str]:
-        """Return names and values of the problem's other columns; labels do not depend on them."""
+        """Return names and values of the problem's remaining columns, on which labels do not
+        depend.
+        """
         return [text for pair in sorted(self.problem.meta.items()) for text in pair]
 
 
 class ProblemItems:
-    """Problems with their given solutions, as items of a job."""
+    """Problems paired with their given solutions, as the units that a job's blocks consist of."""
 
     def __init__(
         self, problems: Problems, given: Mapping[str, tuple[GivenSolution, ...]] | None = None
@@ -186,7 +190,7 @@ RolloutKey = tuple[str, str, int]
 """Key of a rollout: prefix id, name of the completer, and index of the rollout among the
 completer's rollouts from this prefix, from 0."""
 _KEPT = 4
-"""Number of shards of a source run that a process keeps in memory."""
+"""Number of blocks of a source run whose labels and rollouts a process keeps in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,8 +289,8 @@ class SourceRun:
         )
 
     def _with_selection(self, rows: Iterable[LabeledSolution]) -> Iterator[LabeledSolution]:
-        """Yield the selected rows of a problem, with their selection recorded. The probabilities of
-        successive selections multiply.
+        """Yield the selected rows of a problem with their probability of selection. If a row was
+        already selected from a larger pool, the two probabilities are multiplied.
         """
         for row in rows:
             if self.selected is None:
@@ -302,7 +306,9 @@ class SourceRun:
 
 
 def _select_rows(table: pa.Table, selected: SelectionManifest) -> pa.Table:
-    """Return the selected rows of a labels shard, after checking that their texts are unchanged."""
+    """Return the selected rows of a labels shard, after checking that their texts are those that
+    were selected.
+    """
     table = table.filter(pc.is_in(table["solution_id"], pa.array(list(selected.texts))))
     for row in table.select(["solution_id", "problem", "solution"]).to_pylist():
         selected.check_text(row["solution_id"], row["problem"], row["solution"])
@@ -328,8 +334,8 @@ def _read_block(location: str, block: str) -> tuple[pa.Table, pa.Table | None]:
 logger = logging.getLogger(__name__)
 
 _SAME = ("policy", "split", "checker")
-"""Configuration sections that must agree with the source run: solutions and rollouts depend on
-them."""
+"""Configuration sections that must be the same as in the source run, because its solutions and
+rollouts depend on them."""
 
 
 def source_identity(location: str) -> str:

@@ -37,12 +37,12 @@ def label(
 ) -> JobReport:
     """Run a labelling job. Configuration, inputs and models are checked before anything is written.
 
-    When a run is resumed, its models are checked only if unfinished blocks remain. The check takes
-    seconds of imports, and the first start of the run already passed it.
+    When a run is resumed, its models are checked only if unfinished blocks remain, because the
+    check takes seconds of imports.
 
-    Problems that cannot be labelled are skipped. `rejects.jsonl` lists them with reasons, also if
-    the job is stopped. The job ends early when it reaches a limit of the budget. Running it again
-    with a larger budget continues it.
+    Problems that cannot be labelled are skipped. `rejects.jsonl` lists them with reasons, even if
+    the job is stopped early. The job ends early when it reaches a limit of the budget. Running it
+    again with a larger budget continues it.
 
     Args:
         config: configuration of the job.
@@ -98,10 +98,10 @@ def label(
 def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> SemanticConfig:
     """Return everything on which a job's labels depend.
 
-    These are the semantic settings, the versions of checker and step splitter, and hashes of local
-    files. A local model or a file that a setting names is identified by its content. So it may move
-    to another path, but must not change. The engine that runs a model may change. An engine that
-    does not run a model is identified by its name.
+    These are the semantic settings (those that determine labels), the versions of checker and step
+    splitter, and hashes of local files. A local model or a file that a setting names is identified
+    by its content, so it may move to another path but must not change. The engine that runs a model
+    may change. An engine that does not run a model is identified by its name.
 
     Args:
         config: configuration of a labelling job.
@@ -143,7 +143,9 @@ def _file_content_id(key: str, path: str) -> str:
     try:
         content = download_if_url(path).read_bytes()
     except (DataError, OSError) as error:
-        raise ConfigError(f"{key}={path!r}: cannot be read ({error})") from error
+        raise ConfigError(
+            f"{key}={path!r}: cannot be read ({error}). Give a readable file"
+        ) from error
     return f"content:{hashlib.sha256(content).hexdigest()[:ID_LENGTH]}"
 
 

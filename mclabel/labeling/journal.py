@@ -2,9 +2,9 @@
 
 A completion is identified by its prefix and its index. After a process is killed, the completions
 that were being sampled are sampled again. Engines that respect seeds sample the same completions.
-With other engines, long completions are sampled again a little more often than short ones. A
-completion on which the checker failed is stored with the mark `failed`. The next attempt grades it
-again without sampling it again.
+With other engines, a kill interrupts long completions more often than short ones, and so these are
+replaced by new samples a little more often. A completion on which the checker failed is stored with
+the mark `failed`. The next attempt grades it again without sampling it again.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ def may_resume_changed(store: Store, changed: Sequence[str]) -> bool:
 
 
 def advise_regrading(error: CheckerError, store: Store) -> CheckerError:
-    """Extend a checker's error by advice about the blocks that the run has committed already."""
+    """Extend a checker's error by advice on how to grade again the blocks that the run has
+    committed.
+    """
     count = len(read_catalog(store, require_complete=False).blocks)
     if not count:
         return error
@@ -160,9 +162,7 @@ def advise_regrading(error: CheckerError, store: Store) -> CheckerError:
 
 
 def _has_verdicts(store: Store) -> bool:
-    """Return whether a journal of the run contains a verdict. An unreadable journal counts as
-    one that does.
-    """
+    """Return whether a journal of the run contains a verdict; True if a journal cannot be read."""
     for name in store.names(FOLDER):
         if (content := store.read(name)) is None:
             continue

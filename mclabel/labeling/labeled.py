@@ -1,4 +1,7 @@
-"""Builds labelled solutions, the rows of a labels shard, from an estimator's judgements."""
+"""Builds labelled solutions, the rows of a labels shard, from an estimator's judgements.
+
+The author is the model that wrote the solutions; completers are the models that sampled rollouts.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,16 @@ class Sampling:
     """Facts about the sampling and selection of a problem's solutions."""
 
     siblings: Counts
-    """Outcomes of the first sampled solutions, whose number was fixed before any outcome."""
+    """Outcome counts of the first batch of sampled solutions. The size of this batch was fixed
+    before any outcome was known, so the counts are an unbiased sample."""
     num_sampled: int
     """Number of sampled solutions, including discarded ones."""
     num_sampled_right: int
     chosen_by_outcome: bool
     """True if outcomes decided which solutions were kept."""
     probabilities: Mapping[str, float] = field(default_factory=dict)
-    """Probability of selection from a pool, by solution id; only for selected solutions."""
+    """Probability with which `mclabel select` chose the solution from a pool, by solution id.
+    Solutions that were not chosen in this way have no entry."""
 
 
 def selection_probabilities(rows: Iterable[LabeledSolution]) -> dict[str, float]:
@@ -74,16 +79,17 @@ def build_labeled_solutions(
         problem: problem with its gold answer.
         prompt: token ids of the rendered problem.
         solutions: solutions of the problem, in order.
-        table: prefixes of the solutions that have steps, with their rollout counts.
-        judgements: one judgement for each solution that has steps, in order.
+        table: prefixes of those solutions that have steps, with the prefixes' rollout counts.
+        judgements: the estimator's labels, one entry for each solution that has steps, in order.
         sampling: facts about the sampling of the solutions.
-        completers: models that sampled rollouts, in the order of the table's counts.
+        completers: models that sampled rollouts, in the order of `Prefix.counts`.
         values_of: name of the completer under which the step values are estimated.
-        priors: id of the knowledge with which the estimator started; None if it does not learn.
-        min_gain: minimum expected gain for which the estimator requested rollouts.
+        priors: id of the fitted parameters with which the estimator started; None if it has none.
+        min_gain: minimum expected gain for which the estimator requested rollouts; None if it has
+            no such threshold.
         truncated: rule for counting truncated rollouts.
-        num_missing: number of requested rollouts that are not on record, if rollouts were
-            replayed; None if they were sampled.
+        num_missing: number of requested rollouts that were never recorded, if recorded rollouts
+            were replayed; None if rollouts were sampled.
     """
     roots = dict(zip(table.completers, table.prefixes[ROOT].counts, strict=True))
     root, share = total_counts(roots.values()), None
@@ -135,7 +141,7 @@ def build_labeled_solutions(
 
 
 def row_completers(row: LabeledSolution) -> list[Completer]:
-    """Return the completers of a row; the author alone if the row records no completers."""
+    """Return the completers of a row. A row that records none has one completer, the author."""
     return [Completer(name=counts.name, cost=counts.cost) for counts in row.completers] or [
         Completer()
     ]

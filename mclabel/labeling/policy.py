@@ -1,6 +1,7 @@
 """Prepared models of a job: their resolved settings and their engines.
 
-Preparing a model reads its few-shot examples from their file, and resolves the model's commit.
+Preparing a model reads its few-shot examples from their file, and resolves the model's commit. The
+author is the model that writes the solutions; completers are the models that sample rollouts.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from mclabel.run.settings import RayConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPolicy:
-    """A policy with resolved settings, and an engine that answers questions about its model."""
+    """A policy with resolved settings, and an engine object that gives information about its
+    model.
+    """
 
     settings: PolicySettings
     engine: Engine
-    """Engine that is never started. The engines that sample are created in the workers."""
+    """Engine that is never started; the engines that sample are created in the worker processes."""
 
     def engine_factory(self, seed: int) -> Callable[[], Engine]:
         """Return a function that creates a sampling engine in the process that calls it.
@@ -48,7 +51,7 @@ def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> Prepare
 
     Args:
         policy: settings as configured.
-        continues: True if the engine must be able to continue prefixes, as for `make_engine`.
+        continues: True if the engine must be able to continue a given prefix token by token.
 
     Raises:
         ConfigError: this machine lacks something that the engine needs, or the engine cannot
@@ -70,10 +73,11 @@ class PreparedCompleter:
     """A model that samples rollouts."""
 
     settings: CompleterSettings
-    """Settings with the name filled in, and the cost as well unless the author is the only
-    completer."""
+    """Settings with `name` filled in. `cost` is filled in as well, unless the author of the
+    solutions is the only completer."""
     policy: PreparedPolicy
-    """Prepared model; the author's own object if the completer is the author."""
+    """Prepared model. If the completer is the author, this is the same object as
+    `PreparedModels.author`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +95,15 @@ class PreparedModels:
         config: LabelConfig,
         prepare: Callable[[PolicySettings], PreparedPolicy] = prepare_policy,
     ) -> Self:
-        """Prepare every model of a job; see `prepare_policy`.
+        """Prepare every model of a job by `prepare`, and fill in the completers' names and costs.
 
         Args:
             config: configuration of the job.
             prepare: function that prepares one model from its settings.
 
         Raises:
-            ConfigError: a completer has no cost, and its engine does not report the number of
-                parameters, which is the default.
+            ConfigError: a completer has no `cost`, and its engine does not report the model's
+                number of parameters, which is the default cost.
         """
         author = prepare(config.policy)
         completers = []
@@ -120,7 +124,7 @@ class PreparedModels:
 
     @property
     def by_name(self) -> dict[str, PreparedPolicy]:
-        """Distinct models by completer name, the author first."""
+        """Distinct models by name, the author first."""
         others = {
             completer.settings.label_name: completer.policy
             for completer in self.completers
@@ -141,7 +145,8 @@ class PreparedModels:
         ) or (Completer(),)
 
     def completer_factories(self, seed: int) -> dict[str, Callable[[], Policy]]:
-        """Return, by name, functions that create the engines of the completers except the author.
+        """Return, by completer name, functions that create a policy with a sampling engine. The
+        author has no entry.
 
         Args:
             seed: seed of the run.
@@ -170,8 +175,9 @@ class PreparedModels:
         """Check that every model can be loaded, and that the engines can share one worker.
 
         Raises:
-            ConfigError: the engines cannot share a worker (see `resources`), or the machine lacks
-                something that an engine needs.
+            ConfigError: an engine spans several nodes although it shares a worker, the engines
+                together do not fit into the GPU's memory, or the machine lacks something that an
+                engine needs.
             EngineError: a model cannot be found, or is not a language model.
         """
         self.resources(RayConfig())
@@ -179,7 +185,8 @@ class PreparedModels:
             model.engine.check_model()
 
     def resources(self, ray: RayConfig) -> EngineResources:
-        """Return the cluster resources of one worker, whose engines share the largest demand.
+        """Return the cluster resources of one worker. Its engines share them, so each amount is the
+        largest that any engine needs.
 
         Raises:
             ConfigError: an engine that spans several nodes would share its worker, or the engines
@@ -217,7 +224,7 @@ def _parameter_count(engine: Engine, completer_index: int) -> float:
 
 
 def with_few_shot_examples(policy: PolicySettings) -> PolicySettings:
-    """Return the settings with the few-shot examples read from the file that they name."""
+    """Return the settings with `few_shot` read, if it names a file, and unchanged otherwise."""
     if not isinstance(policy.few_shot, str):
         return policy
     examples = []

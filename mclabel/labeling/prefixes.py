@@ -1,20 +1,21 @@
 """Table of the distinct prefixes of a problem's solutions, and the paths of rollouts through it.
 
-Index 0 of the table is the bare problem, the prefix without steps. A prefix is identified by its
-token ids. A rollout from one prefix may begin with exactly the ids that lead to a longer prefix of
-the table. Then it passes through the longer prefix, and is a free rollout from there. For an
-estimator that searches in rollouts, the steps of every rollout are added to the table.
+Index 0 of the table is the prefix without steps. A prefix is identified by its token ids. A rollout
+from one prefix may begin with exactly the ids that lead to a longer prefix of the table. Then it
+passes through the longer prefix, and also counts as a rollout from there, without extra cost. For
+an estimator that searches in rollouts, the steps of every rollout are added to the table. The
+author is the model that wrote the solutions; completers are the models that sample rollouts.
 
 A rollout may start from a wrong step, say "Wait, that is wrong", and repair the error. Its right
 answer is no evidence that the step is right, since a policy that corrects itself recovers from most
 errors ("Beyond the First Error", arXiv 2505.14391). Such repairs are detected by typical phrases,
 and by equations that give another value to a left side of the prefix.
 
-The function `step_key` maps steps with equal content to equal keys. Two solutions that agree on
-their next step are evidence for the step, often the strongest available. If a policy makes the same
-mistake consistently, agreement is no evidence; the estimator's priors must learn that. Policies
-word the same step in many ways. So steps are compared by the numbers that they contain, normalised
-as by the answer checker, and steps without a number by their words.
+The function `step_key` maps steps with equal content to equal keys. If two solutions take the same
+next step, the step is probably right, unless the policy makes the same mistake consistently, which
+the estimator's priors must learn. Policies word the same step in many ways. So steps are compared
+by the numbers that they contain, normalised as by the answer checker, and steps without a number by
+their words.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ Decode = Callable[[Sequence[int]], str]
 
 @dataclass
 class Prefix:
-    """One distinct prefix of a problem's solutions, and the counts of its rollouts."""
+    """One distinct prefix of a problem's solutions, and its rollout counts."""
 
     parent: Prefix | None
-    """Prefix that is one step shorter; None for the bare problem."""
+    """Prefix that is one step shorter; None for the prefix without steps."""
     step_ids: tuple[int, ...]
     """Token ids of the last step. Earlier steps are stored in the parents, so that memory grows
     with the length of the solutions, not with length times number of steps."""
@@ -53,7 +54,7 @@ class Prefix:
     counts: list[Counts]
     """Rollout counts of each completer, in the order of `PrefixTable.completers`."""
     num_asked: list[int]
-    """Number of requested rollouts of each completer, in the same order."""
+    """Number of requested rollouts of each completer, in the order of `PrefixTable.completers`."""
     children: dict[tuple[int, ...], int] = field(default_factory=dict)
     """Table index of each prefix that is one step longer, by the token ids of that step."""
     children_by_text: dict[str, int] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class Prefix:
         return "".join(prefix.step_text for prefix in self._lineage())
 
     def _lineage(self) -> list[Prefix]:
-        """Return the prefixes from the first step to this one, without the bare problem."""
+        """Return the prefixes with 1, 2, … steps that lead to this prefix, this prefix last."""
         lineage, at = [], self
         while at.parent is not None:
             lineage.append(at)
@@ -92,7 +93,9 @@ class Prefix:
 
 
 class PrefixTable:
-    """Distinct prefixes of a problem's solutions, by index, and the solutions' paths."""
+    """Distinct prefixes of a problem's solutions, by index, and each solution's sequence of
+    prefixes.
+    """
 
     def __init__(
         self,
@@ -110,13 +113,15 @@ class PrefixTable:
         Args:
             problem: problem of the solutions.
             solutions: solutions with at least one step each.
-            free_outcomes: True if sampled solutions were kept regardless of their outcomes.
+            free_outcomes: True if sampled solutions were kept regardless of their outcomes, so that
+                these outcomes count as rollouts.
             commitments: graded intermediate answers of each solution; None if not determined.
             completers: names of the models that roll out. The author's rollouts are matched to
                 prefixes by token ids. Rollouts of other completers are matched by the texts of
                 their steps, because their token ids differ.
             splitter: splitter that divides rollouts into steps; None uses the default splitter.
-            thinks: True if the prompt ends with the marker that opens the model's thinking.
+            thinks: True if the prompt ends with the marker that opens the model's reasoning
+                section, such as `<think>`.
         """
         self.completers = {name: number for number, name in enumerate(completers)}
         self._problem_id, self._splitter = problem.id, splitter or StepSplitter()
@@ -131,11 +136,12 @@ class PrefixTable:
         self._set_needs(solutions)
 
     def to_recorded(self, number: int, rollout: Rollout) -> RecordedRollout:
-        """Return a rollout in the form that an estimator receives, with its recorded path.
+        """Return a rollout in the form that an estimator receives, with the prefixes that it passes
+        through.
 
         Args:
             number: table index of the prefix from which the rollout starts.
-            rollout: rollout; a rollout without a recorded path gets an empty path.
+            rollout: recorded rollout. If it has no recorded path, the result has an empty path.
         """
         ends = (0, *(rollout.step_ends or ()))
         return RecordedRollout(
@@ -149,7 +155,7 @@ class PrefixTable:
         )
 
     def _repairs_prefix(self, number: int, rollout: Rollout) -> bool:
-        """Return whether a right rollout contradicts its prefix; False for other outcomes."""
+        """Return whether a rollout ends right and contradicts its prefix."""
         if rollout.outcome is not Outcome.RIGHT:
             return False
         return contradicts_prefix(rollout.text, self.prefixes[number].text)
@@ -163,7 +169,7 @@ class PrefixTable:
             number: table index of the prefix from which the rollout starts.
             rollout: sampled rollout.
             ids: token ids of the rollout.
-            decode: decoder of the completer that sampled the rollout.
+            decode: function that decodes token ids of the completer that sampled the rollout.
         """
         steps = self._split_rollout(number, rollout, ids, decode)
         if rollout.completer == AUTHOR:
@@ -185,7 +191,7 @@ class PrefixTable:
             number: table index of the prefix from which the rollout starts.
             rollout: sampled rollout.
             ids: token ids of the rollout.
-            decode: decoder of the completer that sampled the rollout.
+            decode: function that decodes token ids of the completer that sampled the rollout.
         """
         steps = self._split_rollout(number, rollout, ids, decode)
         path, at, begin = [], number, 0

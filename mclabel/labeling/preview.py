@@ -44,7 +44,7 @@ class InputSummary:
     num_golds: int
     """Number of gold answers that the checker tried to parse."""
     unparsed: Sequence[str]
-    """Gold answers among them that the checker cannot parse."""
+    """Gold answers that the checker tried to parse and could not."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Return the summary as pairs of a name and a text to print."""
@@ -113,7 +113,7 @@ class ModelFacts:
     num_longest: int
     """Number of tokens of the longest prompt among the tokenised problems."""
     num_too_long: int
-    """Number of problems, among the longest ones, whose prompt leaves no room for a solution."""
+    """Number of problems, among the tokenised ones, whose prompt leaves no room for a solution."""
     shown_prompt: str | None
     """Example prompt with its control tokens marked; None if no problem was tokenised."""
 
@@ -145,7 +145,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """Inputs and models of a job before it starts."""
+    """Facts about a job's inputs and models, collected before the job starts."""
 
     inputs: InputSummary
     models: dict[str, ModelFacts]
@@ -261,7 +261,7 @@ class LabelPlan:
 
     config: LabelConfig
     models: PreparedModels
-    """Models, prepared as far as possible without a network."""
+    """Models of the job. Their commits are not looked up, because that needs a network."""
 
     @property
     def resources(self) -> EngineResources:

@@ -53,7 +53,7 @@ MAX_NAMED = 5
 
 
 def run_learner(settings: LabelSettings) -> RunLearner | None:
-    """Create the learner of a run, which updates the estimator's priors from finished problems.
+    """Create the learner of a run, which fits the estimator's parameters to finished problems.
 
     Returns:
         The learner; None if the estimator does not learn.
@@ -74,7 +74,8 @@ class ProblemLabels:
     """Number of tokens that this job sampled for the problem: those of all solutions, including
     discarded ones, and of all rollouts. Rollouts reused from a source run do not count."""
     knowledge: Knowledge | None = None
-    """Knowledge from other problems with which the estimator started; None if it does not learn."""
+    """Parameters, fitted to other problems, with which the estimator started; None if the estimator
+    has no such parameters."""
     dropped: Mapping[str, int] | None = None
     """Numbers of sampled and of right solutions, if the problem has no labels because
     `solutions.balance` kept no solution; else None."""
@@ -107,9 +108,11 @@ class EngineContext:
     decisions: DecisionBatcher
     """Batcher for the decisions of all problems' estimators."""
     first_state: LearnerState | None = None
-    """Knowledge at the beginning of the run; None if the estimator does not learn from problems."""
+    """Learner's state before any problem of the run; None if the estimator does not learn from
+    problems."""
     source: SourceRun | None = None
-    """Source run whose solutions are labelled and whose rollouts are reused; None if not used."""
+    """Earlier run whose solutions are labelled and whose rollouts are reused; None if there is
+    none."""
     completers: Sequence[RolloutModel] = ()
     """Configured models that sample rollouts; if empty, only the policy does."""
 
@@ -120,7 +123,9 @@ class EngineContext:
 
     @property
     def values_of(self) -> str:
-        """Name of the strongest completer. Step values are estimated under this completer."""
+        """Name of the strongest completer (the model that samples rollouts and has the highest
+        cost). Step values are estimated under this completer.
+        """
         completers = [roller.completer for roller in self.rollout_models]
         return completers[strongest_completer_index(completers)].name
 
@@ -217,12 +222,12 @@ async def _label_solutions(
     *,
     ticket: LearningTicket | None = None,
 ) -> ProblemLabels:
-    """Label solutions of one problem that are sampled and graded already.
+    """Label solutions of one problem that have been sampled and graded.
 
     Args:
         context: state shared by the problems on the engine.
         samplers: samplers of the problem, one for each model that samples rollouts.
-        prompt: prompt ids of the policy that wrote the solutions.
+        prompt: token ids of the prompt, for the policy that wrote the solutions.
         solutions: solutions of the problem.
         sampling: facts about the sampling of the solutions.
         ticket: learning ticket of the problem; None if the learner is not updated.
@@ -249,7 +254,7 @@ async def _label_solutions(
 
 
 def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> ProblemLabels:
-    """Return a result without labels, which records the reason.
+    """Return a result without labels, which records the reason; if `strict` is set, raise it.
 
     Raises:
         DataError: `strict` is set.
@@ -261,16 +266,16 @@ def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> P
 
 @dataclass(frozen=True, kw_only=True)
 class _Origin:
-    """Solutions of a problem to label, with facts about their origin."""
+    """Solutions of a problem to label, and how they were obtained."""
 
     solutions: Sequence[Solution]
     sampling: Sampling
     num_tokens: int = 0
     """Number of tokens that this job sampled for the solutions."""
     lost: RejectReason | None = None
-    """Reason why some given solutions cannot be labelled; None if all can."""
+    """Reason why some given solutions cannot be labelled; None if all of them can be."""
     rollouts: Mapping[RolloutKey, Rollout] = field(default_factory=dict)
-    """Rollouts of a source run, which are not sampled again."""
+    """Rollouts of an earlier run that are reused instead of sampled."""
 
 
 def _reuse_source_solutions(source: SourceProblem) -> _Origin:
@@ -383,10 +388,10 @@ async def _estimate_labels(
     Args:
         context: state shared by the problems on the engine.
         samplers: samplers of the problem, one for each model that samples rollouts.
-        prompt: prompt ids of the author of the solutions.
+        prompt: token ids of the prompt, for the policy that wrote the solutions.
         solutions: solutions of the problem.
         sampling: facts about the sampling of the solutions.
-        learned: learner state with which the estimator starts; None if it does not learn.
+        learned: learner state with which the estimator starts; None if the run has no learner.
 
     Returns:
         The labels, whose `num_tokens` counts rollouts only, the solutions' paths, and the finished

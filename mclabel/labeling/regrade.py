@@ -57,7 +57,7 @@ class RegradeReport:
     num_rollouts_changed: int = 0
     """Number of recorded rollouts whose outcome changed."""
     num_rollouts_unused: int = 0
-    """Number of recorded rollouts that no new label uses."""
+    """Number of recorded rollouts that none of the new labels is based on."""
     num_rollouts_missing: int = 0
     """Number of rollouts that the estimator asked for but that were never sampled."""
     num_golds: int = 0
@@ -117,13 +117,13 @@ def regrade(
     Args:
         run: folder or URL of the run to grade again; it must be labelled with keep_rollouts=true.
         out: folder or URL of the new run.
-        golds: file of corrected gold answers, with columns `problem_id` and `answer`. A row may
-            also have `problem`. Its gold is then used only if the run's problem has this text.
+        golds: file of corrected gold answers, with columns `problem_id` and `answer`. If a row also
+            has `problem`, its answer is used only if the run's problem has this text.
         checker: changes to the run's checker, such as `checker.units_optional=false`, or another
             checker, such as `checker=my_package.grading:is_right`.
-        change_checker: True if the kind of checker may differ from the run's.
-        allow: modules, packages or names `module:Class` that may be imported if the run's
-            configuration names them; other code is not imported.
+        change_checker: True if the checker may be of another kind than the run's.
+        allow: modules, packages or names of the form `module:Class` that may be imported if the
+            run's configuration names them. Other user code is not imported.
         on_progress: called with the number of finished blocks and the number of all blocks.
 
     Raises:
@@ -303,7 +303,7 @@ def _changed_checker(
 
 
 def _recorded_kind(config: Mapping[str, Any]) -> Any:
-    """Return the kind of the run's recorded checker; None if no kind is recorded."""
+    """Return the `kind` of the run's recorded checker; None if none is recorded."""
     recorded = config.get("checker")
     return recorded.get("kind") if isinstance(recorded, Mapping) else None
 
@@ -321,7 +321,7 @@ class _Corrected:
 
     gold: Gold
     problem: str | None
-    """Text of the gold's problem; None if the file does not have it."""
+    """Text of the problem, which the run's problem must have; None if the file has no text."""
 
     @property
     def content(self) -> tuple[str, ...]:

@@ -2,10 +2,10 @@
 
 The run's estimator is replayed: it requests rollouts, and receives the recorded ones with their new
 verdicts. With unchanged verdicts it makes the same requests and gives the same labels. With changed
-verdicts it may request rollouts that were never sampled. It then judges without them, and the rows
-record how many are missing. Rollouts that it does not request any more are not used, so the counts
-still follow its stopping rule. Only the posterior estimator receives all recorded rollouts, because
-its evidence does not depend on the reason for which a rollout was sampled.
+verdicts it may request rollouts that were never sampled. It then labels without these, and the rows
+record how many are missing. Recorded rollouts that it no longer requests are not used, so the
+counts still follow its stopping rule. Only the `posterior` estimator receives all recorded
+rollouts, because its inference does not depend on why a rollout was sampled.
 
 Two things are not updated. The priors of the `posterior` estimator stay as the run fitted them on
 the old verdicts. Solutions that were sampled but not kept (`solutions.balance`) keep their old
@@ -77,7 +77,8 @@ def regrade_block(
         rollouts: recorded rollouts of the problems.
         settings: settings of the estimator that requested the rollouts.
         golds: corrected gold answers by problem id, which replace the recorded ones.
-        read_knowledge: function that reads the knowledge with which the estimator started, by id.
+        read_knowledge: function that returns the fitted parameters with which the estimator
+            started, given their id.
         grade: function of the checker that grades a batch.
         commit: function that grades the intermediate answers of a problem's solutions.
     """
@@ -219,7 +220,7 @@ def _judge_problem(
 def _updated_sampling(
     rows: Sequence[LabeledSolution], solutions: Sequence[Solution], before: Mapping[str, Outcome]
 ) -> Sampling:
-    """Return the sampling facts of a problem, updated by the new verdicts on recorded solutions."""
+    """Return the `Sampling` of a problem, updated by the new verdicts on recorded solutions."""
     row = rows[0]
     siblings, num_right = row.siblings, row.num_sampled_right
     observed = siblings.num_rollouts  # number of solutions in the first batch
@@ -240,7 +241,7 @@ def _updated_sampling(
 
 
 def _move_outcome(counts: Counts, then: Outcome, now: Outcome) -> Counts:
-    """Return the counts after one outcome changed from `then` to `now`."""
+    """Return a copy of the counts in which one outcome `then` is replaced by `now`."""
     of_then = f"num_{then.value}"
     return replace(counts, **{of_then: getattr(counts, of_then) - 1}).plus(now)
 

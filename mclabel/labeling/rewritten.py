@@ -1,4 +1,5 @@
-"""Writes a run again block by block with new labels, graded again or combined with opinions.
+"""Writes a copy of a run with new labels, block by block. The labels come from grading again or
+from opinions.
 
 The source run is only read. Each block of the source becomes one block of the new run, with a new
 id. So running the same command again writes only the missing blocks. Problems without labels and
@@ -70,7 +71,7 @@ class RewrittenRun:
             source: store of the source run, which is only read.
             target: store of the new run, whose manifest is already claimed.
             provenance: metadata of every shard, including the `config`.
-            action: name of the operation, which enters the ids of the new blocks.
+            action: name of the operation. It is hashed into the ids of the new blocks.
 
         Raises:
             ShardError: the source holds no labels, or lacks a block that it once had.
@@ -212,7 +213,7 @@ def _rollouts_by_problem(
 
 
 def recorded_config(source: Store) -> dict[str, Any]:
-    """Return the semantic configuration of a labelling run from its manifest.
+    """Return the settings that determine a labelling run's labels, from its manifest.
 
     Raises:
         ShardError: the run has no manifest.
@@ -227,7 +228,8 @@ def recorded_config(source: Store) -> dict[str, Any]:
 
 
 SUPERSEDED = "superseded"
-"""Key of the configuration of a new run with the hash of the source run's superseded rows."""
+"""Key in the configuration of the new run. Its value is a hash that identifies the superseded rows:
+those of problems that a later block of the source run labelled again."""
 
 
 def superseded_rows_hash(source: Store) -> dict[str, str]:
@@ -252,10 +254,11 @@ def begin_rewritten_run(
         out: folder or URL of the new run.
         semantic: settings and hashes that determine the labels of the new run.
         action: participle that names the operation in messages, such as `graded again`.
-        may_change: see `RunOutput.check_config`.
+        may_change: function that receives the store of `out` and the keys whose values differ, and
+            returns whether the run may continue with the new values.
 
     Raises:
-        ConfigError: `run` and `out` are the same place.
+        ConfigError: `run` and `out` are the same folder or URL.
         ShardError: `out` holds another run.
     """
     if resolve_location(run) == resolve_location(out):
@@ -267,7 +270,7 @@ def begin_rewritten_run(
 
 
 def check_rollouts_kept(run: str, block: SourceBlock, action: str) -> None:
-    """Check that a block that was labelled by rollouts still has these rollouts.
+    """Check that the rollouts of a block were stored if its labels are based on rollouts.
 
     Args:
         run: folder or URL of the run, for the message.

@@ -1,4 +1,7 @@
-"""Samples or replays the rollouts of one problem, grades them, and gives them to its estimator."""
+"""Samples or replays the rollouts of one problem, grades them, and passes them to its estimator.
+
+The author is the model that wrote the solutions; completers are the models that sample rollouts.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,14 @@ MAX_RUNNING_TOKENS = 8_000_000
 """Maximum number of prefix tokens of all concurrent completions of a problem. No engine's cache
 holds more."""
 MAX_SPELLED_TOKENS = 2_000_000
-"""Approximate maximum number of tokens in the cache of a problem's prefixes, encoded for one
-completer. The prefixes that were encoded first are dropped first."""
+"""Approximate maximum number of tokens in a cache, which holds the prefixes of one problem encoded
+for one completer. The prefixes that were encoded first are dropped first."""
 
 
 class NoRoom(Exception):
-    """A rollout is requested from a prefix that leaves no room for a completion."""
+    """Error if a rollout is requested from a prefix that leaves no room in the context for a
+    completion.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +81,11 @@ class Sampler:
     completer_name: str = AUTHOR
     """Name of the sampling model among the completers."""
     completer_index: int = 0
-    """Index of the sampling model among the completers, from 0."""
+    """Index of the sampling model among the completers of the job, from 0."""
     is_author: bool = True
     """True if the sampling model is the author, so that the prefixes' token ids are its own."""
     source_rollouts: Mapping[RolloutKey, Rollout] = field(default_factory=dict)
-    """Rollouts of the source run, which are not sampled again."""
+    """Rollouts of the source run (an earlier run), which are reused instead of sampled."""
     _ids_by_prefix: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
     _lengths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
@@ -102,7 +107,9 @@ class Sampler:
         return self._ids_by_prefix[prefix.id]
 
     def num_prefix_tokens(self, prefix: Prefix) -> int:
-        """Return the number of `ids`; if the sampling model wrote the prefix, build no ids."""
+        """Return the number of tokens of `prefix_ids`, without building them if the sampling model
+        wrote the prefix.
+        """
         if self.is_author:
             return prefix.num_tokens
         if prefix.id not in self._lengths:
@@ -112,8 +119,8 @@ class Sampler:
     def check_room(self, prefixes: Iterable[Prefix]) -> None:
         """Check that the context has room for a completion of each prefix.
 
-        Without room a rollout would have no tokens and count as truncated, which would wrongly be
-        evidence against the step.
+        Without room a rollout would have no tokens and count as truncated, which would wrongly
+        lower the value of the step.
 
         Raises:
             NoRoom: a prefix leaves no room.
@@ -131,7 +138,7 @@ class Sampler:
                 )
 
     def lacks_room(self, prefix: Prefix) -> bool:
-        """Return whether a prefix leaves less room than a completion from there usually needs.
+        """Return whether a prefix leaves less room in the context than `Prefix.need` tokens.
 
         Most rollouts from such a prefix would be truncated and count as wrong, whatever the step's
         value. The decision depends on the solutions only, so a resumed run decides in the same way.
@@ -239,11 +246,11 @@ class Sampler:
 
 FinishedRollout = tuple[Probe, Completion | None, Rollout]
 """A finished request: the probe, its completion and its rollout. The completion is None if the
-rollout was read from a shard."""
+rollout comes from a source run or is replayed."""
 
 
 class EstimatorRun:
-    """An estimator and the table of prefixes that its rollouts are recorded in."""
+    """An estimator, and the table of prefixes in which its rollouts are counted."""
 
     def __init__(
         self,
@@ -255,8 +262,8 @@ class EstimatorRun:
 
         Args:
             estimator: estimator of the problem.
-            table: table of the problem's prefixes. Counts of rollouts are added to it, and also
-                prefixes if the estimator follows all rollouts.
+            table: table of the problem's prefixes. Counts of rollouts are added to it; if
+                `Estimator.follow` is `all`, the prefixes of rollouts are added as well.
             policies: policies of the completers, by index; None in place of a completer whose
                 rollouts are not traced through the prefixes. None instead of a sequence if the
                 path of each rollout is on record.
@@ -293,7 +300,9 @@ class EstimatorRun:
             self.rollouts.append(rollout)
 
     def record_unrequested(self, recorded: Mapping[RolloutKey, Rollout]) -> None:
-        """Give the estimator recorded rollouts that it did not request, if it accepts them."""
+        """Give the estimator recorded rollouts that it did not request, if `Estimator.takes_all` is
+        true.
+        """
         if not self.estimator.takes_all:
             return
         numbers = {prefix.id: number for number, prefix in enumerate(self.table.prefixes)}
@@ -309,7 +318,9 @@ class EstimatorRun:
         self.record(taken, is_requested=False)
 
     def judge(self) -> list[Judgement]:
-        """Return a judgement on each solution. No rollout may be requested or running any more."""
+        """Return a judgement on each solution. Call this only after the last requested rollout was
+        recorded.
+        """
         order = self.table.completers
         self.rollouts.sort(key=lambda r: (r.prefix_id, order[r.completer], r.index))
         by_prefix = [prefix.counts for prefix in self.table.prefixes]
@@ -350,7 +361,8 @@ async def roll_out(
     ) -> tuple[Sequence[Probe] | None, list[Judgement] | None]:
         """Record the rollouts, then return the next requests, or the judgements at the end.
 
-        Both are None if the next decision has to be computed by the batcher.
+        Requests and judgements are both None if the next decision has to be computed by the
+        batcher.
         """
         run.record(ended)
         if estimator.is_due:
@@ -399,7 +411,8 @@ def replay(run: EstimatorRun, recorded: dict[RolloutKey, Rollout]) -> int:
 
     Args:
         run: estimator and prefix table; rollouts and counts are added to it.
-        recorded: recorded rollouts by key. Rollouts that the estimator requests are removed.
+        recorded: recorded rollouts by key. Each rollout that the estimator requests is removed from
+            this dict.
 
     Returns:
         The number of requested rollouts that are not on record.

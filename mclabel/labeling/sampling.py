@@ -2,7 +2,8 @@
 
 Solutions that are kept because of their outcome are a biased sample of the policy. They are marked,
 and estimators do not use their outcomes as evidence. The first batch of solutions, whose size is
-fixed before sampling, remains an unbiased sample for the value of the bare problem.
+fixed before sampling, remains an unbiased sample, from which the policy's success rate on the
+problem is estimated.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mclabel.core.records import Counts, Outcome, Solution
 from mclabel.core.settings import CONTENT, MAX_COUNT, OPERATIONAL, Settings, at_most, rule
 
 MAX_SAMPLES = 16_384
-"""Maximum number of samples per problem without `balance`."""
+"""Maximum number of solutions sampled per problem without the setting `balance`."""
 MAX_RUNNING = 1024
 """Maximum number of a problem's solutions that are sampled at a time. More requests would only use
 memory."""
@@ -103,7 +104,8 @@ class SampledSolutions:
     num_right: int
     """Number of sampled solutions that are right."""
     first_batch_counts: Counts
-    """Outcome counts of the first batch, whose size was fixed before any outcome."""
+    """Outcome counts of the first batch of `count` solutions, an unbiased sample, since its size
+    was fixed before any outcome was known."""
     num_tokens: int = 0
     """Number of tokens of all sampled solutions."""
 
@@ -119,12 +121,13 @@ async def sample_solutions(
 
     Args:
         sample: function that samples the solution with a given index, from 0.
-        count: number of solutions per batch; without `balance` there is only one batch.
+        count: number of solutions per batch; there is only one batch if `balance` is None.
         balance: number of right solutions, and number of wrong solutions, to keep. If one kind
             is rarer, only as many of the other kind are kept. Truncated and ungraded solutions
             are not kept. None keeps all solutions.
-        max_samples: maximum number of solutions. Batches are sampled until there are enough right
-            and wrong solutions, or this number is reached. None means `count`.
+        max_samples: maximum number of solutions if `balance` is set. Batches are sampled until
+            there are enough right and wrong solutions, or this number is reached. None means
+            `count`.
     """
     solutions = await _sample_concurrently(sample, range(count))
     first = Counts()

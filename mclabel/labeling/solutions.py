@@ -22,7 +22,8 @@ from mclabel.run.cpu_executor import CpuExecutor
 async def sample_solution(
     sampler: Sampler, index: int, splitter: StepSplitter, prompt_opens_thinking: bool
 ) -> Solution:
-    """Sample one solution from the policy, or take it from the journal of an earlier attempt.
+    """Sample one solution from the policy, split and grade it; or take it from the journal of an
+    earlier attempt.
 
     Args:
         sampler: sampler of the problem.

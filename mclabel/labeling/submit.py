@@ -58,7 +58,8 @@ def submit_label(
         config: path of the YAML configuration.
         overrides: changes to the configuration in the form `key=value`.
         address: address of the job server, `http://HOST:8265`.
-        allow: modules and names that the configuration may import, here and on the cluster.
+        allow: modules, packages or names of the form `module:Class` that the configuration may
+            import, here and on the cluster.
         runtime_env: YAML file with Ray's runtime environment for the job; None for the default.
 
     Raises:

@@ -1,7 +1,9 @@
-"""Labelling as a task of `mclabel.run`: its items are problems, its outputs are labels shards.
+"""Labelling as a task of `mclabel.run`: its items are problems, its outputs are labels shards
+(Parquet).
 
 `LabelTask` describes the job. `LabelRunner` processes blocks with one engine: it labels problems
-concurrently, updates the run's learner from them, and commits finished blocks.
+concurrently, passes results to the run's learner, which fits the estimator's parameters, and
+commits finished blocks.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from mclabel.run.task import (
 
 
 class LabelOutputs:
-    """The labels shards of a run."""
+    """Reads and cleans up the labels shards of a run, and names their figures for display."""
 
     words = TaskWords(
         item="problem",
@@ -109,7 +111,9 @@ class LabelOutputs:
         )
 
     def derived_figures(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
-        """Return the share of prompt tokens that were found in the prefix cache, in [0, 1]."""
+        """Return `cache_hits`, the share in [0, 1] of prompt tokens found in the engine's prefix
+        cache; None if the engine does not report them.
+        """
         cached = counters.get("num_cached_tokens")
         if cached is None:
             return {"cache_hits": None}
@@ -129,7 +133,8 @@ class LabelTask:
     completers: Sequence[Completer] = (Completer(),)
     """Models that sample rollouts."""
     make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
-    """Functions that create the policies of the completers, by name, except the policy itself."""
+    """Functions that create the completers' policies, by completer name. A completer that is the
+    policy itself has no entry."""
     settings: LabelSettings
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
@@ -162,7 +167,9 @@ class LabelTask:
 
 
 class LabelRunner:
-    """Labels problems on one policy. A `Runner` (`mclabel.run.task`)."""
+    """Labels blocks of problems on one worker; implements the protocol
+    `mclabel.run.task.Runner`.
+    """
 
     def __init__(
         self,
@@ -181,8 +188,8 @@ class LabelRunner:
         Args:
             policy: function that creates the policy; called by `start`.
             completers: models that sample rollouts.
-            make_completers: functions that create the completers' policies, by name, except the
-                policy itself.
+            make_completers: functions that create the completers' policies, by completer name. A
+                completer that is the policy itself has no entry.
             source: source run whose solutions are labelled; None if not used.
             settings: settings that determine how problems are labelled.
             store: store of the run.
@@ -232,7 +239,9 @@ class LabelRunner:
         )
 
     async def begin(self, attempt: Attempt) -> None:
-        """Merge the knowledge that other engines of the run have learned."""
+        """Merge the parameters that other engines of the run have fitted into this engine's
+        learner.
+        """
         if self._learner is not None:
             await asyncio.to_thread(self._adopt, self._learner)
             if self._learning_queue is not None:
@@ -324,8 +333,8 @@ class LabelRunner:
             await policy.close()
 
     def _fit(self, learner: RunLearner) -> None:
-        """Fit the learner to finished problems, and write its knowledge for other engines and for
-        a resumed run.
+        """Fit the learner to finished problems, and write the fitted parameters to the run's store
+        for other engines and for a resumed run.
         """
         self._estimators.call("the learner's fit", learner.fit)
         self._write_priors(learner.knowledge)
@@ -351,8 +360,8 @@ class LabelRunner:
 def _combine_stats(stats: Sequence[EngineStats]) -> EngineStats:
     """Combine the statistics of a worker's engines into those of a single engine.
 
-    A worker is full when any of its engines is full. So the highest limit and the highest KV-cache
-    use of the engines are reported.
+    The highest limit of running requests and the highest KV-cache use of the engines are reported,
+    because a worker is full when any of its engines is full.
     """
     if len(stats) == 1:
         return stats[0]

@@ -1,4 +1,6 @@
-"""Picture of a labelling run: some solutions with their step values, and a reliability plot."""
+"""Draws a picture of a labelling run: some solutions with their step values, and a reliability
+plot.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     """Save a PNG with the steps of some solutions, coloured by value, and a reliability plot.
 
     Args:
-        rows: labelled solutions of the arith domain, with values (estimator `fixed`).
+        rows: labelled solutions of the bundled arithmetic problems, with values (estimator
+            `fixed`).
         path: path of the PNG.
     """
     from matplotlib import colormaps
@@ -54,7 +57,7 @@ def _examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Choose up to three different solutions of 4 to 7 steps.
 
     The first is right in all steps. The second is wrong, and its first error is labelled exactly.
-    The third has a label that differs from the true first error.
+    The third is labelled with a first error that differs from the true one.
     """
     usable = [r for r in rows if 4 <= len(r.steps) <= 7]
 

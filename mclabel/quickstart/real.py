@@ -35,7 +35,7 @@ LABEL: dict[Size, list[str]] = {
 }
 EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=5", "samples=4"], "full": []}
 SCORERS: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}
-"""Scorers to train, by name, with overrides of configs/train/quickstart-smollm2.yaml."""
+"""For each scorer to train, by name, the overrides of configs/train/quickstart-smollm2.yaml."""
 SHOWN = {
     "random": "random",
     "majority": "majority",

@@ -74,13 +74,14 @@ LABEL: dict[Size, list[str]] = {
 """Overrides of configs/label/quickstart.yaml, by size."""
 EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=200", "samples=8"], "full": []}
 """Overrides of configs/eval/quickstart.yaml, by size. On validation problems, the PRM of a small
-quickstart was better than majority vote beyond the interval with each of three seeds."""
+quickstart was better than majority vote with each of three seeds, and the interval of the
+difference excluded 0."""
 SCORERS: dict[str, list[str]] = {
     "prm": [],
     "orm": ["target=outcome"],
     "exact": ["target=exact"],
 }
-"""Scorers to train, by name, with overrides of configs/train/quickstart.yaml."""
+"""For each scorer to train, by name, the overrides of configs/train/quickstart.yaml."""
 SHOWN = {
     "random": "random",
     MAJORITY: "majority",
@@ -93,7 +94,8 @@ SHOWN = {
     "likelihood:strong:sum": "strong's likelihood",
     "pass": "some sample is right",
 }
-"""Names of the methods in the printed table, by method; best_of_n.json contains further methods."""
+"""Display names of the methods in the printed table, by method; best_of_n.json contains further
+methods."""
 AGAINST = (MAJORITY, "likelihood:policy:sum")
 _MEASURED = (
     "first_error_accuracy",
@@ -220,7 +222,7 @@ def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> Non
     """Check the output folders of all stages before the first stage begins.
 
     Raises:
-        OutputError: an output folder contains other data.
+        ShardError: an output folder contains other data.
     """
     check_output(str(out), QUICKSTART)
     check_output(str(run), RUN)
@@ -307,9 +309,8 @@ def _summary(
 
 
 def accuracy_differences(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
-    """Return the differences in accuracy of all methods to the method `other`.
-
-    The result is by method and N; each entry is [value, low, high].
+    """Return, for each method and N, its accuracy minus that of the method `other`, as a list:
+    value, lower and upper bound.
     """
     return {
         method: {
@@ -363,9 +364,11 @@ def _say_what_next(console: Console, out: Path, run: Path) -> None:
 
 
 OnTraining = Callable[[str, int, int], None]
-"""Callback for a training's name, its number of finished optimizer steps, and their total."""
+"""Callback that receives a training's name, its number of finished optimizer steps, and its total
+number of steps."""
 _IMPORTED = ["mclabel.prm.training.trainer", "transformers.models.llama.modeling_llama"]
-"""Modules that every training of a bundled model imports."""
+"""Modules that every training of a bundled model imports, and that are loaded once for all its
+processes."""
 
 
 def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraining) -> None:
@@ -373,7 +376,7 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
 
     Args:
         configs: configurations of the trainings, by name.
-        on_progress: callback for progress (see `OnTraining`).
+        on_progress: called with a training's name, its finished optimizer steps, and all its steps.
 
     Raises:
         MclabelError: a training failed with this error; the other trainings were terminated.
@@ -427,8 +430,8 @@ def _process_died_text(name: str, code: int | None) -> str:
 def _train(config: TrainConfig, connection: Connection) -> None:
     """Run a training in its own process.
 
-    The connection sends (finished steps, all steps) during the training, and at its end None or the
-    error.
+    During the training, pairs (finished steps, all steps) are sent over the connection, and at its
+    end None or the error.
     """
     from mclabel.prm.job import train
 

@@ -1,1 +1,3 @@
-"""Runs a task exactly once on every item of a job: blocks, leases, workers, budget, forecast."""
+"""Runs a task exactly once on every item of a job: plans blocks, leases them to workers, and tracks
+cost.
+"""

@@ -1,8 +1,10 @@
 """The Ray actor that runs a `Worker` in its own process.
 
-The actor runs an event loop in a thread, and its methods wait for that loop. It is not one of Ray's
-async actors, because there no code of mclabel runs in the main thread. Then nothing could handle a
-SIGTERM, which Ray itself delays until the last call has returned.
+The driver, the process that leads the job, calls `exchange` repeatedly: each call passes new leases
+to the actor and returns the blocks that have ended. The actor runs an event loop in a thread, and
+its methods wait for that loop. It is not one of Ray's async actors, because in these no code of
+mclabel runs in the main thread, so nothing could handle a SIGTERM, which Ray itself delays until
+the last call has returned.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from mclabel.run.worker import Worker, WorkerProgress, repeat_periodically
 T = TypeVar("T")
 
 PROGRESS_S = 0.5
-"""Maximum duration of an exchange in seconds, if no block ends."""
+"""Maximum duration of a call of `exchange` in seconds, if no block ends."""
 MAX_CALLS = 6
-"""Maximum number of concurrent calls of an actor. An exchange and the calls that end the engine
-must fit; further calls may wait."""
+"""Maximum number of concurrent calls of an actor's methods: one of `exchange`, and those that end
+the engine. Further calls wait."""
 DRAIN_FLUSH_S = 5.0
 """Seconds between two flushes of the journals while the node is about to be removed."""
 LAST_ANSWER_S = 2.0
@@ -43,16 +45,18 @@ CLOSE_S = 8.0
 
 
 class NotLoaded(Exception):
-    """The actor was restarted between two calls, so its engine must be loaded again."""
+    """Error if the actor was restarted between two calls, so that its engine must be loaded
+    again.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """Report of an actor to its driver, made a few times a second."""
+    """Reply of an actor to its driver, sent a few times a second."""
 
     progress: WorkerProgress
     ended: Sequence[FinishedLease]
-    """Blocks that have ended since the last exchange."""
+    """Blocks that have ended since the last reply."""
     failed: bool
     """True if a block has failed. The actor then takes no more leases, and its next exchange raises
     the error."""
@@ -98,11 +102,13 @@ class WorkerActor:
         self._running, self._load_number = RunningBlocks(self._worker), number
 
     def stage(self) -> str | None:
-        """Return the loading engine's current stage and its duration; None if it is not loading."""
+        """Return the name and duration of the loading engine's current stage as a text; None if no
+        engine is loading.
+        """
         return current_stage()
 
     def exchange(self, number: int, leases: Sequence[Lease]) -> Exchange:
-        """Start the leased blocks, and report the blocks that have ended since the last exchange.
+        """Start the leased blocks, and report the blocks that have ended since the last call.
 
         The call returns when a block ends, at the latest after `PROGRESS_S`. If the engine is dead,
         the process ends shortly after the call.
@@ -128,8 +134,8 @@ class WorkerActor:
     def end(self) -> None:
         """Stop the running blocks, write their journals, and close the engine.
 
-        The exchange in progress still reports the blocks that have ended. If the engine is still
-        loading, the whole process ends, and the call gets no reply.
+        A call of `exchange` in progress still reports the blocks that have ended. If the engine is
+        still loading, the whole process ends, and this call gets no reply.
         """
         if self._worker is None:
             end_at_once(0)
@@ -137,8 +143,8 @@ class WorkerActor:
             self._wait_for_result(_stop_and_close(self._worker))
 
     def abandon(self) -> None:
-        """Write the journals of an engine that stopped responding, and kill the process and its
-        children.
+        """Write the journals, then kill this process and its children; called if the engine stopped
+        responding.
         """
         if self._worker is not None:
             self._worker.flush()
@@ -168,7 +174,9 @@ class WorkerActor:
 
 
 async def _stop_and_close(worker: Worker) -> None:
-    """Stop the blocks and close the engine; kill its child processes that do not end in time."""
+    """Stop the blocks and close the engine. Kill the engine's child processes that do not end in
+    time.
+    """
     memory = find_shared_memory()
     try:
         await worker.stop()
@@ -189,7 +197,9 @@ async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lea
 
 
 def make_actor(make_worker: Callable[[], Worker], place: Placement) -> Any:
-    """Create an actor. Ray does not retry its calls; the driver leases lost blocks again."""
+    """Create an actor. Ray does not retry calls to it, because the driver leases lost blocks
+    again.
+    """
     return (
         ray.remote(WorkerActor)
         .options(**place.options, max_restarts=-1, max_task_retries=0, max_concurrency=MAX_CALLS)

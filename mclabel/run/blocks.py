@@ -2,8 +2,8 @@
 
 The plan (`mclabel.run.shards.plan`) assigns each item to a block, and is committed before any block
 is leased. A later input may add items, which get new blocks. Changed and missing items are refused,
-or superseded if the user accepts the changes. An item is read when its block is leased, and is not
-kept in memory.
+or, if the user accepts the changes, superseded: their recorded results no longer count. An item is
+read when its block is leased, and is not kept in memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_PART_ROWS = 50_000
 
 
 class SteadyItems:
-    """Items of an input, with a check that every iteration yields the same number of items."""
+    """Items of an input. Every iteration checks that their number is unchanged."""
 
     def __init__(self, items: Items, word: str) -> None:
         """Count the items.
@@ -86,7 +86,7 @@ def _changing_input_error(place: str) -> DataError:
 
 
 class JobBlocks:
-    """Blocks of a job: the blocks of the plan that hold items of the job's input."""
+    """Blocks of a job: those blocks of the run's plan that hold items of the job's input."""
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class JobBlocks:
         places: NDArray[np.int64],
         changes: InputChanges,
     ) -> None:
-        """Pair an input with its plan; use `plan_blocks`.
+        """Pair an input with its plan; call `plan_blocks` instead of this.
 
         Args:
             items: items of the input.
             outputs: outputs of the task.
             plan: index of the run's plan.
-            places: index of each input item in the plan, in the input's order.
+            places: index of each input item in the arrays of `plan`, in the input's order.
             changes: changes of the input that this call has added to the plan.
         """
         self._items, self._outputs, self._plan = items, outputs, plan
@@ -168,10 +168,11 @@ def plan_blocks(
         store: store of the run; None plans a new run without writing.
         items: the whole input, with distinct ids.
         outputs: outputs of the task.
-        identity: identity of the configuration, which enters the ids of blocks.
+        identity: settings on which results depend; they are hashed into the ids of blocks.
         block_items: number of items in a new block.
-        accept_changes: run changed items again, and supersede missing ones.
-        commit: True to write the plan; False only returns the blocks that would be planned.
+        accept_changes: True runs changed items again, and supersedes missing ones; False makes both
+            an error.
+        commit: True writes the plan; False only returns the blocks that would be planned.
 
     Raises:
         ShardError: items changed or are missing without `accept_changes`, or the plan is damaged.
@@ -258,7 +259,9 @@ def _new_parts(
 
 
 def _adjacent_runs(block_numbers: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Yield each run of adjacent items in the same block: block number, start and end index."""
+    """Yield each group of adjacent items in the same block as a tuple: block number, index of the
+    first item, and index after the last item.
+    """
     starts = np.flatnonzero(np.diff(block_numbers, prepend=-1))
     ends = [*starts[1:].tolist(), len(block_numbers)]
     return zip(block_numbers[starts].tolist(), starts.tolist(), ends, strict=True)
@@ -311,10 +314,10 @@ def _describe_missing_items(
     compared: PlanComparison,
     gone: Mapping[str, str],
 ) -> list[str]:
-    """Describe missing items by id, by the beginning of a recorded text, and by a note.
+    """Describe each missing item by its id and the beginning of its recorded text.
 
-    The note says that a new item has the same text. That happens if ids are hashes of text and
-    gold, and the gold was changed.
+    A note is added if a new item has the same text. That happens if ids are hashes of text and gold
+    answer, and the gold answer was changed.
 
     Args:
         store: store of the run.

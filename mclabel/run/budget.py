@@ -1,7 +1,8 @@
 """Records the spending of a job over all its runs, and checks it against the budget's limits.
 
-`spent.json` in the output holds tokens, hours and speed, and is rewritten periodically. A run
-starts with the sums of earlier runs. If a run is killed, the counts since the last write are lost.
+`spent.json` in the output holds tokens, hours and speed, and is rewritten periodically. A run is
+one start of the job, and begins with the sums of earlier runs. If a run is killed, the counts since
+the last write are lost.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from mclabel.run.tally import JobState
 
 FILE = "spent.json"
 LOCAL_S, REMOTE_S = 5.0, 60.0
-"""Seconds between two writes of the file, for a local folder and for an object store."""
+"""Seconds between two writes of `spent.json`, in a local folder and in an object store."""
 _SPACING_S = 1.0
 """Minimum seconds between two measurements of speed."""
 _FULL = 0.5
-"""Engines count as busy if the number of live requests is at least this share of its maximum."""
+"""Engines count as busy if the number of requests in progress is at least this share of the largest
+number observed in the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,8 @@ class Spending:
     """Hours that the job ran, including the loading of engines."""
     gpu_hours: Amount = 0.0
     busy_tokens: Count = 0
-    """Number of tokens sampled while engines were busy, neither filling up nor running out of
-    work."""
+    """Number of tokens sampled while engines were busy, which excludes times when they fill up or
+    run out of work."""
     busy_engine_s: Amount = 0.0
     """Seconds that engines were busy, summed over engines."""
     num_engines: Count = 0
@@ -46,7 +48,7 @@ class Spending:
 
     @property
     def tokens_per_engine_s(self) -> float | None:
-        """Tokens per second of one busy engine; None if no engine was busy."""
+        """Tokens per second of one busy engine; None if no engine was ever busy."""
         return self.busy_tokens / self.busy_engine_s if self.busy_engine_s > 0 else None
 
 
@@ -86,8 +88,8 @@ class Ledger:
         self._written = started
         self._last: tuple[float, JobState] | None = None
         self._by_live: dict[int, list[float]] = defaultdict(lambda: [0, 0.0])
-        """Tokens and engine seconds by level of load: 8 times the binary logarithm of the number of
-        live requests, rounded down."""
+        """Lists of sampled tokens and engine seconds, by level of load. The level is 8 times the
+        binary logarithm of the number of requests in progress, rounded down."""
 
     def update(self, state: JobState, now: float) -> Spending:
         """Record a state of the job, and return the spending so far.

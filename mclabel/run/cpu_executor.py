@@ -22,8 +22,8 @@ P = ParamSpec("P")
 TICK_S = 0.05
 """Seconds between two measurements of an event loop's delay."""
 TURN_S = 0.005
-"""Seconds of work after which the executor passes its results to the loop. A function that takes
-longer is finished first."""
+"""Seconds of work after which the executor passes its results to the loop. A function that is
+running at that time is finished first."""
 
 
 class CpuExecutor:
@@ -90,10 +90,12 @@ class CpuExecutor:
 
 
 class LoopLag:
-    """Delay of an event loop: how late it runs due callbacks because something blocked it."""
+    """Measures the delay of an event loop: how late it runs callbacks because something blocked
+    it.
+    """
 
     def __init__(self) -> None:
-        """Begin without a measurement."""
+        """Start with a delay of zero; `watch` measures."""
         self._worst_s = 0.0
 
     async def watch(self) -> None:
@@ -110,7 +112,9 @@ class LoopLag:
 
 
 async def gather_or_cancel(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """Run the coroutines concurrently; if one fails or the caller is cancelled, cancel the rest."""
+    """Run the coroutines concurrently and return their results in order. If one fails or the caller
+    is cancelled, cancel the rest.
+    """
     tasks = [asyncio.create_task(work) for work in works]
     try:
         return await asyncio.gather(*tasks)

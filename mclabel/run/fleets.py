@@ -1,4 +1,5 @@
-"""Fleets: the workers of a job, each with one engine.
+"""Fleets: the workers of a job, each with one engine. A lease book assigns blocks of items to
+workers.
 
 `LocalFleet` is one worker in this process, without Ray. `RayFleet` runs its workers in Ray actors.
 Actors are created up to a limit, wait until the cluster has free resources, and take blocks as soon
@@ -50,7 +51,7 @@ class LocalFleet:
         Args:
             make_worker: function that creates a worker; called for every load of the engine.
             num_gpus: number of GPUs that the engine uses.
-            stall_s: minimum seconds of silence before the engine is reported as silent.
+            stall_s: minimum seconds without activity before the engine is reported as silent.
         """
         self._make_worker, self._num_gpus, self._stall_s = make_worker, num_gpus, stall_s
 
@@ -69,7 +70,7 @@ class LocalFleet:
     def _run_engine(
         self, runner: asyncio.Runner, book: LeaseBook, on_progress: OnProgress
     ) -> Iterator[BlockReport]:
-        """Load an engine, and run blocks on it until all are done, the book is closed, or the
+        """Load an engine, and run blocks on it until all are done, the lease book is closed, or the
         engine dies.
         """
         worker = self._make_worker()
@@ -128,7 +129,8 @@ class LocalFleet:
 
 
 async def _load_or_cancel(worker: Worker, book: LeaseBook, show: Callable[[], None]) -> bool:
-    """Load the worker's engine. If the book is closed meanwhile, cancel loading and return False.
+    """Load the worker's engine, and return True. If the lease book is closed meanwhile, cancel
+    loading and return False.
 
     Args:
         worker: worker that is not started yet.
@@ -161,7 +163,8 @@ async def run_blocks(
         on_progress: called repeatedly with a snapshot of the worker.
 
     Raises:
-        EngineDied: the worker's engine died; its running blocks are released to the book.
+        EngineDied: the worker's engine died. The lease book has recorded that its running blocks
+            must be leased again.
     """
     running = RunningBlocks(worker)
     num_ended = 0
@@ -193,7 +196,7 @@ async def run_blocks(
 def _mark_done(
     ended: Iterable[FinishedLease], worker: Worker, book: LeaseBook
 ) -> Iterator[BlockReport]:
-    """Mark blocks as done in the book, and yield the reports of the committed ones."""
+    """Mark blocks as done in the lease book, and yield the reports of the committed ones."""
     for block_id, report in ended:
         book.mark_done(worker, block_id)
         if report is not None:
@@ -243,7 +246,7 @@ class RayFleet:
             run.stop()
 
     def new_actor(self) -> tuple[Any, Placement]:
-        """Create one more actor, and return it with its place in the cluster."""
+        """Create one more actor, and return its Ray handle and its reserved resources."""
         from mclabel.run.actor import make_actor
 
         place = Placement.reserve(self._resources)
@@ -256,7 +259,7 @@ class RayFleet:
         return max(self.min_engines, self._room())
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
-        """Return whether enough actors have been placed for work to begin.
+        """Return whether `ray.min_engines` actors have been placed, so that work may begin.
 
         Args:
             num_up: number of actors that the cluster has placed on a node.

@@ -21,14 +21,14 @@ from scipy.special import ndtri, stdtrit
 Floats = NDArray[np.float64]
 
 RESAMPLES = 1000
-"""Number of bootstrap samples of an interval."""
+"""Number of bootstrap samples from which an interval is computed."""
 LEVEL = 0.95
-"""Coverage of intervals."""
+"""Probability with which an interval covers the true cost."""
 NUM_COEFFICIENTS = 3
 
 
 class CostModel:
-    """Model of a block's cost by its size. Its memory does not grow with the number of blocks."""
+    """Predicts a block's cost from its size. Its memory does not grow with the number of blocks."""
 
     def __init__(self) -> None:
         self._terms = np.zeros(_NUM_TERMS)
@@ -60,7 +60,7 @@ class RemainderForecast:
         self._committed_tokens = 0
 
     def commit(self, size: Size, num_tokens: int) -> None:
-        """Record the size and cost of a committed block."""
+        """Record a committed block: its size, and its cost in tokens."""
         self._committed += size
         self._committed_tokens += num_tokens
         self._model.add(size, num_tokens)
@@ -70,20 +70,20 @@ class RemainderForecast:
     ) -> float | None:
         """Return the expected number of remaining tokens; None before the first item is finished.
 
-        Of items that start together, the cheap ones finish first. So the mean cost of the finished
-        items is too low. All tokens so far divided by the number of finished items would be right
-        for exponentially distributed costs, but is too high for similar costs. The expected cost of
-        an item that has not started is the geometric mean of the two, as long as less than half of
-        the finished items are committed. Later it is the cost by the fit to the committed blocks.
-        For a started item, a share of the mean cost is expected to remain. The share falls as more
-        of the started items finish. At least the difference between the mean cost and the item's
-        cost so far is expected to remain.
+        Of items that start together, the cheap ones finish first, so the mean cost of the finished
+        items is too low. All tokens so far divided by the number of finished items is right if
+        costs are exponentially distributed, and too high if they are similar. As long as less than
+        half of the finished items are committed, the expected cost of an item that has not started
+        is the geometric mean of these two. Later it comes from the fit to the committed blocks. Of
+        a started item, a share of the mean cost is expected to remain, which falls as more of the
+        started items finish, but at least the difference between the mean cost and the item's cost
+        so far.
 
         Args:
             num_done: number of items that this run has finished, including items of running blocks.
             num_open: number of items that have started but are not finished.
-            done_tokens: cost of the finished items in tokens.
-            open_tokens: cost of the running blocks so far in tokens.
+            done_tokens: cost of these finished items in tokens.
+            open_tokens: cost so far, in tokens, of the blocks that are not committed.
         """
         if not num_done:
             return None
@@ -144,7 +144,7 @@ def _predict_cost(terms: Floats, row: Floats) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """An expected amount with its 95% interval."""
+    """An expected amount, and the ends of its 95% interval."""
 
     expected: float
     low: float
@@ -222,7 +222,7 @@ class Size:
 
     @classmethod
     def of_lengths(cls, lengths: Iterable[int]) -> Size:
-        """Return the size of items.
+        """Return the size of a set of items.
 
         Args:
             lengths: number of characters of each item's text.

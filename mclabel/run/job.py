@@ -1,4 +1,5 @@
-"""The driver of a job: it resumes the job, leases blocks, enforces the budget and reports.
+"""The driver of a job, which resumes the job, leases blocks to workers, enforces the budget and
+reports.
 
 Blocks whose output exists are done. Other blocks are run, and reuse the work in their journals.
 Every driver keeps a heartbeat file `drivers/ID.json`, so that a second driver on the same output
@@ -44,7 +45,7 @@ from mclabel.run.task import CommittedBlocks, Outputs
 logger = logging.getLogger(__name__)
 
 _MAX_NAMED = 3
-"""Maximum number of foreign files that a warning lists."""
+"""Maximum number of files that a warning about foreign files lists."""
 
 
 def run_job(
@@ -61,7 +62,7 @@ def run_job(
     rejects: Callable[[], Iterable[Reject]] = tuple,
     prepare: Callable[[], None] = lambda: None,
 ) -> JobReport:
-    """Run every block that the store does not hold yet.
+    """Run every block whose result the store does not hold yet.
 
     The job's spending, progress and rejects are written even if the job is stopped. Once a limit of
     the budget is reached, no further block is started, and running blocks write their finished work
@@ -79,7 +80,7 @@ def run_job(
         only_blocks: ids of the blocks to run; None runs all blocks.
         size: size of all items, for the forecast; None makes no forecast.
         rejects: function that returns the rows of the input that cannot be used as items.
-        prepare: called before the fleet receives work; not called if no work is left.
+        prepare: function that is called before the fleet receives work, and only if work is left.
 
     Raises:
         ShardError: the store fails.
@@ -132,7 +133,7 @@ def _run_blocks(
     only: Collection[str] | None,
     size: Size | None,
 ) -> JobReport:
-    """Run the missing blocks until all are done, a signal arrives, or `is_enough` is true."""
+    """Run the missing blocks until all are done, a signal arrives, or `is_enough` returns True."""
     with DriverHeartbeat(store) as sign:
         sign.warn_of_other_drivers()
         committed = outputs.committed(store)
@@ -222,17 +223,17 @@ FOLDER = "drivers"
 BEAT_S = 20.0
 """Seconds between two writes of a driver's heartbeat file."""
 STALE_S = 70.0
-"""Age in seconds from which a heartbeat file counts as left by a dead driver."""
+"""Age in seconds above which a heartbeat file counts as left by a dead driver."""
 
 
 class DriverHeartbeat:
-    """Heartbeat file of this driver in the output, kept during the context.
+    """Heartbeat file of this driver in the output, written while the context is open.
 
     The file holds the driver's process, node and start time, and is rewritten every `BEAT_S`
-    seconds. A driver removes leftover files only if no other driver is alive. The heartbeats have
-    no other effect. A killed driver leaves its file behind. Drivers on the same node see at once
-    that the process is gone. Drivers on other nodes treat the file as stale after `STALE_S` seconds
-    by the store's clock.
+    seconds. A driver removes leftover files of attempts only if no other driver is alive; this and
+    warnings are the only uses of heartbeats. A killed driver leaves its file behind. Drivers on the
+    same node see at once that the process is gone. Drivers on other nodes treat the file as stale
+    after `STALE_S` seconds by the store's clock.
     """
 
     def __init__(self, store: Store) -> None:

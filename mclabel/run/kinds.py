@@ -29,7 +29,8 @@ class Run:
     location: str
     """Folder or object store URL."""
     name: str
-    """Shortest end of the path that no other shown run has."""
+    """Display name: the shortest end of the path that distinguishes the run from the other runs
+    shown with it."""
 
     @cached_property
     def store(self) -> Store:
@@ -102,7 +103,7 @@ def has_program_solutions(config: Mapping[str, Any]) -> bool:
     """Return whether a run's solutions are programs.
 
     Args:
-        config: the run's configuration, flat or nested.
+        config: the run's configuration, nested or with keys joined by dots.
     """
     settings = flatten_config(config)
     by = settings.get("split.by")
@@ -147,7 +148,7 @@ def _find_run_kind(folder: Path) -> RunKind | None:
 
 
 def _short_names(locations: Sequence[str]) -> dict[str, str]:
-    """Return, for each location, the shortest end of its path that no other location has."""
+    """Return, for each location, the shortest end of its path that no other location ends in."""
     parts = {location: Path(location).absolute().parts for location in locations}
     if any("://" in location for location in locations):
         parts = {location: tuple(location.split("/")) for location in locations}

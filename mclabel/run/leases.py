@@ -1,9 +1,10 @@
-"""The lease book of a job, which records the block that each worker runs and the blocks left.
+"""The lease book of a job, which records which worker runs which blocks, and which blocks are left.
 
-Blocks are read from a stream on demand, so memory does not grow with the length of a job. A fleet
-(`mclabel.run.fleets`) runs the leases and returns one report per block. If a worker dies, its block
-goes to another worker, which replays the block's journal. If the first attempt commits late, the
-commit rule still stores only one result.
+A lease assigns a block, a group of items, to a worker. Blocks are read from a stream on demand, so
+memory does not grow with the length of a job. A fleet (`mclabel.run.fleets`) runs the leases and
+returns one report per block. If a worker dies, its blocks are leased to other workers, which reuse
+the work in their journals. If the first worker commits a block after all, still only one result is
+stored.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ MIN_LEASES, MAX_LEASES = 2, 64
 """Minimum and maximum number of concurrent blocks per worker. With two blocks, items of the next
 block keep the engine busy while the last items of a block finish."""
 MAX_SET_ASIDE_IN_A_ROW = 3
-"""Number of items in a row that may kill engines before the job fails. If no block finishes in
-between, the engines are assumed to be at fault."""
+"""Maximum number of items that are set aside (left out because they killed engines) without any
+block finishing in between. At this number the job fails, because the engines are assumed to be at
+fault."""
 LOGS = "With Ray, the engine's log is in Ray's folder on the engine's node (session_latest/logs)"
 
 
@@ -32,9 +34,8 @@ def num_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0
     """Return the number of additional blocks to lease to a worker.
 
     The aim is that as many requests wait as the engine processes at a time. If each item makes few
-    concurrent requests, this takes many blocks; the engine works on the earliest blocks first. If
-    blocks finish quickly, a worker gets at least twice as many blocks as finish between two
-    exchanges.
+    concurrent requests, this takes many blocks. If blocks finish quickly, a worker gets at least
+    twice as many blocks as finish between two reports to the driver.
 
     Args:
         num_running: number of blocks that the worker runs.
@@ -86,9 +87,10 @@ class LeaseBook:
         self._ahead: Block | None = None
         self._suspects: dict[str, Suspect] = {}
         self._due_alone: deque[str] = deque()
-        """Ids of suspect blocks that wait until they can run alone on an engine."""
+        """Ids of suspect blocks (blocks during which engines died) that wait until they can run
+        alone on an engine."""
         self._examiner: Hashable | None = None
-        """Worker that receives no further blocks, so that it becomes free for the next suspect."""
+        """Worker that receives no further blocks until it is free to run the next suspect block."""
         self._examining: set[Hashable] = set()
         """Workers that run a suspect block alone."""
         self._num_set_aside_in_a_row = 0
@@ -121,7 +123,7 @@ class LeaseBook:
         Args:
             worker: worker that receives the leases.
             engine: state of the worker's engine at the last exchange.
-            num_workers: number of workers that are ready; they share the last blocks.
+            num_workers: number of ready workers, among which the last blocks are divided.
             num_ended: number of blocks that have ended on the worker since the exchange before.
         """
         if self.closed or worker in self._examining:
@@ -145,7 +147,9 @@ class LeaseBook:
         return leases
 
     def mark_done(self, worker: Hashable, block_id: str) -> None:
-        """Record that a worker has finished its lease of a block, the whole block or one item."""
+        """Record that a worker has finished a lease, which covers a whole block or one item of
+        it.
+        """
         self._remove(worker, block_id)
         self._num_set_aside_in_a_row = 0
         suspect = self._suspects.get(block_id)
@@ -158,7 +162,8 @@ class LeaseBook:
     def release(
         self, worker: Hashable, block_id: str, reason: str, *, may_be_cause: bool = True
     ) -> None:
-        """Record that a worker died while it ran a block. The block is leased again before others.
+        """Record that a worker died while it ran a block. The block is leased again before unleased
+        ones.
 
         Args:
             worker: worker that ran the block.
@@ -227,11 +232,12 @@ class FleetProgress:
     num_starting: int = 0
     """Number of engines that are loading or waiting for free resources."""
     stage: str | None = None
-    """Current stage of a loading engine and its duration; None if no engine is known to load."""
+    """Name and duration of a loading engine's current stage; None if no engine is known to be
+    loading."""
     num_failures: int = 0
     """Number of engines lost so far."""
     num_silent: int = 0
-    """Number of loaded engines that have shown no activity for too long."""
+    """Number of loaded engines without activity for longer than `EngineWatch.limit_s`."""
     gpu_hours: float = 0.0
     """GPU hours of all engines, each counted from the end of loading."""
 

@@ -1,7 +1,8 @@
-"""Checks before any work that a job can write its output, and that no other output is in the way.
+"""Checks, before a job does any work, that its output can be written and overwrites no other
+output.
 
-Otherwise a file in place of a folder, or a missing permission, could cost hours of work. Two jobs
-that write into the same folder could damage each other's output.
+Without these checks a missing permission, or a file where a folder is needed, could cost hours of
+work, and two jobs that write into the same folder could damage each other's output.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from mclabel.core.errors import ConfigError, ShardError
 def check_output(out: str, kind: OutputKind, *, key: str = "out=") -> None:
     """Check that an output can be written to a folder, and that no other output is there.
 
-    A trial file is written to the folder, or to its nearest existing parent, and deleted again.
-    Some faults, such as a read-only file system, show only then.
+    A trial file is written to the folder, or to its nearest existing parent, and deleted again,
+    because some faults, such as a read-only file system, show only on writing.
 
     Args:
-        out: output folder, which may be missing. A run may also have a URL, which is not checked.
+        out: output folder, which may be missing, or the URL of a run, which is not checked.
         kind: kind of output to write.
         key: key or option that set the folder, for messages.
 
@@ -139,7 +140,7 @@ def _try_to_write(folder: Path, place: str, key: str, *, make: bool) -> None:
 
 
 _DEPTH = 3
-"""Number of parent folders that are checked for being another output."""
+"""Number of parent folders of an output that are checked for other outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Reads Parquet files that other programs wrote, with bounded memory.
 
 A small file can decompress to any size: it may hold compressed runs, or one long text to which a
-million rows refer. The file's footer states the size before decompression. Columns of texts are
-read as dictionaries if they could become large. Rows are built in small groups of limited size.
+million rows refer. The file's footer states the size before decompression. Text columns that could
+become large are read as Arrow dictionaries, which store equal texts once. Rows are built in small
+groups of limited size.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ MAX_RATIO, _MIN_BOMB = 1000, 1 << 26
 """Limits for suspicious files. A file is refused if its decompressed size exceeds the second number
 in bytes and its compression ratio exceeds the first, which ordinary data never reaches."""
 _CAREFUL = 1 << 28
-"""Decompressed bytes of dictionary-encoded texts from which on texts are read as dictionaries."""
+"""Size in bytes of a row group's texts, with equal texts counted separately, above which texts are
+read as Arrow dictionaries."""
 _BATCH_ROWS, _PIECE = 1024, 1 << 24
 """Maximum number of rows per batch, and of bytes per yielded group of rows."""
 _BUFFER = 1 << 20
@@ -34,7 +36,7 @@ _ITEM = 56
 
 
 def read_row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
-    """Yield the rows in order in small groups, and None in place of a row over `MAX_ROW` bytes.
+    """Yield the rows in order as lists of rows, and None in place of a row over `MAX_ROW` bytes.
 
     Args:
         source: path or content of a Parquet file.
@@ -76,7 +78,7 @@ def top_level_columns(source: Any) -> list[str]:
 
 
 def decompression_fault(metadata: pq.FileMetaData, num_bytes: int) -> str | None:
-    """Return a reason if a file would decompress to an excessive size; else None.
+    """Return the reason why a file would decompress to too many bytes; None if it would not.
 
     Args:
         metadata: footer of the file.
@@ -98,7 +100,8 @@ def decompression_fault(metadata: pq.FileMetaData, num_bytes: int) -> str | None
 
 
 def describe_oversized_table(source: pa.Buffer, metadata: pq.FileMetaData) -> str | None:
-    """Return why a file would be an absurdly large table; None if it would not.
+    """Return the reason why a file would become a table implausibly larger than itself; None if it
+    would not.
 
     A table that mclabel wrote may have any size, but not an implausible compression ratio.
 
@@ -142,7 +145,7 @@ def _is_bomb(unfolded: int, num_bytes: int) -> bool:
 
 
 def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Return the approximate size of each row as Python objects in bytes, with all texts."""
+    """Return the approximate memory in bytes of each row as Python objects, including its texts."""
     sizes = np.zeros(len(batch), dtype=np.int64)
     for column in batch.columns:
         sizes += _item_sizes(column)
@@ -204,7 +207,7 @@ def _batches(file: pq.ParquetFile, source: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _open_streamed(source: Any, dictionaries: list[str]) -> pq.ParquetFile:
-    """Open a file without read-ahead of column chunks; read the given columns as dictionaries."""
+    """Open a file without read-ahead, so that the given columns are read as Arrow dictionaries."""
     return pq.ParquetFile(
         source, read_dictionary=dictionaries, pre_buffer=False, buffer_size=_BUFFER
     )
@@ -263,7 +266,8 @@ def _longest_text_bytes(array: Any) -> int:
 def _decode_rows(batch: pa.RecordBatch, begin: int, end: int) -> Iterator[list[Any]]:
     """Yield the rows from `begin` up to `end` as Python objects.
 
-    If a row cannot be decoded, the rows are yielded one by one, with the error in its place.
+    If a row cannot be decoded, the rows are yielded one by one, with the exception in place of that
+    row.
     """
     if begin == end:
         return

@@ -1,4 +1,4 @@
-"""In-memory index of a run's plan: the block of each item, and comparison with an input.
+"""In-memory index of a run's plan, which maps items to blocks, and its comparison with an input.
 
 The index keeps about 40 bytes per item: hashes of its id and contents, the number of its block, and
 its position in the plan.
@@ -39,14 +39,15 @@ class InputChanges:
     num_gone: int = 0
     """Number of planned items that the input lacks."""
     num_other_meta: int = 0
-    """Number of items in which only columns without effect on the result differ. Their results keep
-    the old values of these columns."""
+    """Number of items that differ only in columns without effect on the result. Their recorded
+    results keep the old values of these columns."""
     changed: tuple[str, ...] = ()
     """Ids of the first changed items."""
 
 
 class PlanIndex:
-    """Latest state of every item in a plan, including superseded items.
+    """Latest state of every item in a plan, including superseded items, whose results no longer
+    count.
 
     The arrays have one entry per item, sorted by the hash of the item's id.
     """
@@ -58,13 +59,15 @@ class PlanIndex:
         self.contents: Hashes = np.empty(0, np.uint64)
         """First eight bytes of the digest of each item's content."""
         self.metas: Hashes = np.empty(0, np.uint64)
-        """First eight bytes of the digest of each item's extras."""
+        """First eight bytes of the digest of each item's extras, the columns without effect on the
+        result."""
         self.blocks: NDArray[np.int64] = np.empty(0, np.int64)
-        """Number of each item's block; -1 if the item was superseded and not planned again."""
+        """Index in `names` of each item's block; -1 if the item was superseded and not planned
+        again."""
         self.order: NDArray[np.int64] = np.empty(0, np.int64)
         """Row number of each item in the plan, over all parts, from 0."""
         self.names: list[str] = []
-        """Ids of the blocks, by number."""
+        """Ids of the blocks, in the order of the plan."""
         self.num_parts = 0
 
     @classmethod
@@ -119,7 +122,7 @@ class PlanComparison:
     places: NDArray[np.int64]
     """Index of each input item in the plan index; -1 if the plan has never had the item."""
     is_new: NDArray[np.bool_]
-    """For each input item, True if the item has no block yet."""
+    """For each input item, True if no block holds the item at present."""
     is_changed: NDArray[np.bool_]
     """For each input item, True if its content differs from the planned content."""
     gone: NDArray[np.int64]
@@ -193,7 +196,9 @@ def item_digests(item: Item) -> tuple[bytes, bytes]:
 
 
 def id_hashes(ids: Iterable[str]) -> Hashes:
-    """Hash items' ids by Python's keyed SipHash. The hashes are valid only in this process."""
+    """Hash items' ids by Python's `hash`, whose key is random, so the hashes are valid only in this
+    process.
+    """
     return np.fromiter(map(hash, ids), np.int64).view(np.uint64)
 
 

@@ -41,7 +41,7 @@ class ProgressLog:
         self._metrics: _RayMetrics | None = None
 
     def __call__(self, state: JobState) -> None:
-        """Record a state of the job; write a line if the last one is old enough."""
+        """Record a state of the job; write a line if enough time has passed since the last line."""
         now = time.monotonic()
         row = progress_row(state, self._meter.update(state, now), now - self._started)
         if self._metrics is None and _is_connected():
@@ -53,7 +53,7 @@ class ProgressLog:
             self._write()
 
     def close(self, *, num_blocks_left: int | None = None) -> None:
-        """Write the last state again, marked as the end of this start of the job.
+        """Write the last state again, marked as the last line of this start of the job.
 
         Args:
             num_blocks_left: number of blocks that are not committed; None if the job failed.
@@ -142,8 +142,7 @@ class JobRates:
     items_per_s: float | None = None
     tokens_per_s: float | None = None
     counters_per_s: Mapping[str, float] = field(default_factory=dict)
-    """Increase per second of the counters whose rate the task shows; empty until it can be
-    measured."""
+    """Increase per second of the counters in `TaskWords.rates`; empty until it can be measured."""
     slots_used: float | None = None
     """Mean share of the engines' slots that had a request, since the first engine was loaded; in
     [0, 1]. A slot is one request that an engine can process at a time."""
@@ -158,11 +157,13 @@ class Meter:
     def __init__(self) -> None:
         """Start without states."""
         self._states: deque[tuple[float, float, JobState]] = deque()
-        """Recent states, each with its clock reading and the engine seconds until then."""
+        """Recent states as tuples: clock reading in seconds, engine seconds until then, and
+        state."""
         self._last: tuple[float, JobState] | None = None
         self._engine_s = 0.0
         self._live_s = self._slot_s = 0.0
-        """Slot seconds with a request, and slot seconds in total."""
+        """Slot seconds with a request, and slot seconds in total. A slot is one request that an
+        engine can process at a time."""
 
     def update(self, state: JobState, now: float) -> JobRates:
         """Record a state, and return the rates up to it.
@@ -212,7 +213,7 @@ def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str
     Args:
         state: state of the job.
         rates: rates up to the state.
-        elapsed_s: seconds since this start of the job.
+        elapsed_s: seconds since the job was last started.
     """
     items = state.words.items
     shown = {

@@ -1,4 +1,4 @@
-"""Access to a Ray cluster: connection, node resources, draining nodes, and places for actors."""
+"""Access to a Ray cluster: connects to it, lists nodes, and reserves resources for actors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ TOKEN_ADVICE = (
     "get-auth-token` on the head node prints the token. Write the token to a file on this machine, "
     "and set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the path of the file"
 )
-"""Advice in messages about a cluster that requires another token, or any token."""
+"""Advice in messages about a cluster that rejects a missing or wrong token."""
 
 
 def node_resources() -> list[Mapping[str, float]]:
@@ -131,7 +131,9 @@ class Placement:
 
     @classmethod
     def reserve(cls, resources: EngineResources) -> Placement:
-        """Request resources from the cluster. The bundles of a group are packed on few nodes."""
+        """Request resources from the cluster. An engine that needs several bundles of resources
+        gets them on as few nodes as possible.
+        """
         options: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
         if not resources.bundles:
             return cls(options=options)

@@ -1,7 +1,8 @@
 """Runs the blocks of a job on the actors of a Ray cluster, and replaces actors that are lost.
 
-The replies of all remote calls arrive in one queue of events. So the cost of handling an event does
-not grow with the number of running blocks.
+The replies of all remote calls arrive in one queue, so the cost of handling a reply does not grow
+with the number of running blocks. The driver, the process that leads the job, calls each actor's
+`exchange` repeatedly: a call passes new leases, and returns the blocks that have ended.
 """
 
 from __future__ import annotations
@@ -48,20 +49,22 @@ class Actors(Protocol):
     """Protocol of a fleet that creates the actors of a run."""
 
     stall_s: float
-    """Minimum seconds of silence before an engine is reported as silent."""
+    """Minimum seconds without activity before an engine is reported as silent."""
     min_engines: int
     """Number of engines that must be loaded before work starts."""
     num_gpus: float
     """Number of GPUs per engine."""
 
     def new_actor(self) -> tuple[Any, Placement]:
-        """Create one more actor, and return it with its place in the cluster."""
+        """Create one more actor, and return its Ray handle and its reserved resources."""
 
     def num_wanted_engines(self) -> int:
         """Return the number of actors that should exist now."""
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
-        """Return whether enough actors have been placed for work to begin."""
+        """Return whether enough actors have been placed on nodes for work to begin, of which
+        `num_up` were, after `waited_s` seconds.
+        """
 
 
 class RayRun:
@@ -174,15 +177,15 @@ class RayRun:
         return []
 
     def _mark_done(self, engine: EngineActor, ended: Iterable[FinishedLease]) -> list[BlockReport]:
-        """Mark blocks as done in the book, and return the reports of the committed ones."""
+        """Mark blocks as done in the lease book, and return the reports of the committed ones."""
         for block_id, _ in ended:
             engine.blocks.remove(block_id)
             self._book.mark_done(engine, block_id)
         return [report for _, report in ended if report is not None]
 
     def _check_cluster(self) -> None:
-        """Every `LOOK_S` seconds: add engines if there is room, and drain engines on nodes that
-        will be removed.
+        """Add engines if there are free resources, and drain engines on nodes that will be removed.
+        Do this at most every `LOOK_S` seconds.
         """
         now = time.monotonic()
         if now - self._looked < LOOK_S:
@@ -208,7 +211,7 @@ class RayRun:
                 engine.actor.drain.remote()
 
     def _exchange(self, engine: EngineActor, *, num_ended: int = 0, failed: bool = False) -> None:
-        """Lease blocks to an engine, and start the next exchange with it."""
+        """Lease blocks to an engine, and start the next call of its actor's `exchange`."""
         leases: list[Lease] = []
         last = engine.progress
         is_draining = engine.is_draining or (last is not None and last.draining)
@@ -225,14 +228,14 @@ class RayRun:
         self._call("exchange", engine, engine.num_loads, leases)
 
     def _call(self, kind: _Kind, engine: EngineActor, *arguments: Any) -> None:
-        """Call a method of the actor; the reply is put into the queue of events."""
+        """Call a method of the actor; its reply will be put into the queue."""
         future = getattr(engine.actor, kind).remote(*arguments).future()
         future.add_done_callback(lambda f: self._events.put((kind, engine, f)))
 
     def _handle_loss(self, engine: EngineActor, error: Exception) -> None:
-        """Handle a failed exchange: release the engine's blocks to other engines.
+        """Handle a failed call of `exchange`: let other engines run the blocks of this one.
 
-        An error of the job's code or configuration is raised instead.
+        An error that the job's code or configuration caused is raised instead.
         """
         from ray.exceptions import RayActorError, RayTaskError
 
@@ -287,7 +290,7 @@ class RayRun:
             engine.actor, engine.place = self._fleet.new_actor()
 
     def _watch_engines(self) -> None:
-        """Log engines that are silent for too long, and replace engines that do not recover."""
+        """Log engines that have been silent for too long, and replace those that have stopped."""
         now = time.monotonic()
         if now - self._watched < POLL_S:
             return
@@ -326,7 +329,9 @@ class RayRun:
 
 
 def _third_party_hint() -> str:
-    """Return a hint at third-party components that may have ended a process; empty if none ran."""
+    """Return a hint that names the third-party components that may have ended a process; empty if
+    there are none.
+    """
     if not (names := used_third_party_components()):
         return ""
     return f"It ran {', '.join(names)} from outside mclabel, which may have called os._exit. "
@@ -352,7 +357,7 @@ class EngineActor:
     loaded_at: float | None = None
     """Clock reading when the engine was loaded; None while the actor waits, loads, or is down."""
     progress: WorkerProgress | None = None
-    """Latest snapshot of the actor's worker; None before the first exchange."""
+    """Latest snapshot of the actor's worker; None before the first reply of `exchange`."""
     watch: EngineWatch | None = None
     """Measurement of the engine's silence; None while the engine is not loaded."""
     blocks: list[str] = field(default_factory=list)
@@ -361,15 +366,17 @@ class EngineActor:
     """True if the actor's node is about to be removed. Engine deaths then do not count against the
     blocks that were running."""
     ask_again: bool = False
-    """True if the actor's node must be requested again, because the last call failed."""
+    """True if the id of the actor's node must be requested again, because the last request
+    failed."""
     stage: str | None = None
-    """Stage of loading and its duration, from the actor's last reply; None if not loading."""
+    """Name and duration of the current stage of loading, from the actor's last reply; None if the
+    engine is not loading."""
     asking: bool = False
     """True while a call for the actor's stage is in progress."""
     num_loads: int = 0
     """Number of loads that were started so far."""
     exchanging: bool = False
-    """True while an exchange is in progress."""
+    """True while a call of `exchange` is in progress."""
     why: str | None = None
     """Reason why the actor is being ended; None if it is not."""
     _ended_at: float = 0.0
@@ -381,10 +388,10 @@ class EngineActor:
         return self.watch is not None and self.watch.is_silent
 
     def watch_over(self, watch: EngineWatch, now: float) -> bool:
-        """Log a silence that is too long; end the process of a stopped engine.
+        """Log a silence that is too long; end the process of an engine that has stopped.
 
         The process is first asked to end, and is killed by Ray if it does not. Once the process is
-        gone, the exchange in progress fails, and Ray restarts the actor.
+        gone, the call of `exchange` in progress fails, and Ray restarts the actor.
 
         Args:
             watch: watch of this engine.

@@ -44,7 +44,8 @@ class RunOutput:
     """
 
     def __init__(self, out: str, kind: OutputKind) -> None:
-        """Read the manifest of an output. Call `look` instead, which also checks the output.
+        """Read the manifest of an output. Call `inspect` instead of this; it also checks the
+        output.
 
         Args:
             out: folder, which may be missing, or URL.
@@ -87,10 +88,11 @@ class RunOutput:
         semantic: SemanticConfig,
         may_change: Callable[[Store, Sequence[str]], bool] = lambda store, changed: False,
     ) -> None:
-        """Refuse an output of another configuration, and remember the job's configuration.
+        """Refuse an output that belongs to another configuration; otherwise store the job's
+        configuration.
 
         Args:
-            semantic: semantic configuration of the job.
+            semantic: settings and content hashes on which the job's results depend.
             may_change: function that receives the store and the changed keys, and returns whether
                 the manifest may be updated to the new values.
 
@@ -149,7 +151,9 @@ class RunOutput:
         accept_changes: bool = False,
         commit: bool = False,
     ) -> JobBlocks:
-        """Return the blocks of a job; see `plan_blocks`."""
+        """Return the blocks of a job, as the function `mclabel.run.blocks.plan_blocks` does for
+        this output.
+        """
         return plan_blocks(
             self.store,
             items,
@@ -185,7 +189,7 @@ class JobConfig(Protocol):
 
     @property
     def budget(self) -> BudgetConfig:
-        """Limits and prices."""
+        """Limits on the job's tokens and hours, and prices for the forecast."""
 
     @property
     def strict(self) -> bool:
@@ -224,7 +228,7 @@ def run_task(
         choose_blocks: function that returns the ids of the blocks to run now; None runs all blocks.
         should_stop: function that is polled during the job. Once it returns True, no further block
             is started, and running blocks write their finished work to journals.
-        prepare: called before the fleet receives work; not called if no work is left.
+        prepare: function that is called before the fleet receives work, and only if work is left.
 
     Raises:
         ShardError: items have changed, or the store fails.
@@ -276,12 +280,15 @@ class JobFleet:
     ray: RayConfig
     """Settings of the cluster; with `address: none` the worker runs in this process."""
     resources: Callable[[], EngineResources]
-    """Function that returns the resources of one worker; called only if there is work."""
+    """Function that returns the resources of one worker. It is called only if there is work,
+    because it may import torch."""
     make_worker: Callable[[], Worker]
     """Function that creates a worker; called in each worker's process."""
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Run all blocks, and yield their reports; see `Fleet`."""
+        """Run blocks until all are done or the lease book is closed, and yield reports as blocks
+        finish.
+        """
         ray, resources = self.ray, self.resources()
         fleet: Fleet = RayFleet(self.make_worker, ray, resources=resources)
         if ray.address == "none":
@@ -291,5 +298,7 @@ class JobFleet:
 
 
 def absolute_location(place: str) -> str:
-    """Return a path as an absolute path, which other processes can use; return a URL unchanged."""
+    """Return a path as an absolute path, so that processes in other folders can use it; return a
+    URL unchanged.
+    """
     return place if "://" in place else str(Path(place).absolute())

@@ -16,13 +16,15 @@ from mclabel.run.task import Block, TaskWords
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
 GATHER_S = 0.05
-"""Seconds to wait after a block ends for further blocks, so that they are reported together."""
+"""Seconds to wait after a block ends, so that blocks that end in this time are reported
+together."""
 RAMP_S = 0.1
 """Maximum seconds from new leases to the next report. The report comes early because the engine may
 have room for more blocks."""
 
 FinishedLease = tuple[str, BlockReport | None]
-"""A finished lease: the block's id, and its report. The report is None if only one item was tried.
+"""A finished lease: the block's id, and its report. The report is None if the lease was for one
+item only.
 """
 
 
@@ -50,7 +52,9 @@ class RunningBlocks:
 
     @property
     def failure(self) -> BaseException | None:
-        """Error of a failed block; None if no block failed. Other errors precede `EngineDied`."""
+        """Error of a failed block; None if no block failed. If there are several, `EngineDied` is
+        returned only if there is no other.
+        """
         errors = [error for task in self._tasks if (error := _error(task)) is not None]
         return next((e for e in errors if not isinstance(e, EngineDied)), next(iter(errors), None))
 
@@ -61,7 +65,8 @@ class RunningBlocks:
             self._tasks[asyncio.create_task(self._run(lease))] = lease.block.id
 
     async def wait_for_ended(self, wait_s: float) -> list[FinishedLease]:
-        """Wait until a block ends or the time is over; return the blocks that ended without error.
+        """Wait until a block ends or `wait_s` has passed; return the blocks that ended without
+        error.
 
         Blocks that an earlier call returned are left out. The order is that of the leases.
 
@@ -110,7 +115,9 @@ def _error(task: asyncio.Task[BlockReport | None]) -> BaseException | None:
 
 
 def find_user_error(error: BaseException | None) -> MclabelError | None:
-    """Return the `MclabelError` inside an error of Ray or of a task group; None without one."""
+    """Return the `MclabelError` that an error of Ray or of a task group contains; None if there is
+    none.
+    """
     while error is not None:
         # Ray's error is also an instance of the cause's class, but its text is a whole traceback.
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
@@ -125,11 +132,11 @@ MAX_SHARED_LOSSES = 2
 """Number of engine deaths while a block shares the engine with other blocks, after which the block
 is leased alone."""
 MAX_DEATHS = 2
-"""Number of engine deaths after which an item is set aside. Deaths while the item ran alone count,
-and one death while its block ran alone."""
+"""Number of engine deaths after which an item is set aside, that is, left out. Deaths while the
+item ran alone count, and one death while its block ran alone."""
 MAX_WHOLE_LOSSES = 5
-"""Number of engine deaths while a block runs alone, after which the job fails. This happens if the
-items of the block succeed one by one."""
+"""Number of engine deaths while a block runs alone, after which the job fails. So many deaths occur
+only if the items of the block succeed when they run one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +150,7 @@ class Lease:
     """Id of the only item to try. Its work is written to the journal and not committed. None runs
     and commits the whole block."""
     set_aside: Mapping[str, RejectReason] = field(default_factory=dict)
-    """Reasons of items that are left out, by item id."""
+    """Items that are left out: the reason by item id."""
 
 
 class Suspect:
@@ -173,11 +180,13 @@ class Suspect:
         self._untried: deque[str] = deque()
         self._deaths = self._whole_losses = 0
         self._unexplained = 0
-        """1 if an engine died while the whole block ran alone, and no item was set aside for this
-        death yet; else 0."""
+        """1 if an engine died while the whole block ran alone, and this death was not counted
+        against an item yet; else 0."""
 
     def lease(self) -> Lease:
-        """Return the next lease of the block, which must run alone on its engine."""
+        """Return the next lease of the block: all of it, or one item. It must run alone on its
+        engine.
+        """
         only = self._untried[0] if self._untried else None
         return Lease(
             block=self._block, replay=True, only_item_id=only, set_aside=dict(self._set_aside)
@@ -187,7 +196,7 @@ class Suspect:
         """Record that the engine survived the last lease.
 
         Returns:
-            Whether the block is done.
+            True if the block is done.
         """
         if not self._untried:
             return True
@@ -199,7 +208,7 @@ class Suspect:
         """Record that the engine died during the last lease.
 
         Returns:
-            Whether an item was set aside.
+            True if an item was set aside because of this death.
 
         Raises:
             EngineError: engines die while the block runs, but not while its items run one by one.
@@ -229,18 +238,20 @@ class Suspect:
 
 
 STALL_S = 120.0
-"""Default minimum seconds of silence before an engine is reported as silent."""
+"""Default minimum seconds without activity before an engine is reported as silent."""
 PACE = 5.0
-"""Factor on the engine's longest recent pause; a shorter silence is not reported."""
+"""A silence is reported only if it is at least this many times the engine's longest recent
+pause."""
 FIRST = 5.0
-"""Factor on the minimum silence before the engine's first activity, when its pace is unknown."""
+"""Factor by which the minimum silence is multiplied before the engine's first activity, when its
+pace is unknown."""
 PATIENCE = 2.0
-"""Factor on the reported silence after which the engine is replaced."""
+"""An engine is replaced after this many times the silence after which it is reported."""
 WINDOW_S = 600.0
-"""Seconds for which a pause counts as recent, by the watch's own clock."""
+"""Seconds for which a pause counts as recent, measured by the sum of ticks."""
 MAX_TICK_S = 2.0
-"""Maximum seconds that count between two ticks. If the driver itself was delayed for longer, it
-could not receive any activity."""
+"""Maximum seconds by which one tick advances the clock. If the driver itself was delayed for
+longer, it could not receive reports of activity, so the rest does not count as silence."""
 
 
 class EngineWatch:
@@ -272,7 +283,7 @@ class EngineWatch:
         """Seconds since the last activity."""
 
     def tick(self, now: float) -> None:
-        """Advance the clock.
+        """Advance the watch's clock to a time; add at most `MAX_TICK_S` seconds to the silence.
 
         Args:
             now: clock reading in seconds.
@@ -319,7 +330,7 @@ class EngineWatch:
         return self._is_steady and self.silent_s >= PATIENCE * self.limit_s
 
     def describe_silence(self) -> str:
-        """Return a clause that describes the silence."""
+        """Return a clause for messages that states the length and the limit of the silence."""
         longest = f"{self._pauses[0][1]:.1f} s" if self._pauses else "not known"
         return (
             f"produced no token and did not respond for {self.silent_s:.0f} s (its longest recent "

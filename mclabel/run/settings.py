@@ -36,8 +36,8 @@ class RayConfig(Settings):
     wait_s: float = Field(300, ge=0, le=MAX_SECONDS)
     """Seconds to wait for `min_engines` before the job fails."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, le=MAX_SECONDS)
-    """Minimum seconds without a token before an engine is reported as silent. An engine that stays
-    silent for twice that time is replaced. The time is longer for slow engines."""
+    """Minimum seconds without a token before an engine is reported as silent; slow engines are
+    given longer. An engine that stays silent for twice the time is replaced."""
     num_cpus: float | None = Field(None, ge=0, le=MAX_COUNT)
     """Number of CPUs reserved for each engine; null uses the engine's default."""
     num_gpus: float | None = Field(None, ge=0, le=MAX_COUNT)

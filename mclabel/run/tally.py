@@ -17,7 +17,8 @@ from mclabel.run.worker import BlockReport, WorkerProgress
 class JobState:
     """State of a running job, for progress displays.
 
-    Tokens and counters cover this run only, and include the work of engines that died.
+    Tokens and counters cover only this run (one start of the job), and include the work of engines
+    that died.
     """
 
     words: TaskWords
@@ -27,7 +28,7 @@ class JobState:
     num_blocks_done: int
     """Number of committed blocks, including those of earlier runs."""
     num_items: int
-    """Number of items to run now and of items that earlier runs have committed."""
+    """Number of items to run now, plus the items that earlier runs have committed."""
     num_items_done: int
     """Number of finished items, including items of blocks that are not committed yet."""
     num_items_resumed: int
@@ -35,7 +36,7 @@ class JobState:
     num_replayed: int = 0
     """Number of entries that were taken from the journals of earlier attempts."""
     num_tokens: int = 0
-    """Cost of the engines' work so far, in the task's unit."""
+    """Cost of the engines' work so far: sampled tokens, or tokens read if the task samples none."""
     num_live: int = 0
     """Number of requests that the engines are processing."""
     num_slots: int = 0
@@ -50,11 +51,12 @@ class JobState:
     num_starting: int = 0
     """Number of engines that are loading or waiting for free resources."""
     stage: str | None = None
-    """Current stage of a loading engine and its duration; None if no engine is known to load."""
+    """Name and duration of a loading engine's current stage; None if no engine is known to be
+    loading."""
     num_failures: int = 0
     """Number of engines that were lost."""
     num_silent: int = 0
-    """Number of engines that have shown no activity for too long."""
+    """Number of loaded engines without activity for longer than `EngineWatch.limit_s`."""
     gpu_hours: float = 0.0
     num_tokens_left: float | None = None
     """Forecast of the remaining tokens; None before the first item is finished."""
@@ -62,7 +64,8 @@ class JobState:
     """Sums of the task's own counters over all engines, by name; None if no engine reports a
     counter."""
     gauges: Mapping[str, float | None] = field(default_factory=dict)
-    """Means of the engines' current readings by name, and figures derived from the counters."""
+    """Figures for display by name: the means of the engines' current values, such as cache use, and
+    figures derived from the counters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +79,9 @@ class JobReport:
     num_items: int
     """Number of items in the blocks that this run committed."""
     num_tokens: int
-    """Cost of these blocks, in the task's unit."""
+    """Cost of these blocks: sampled tokens, or tokens read if the task samples none."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Sums of the task's named counts over the blocks of this run."""
+    """Sums of `CommitResult.counts`, by name, over the blocks that this run committed."""
     changes: InputChanges = field(default_factory=InputChanges)
     """Differences between the job's input and the input that its plan recorded before."""
     num_blocks_left: int = 0
@@ -111,7 +114,7 @@ class Tally:
             outputs: outputs of the task.
             num_blocks: number of the job's blocks.
             num_blocks_resumed: number of blocks that earlier runs have committed.
-            num_items: number of items to run now and of items that are committed already.
+            num_items: number of items to run now, plus the items that earlier runs have committed.
             num_items_resumed: number of items that earlier runs have committed.
             size: size of all items of the job, for the forecast; None makes no forecast.
         """
@@ -125,7 +128,7 @@ class Tally:
         self._counts: Counter[str] = Counter()
 
     def add(self, report: BlockReport) -> None:
-        """Add the report of a finished block."""
+        """Add the cost and counts in the report of a finished block."""
         self._num_reports += 1
         self._num_done += report.num_items
         self._num_tokens += report.num_tokens
@@ -180,7 +183,9 @@ class Tally:
         )
 
     def _tokens_left(self) -> float | None:
-        """Return the forecast of the remaining tokens; see `RemainderForecast.forecast_left`."""
+        """Return the forecast of the remaining tokens; None if no item is finished or no forecast
+        is made.
+        """
         every = self._workers.values()
         return self._remainder.forecast_left(
             num_done=sum(worker.num_items for worker in every),
@@ -193,7 +198,9 @@ class Tally:
 def _sum_counters(
     start: Mapping[str, int | None], counters: Iterable[Mapping[str, int | None]]
 ) -> dict[str, int | None]:
-    """Return the sum of each counter over the workers; its value in `start` if none reports it."""
+    """Return the sum of each counter over the workers; if no worker reports a counter, its value in
+    `start`.
+    """
     sums = dict(start)
     for worker_counters in counters:
         for name, count in worker_counters.items():

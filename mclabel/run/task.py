@@ -1,4 +1,4 @@
-"""Protocols of a task, the work that a job does exactly once with each of its items.
+"""Protocols of a task: the work that a job does exactly once with each of its items.
 
 A `Task` is frozen and picklable. It creates a `Runner` on every worker, which processes many items
 concurrently. `Outputs` reads the results of finished blocks from the store. For example,
@@ -22,7 +22,9 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class Item(Protocol):
-    """Protocol of an item, such as a problem, that a task processes. Frozen and picklable."""
+    """Protocol of an item, such as a problem, that a task processes. Implementations must be frozen
+    and picklable.
+    """
 
     @property
     def id(self) -> str:
@@ -36,11 +38,11 @@ class Item(Protocol):
         """Return the texts on which the result depends. If they change, the item is run again."""
 
     def extras(self) -> Sequence[str]:
-        """Return the texts that are stored with the result but do not affect it."""
+        """Return texts that are stored with the result but do not affect it."""
 
 
 class Items(Protocol):
-    """Items with distinct ids, over which a job may iterate repeatedly."""
+    """Protocol of an iterable of items with distinct ids. A job iterates over it several times."""
 
     def __len__(self) -> int: ...
 
@@ -52,7 +54,7 @@ class Block:
     """The unit of work: a group of items that are run and committed together."""
 
     id: str
-    """Hash of the items' contents and of the job's identity."""
+    """Hash of the items' contents and of the settings on which results depend."""
     items: tuple[Any, ...]
     priority: int
     """Position of the block in the job; engines work on earlier blocks first."""
@@ -68,7 +70,9 @@ class Result(Protocol):
 
     @property
     def num_tokens(self) -> int:
-        """Cost of the item, including work taken from a journal."""
+        """Cost of the item: sampled tokens, or tokens read if the task samples none. Work taken
+        from a journal is included.
+        """
 
     @property
     def set_aside(self) -> RejectReason | None:
@@ -98,7 +102,7 @@ class FinishedBlock:
     results: Sequence[tuple[Any, Any]]
     """Each item that was run, with its result, in the order of the block."""
     set_aside: Mapping[str, RejectReason]
-    """Reasons of items without a result, by item id, including items that were not run."""
+    """Items without a result, including items that were not run: the reason by item id."""
     num_tokens: int
     """Cost of all results."""
 
@@ -133,7 +137,8 @@ class RunnerState:
     counters: Mapping[str, int | None] = field(default_factory=dict)
     """Counts that never decrease, by name; None if the engine does not report a counter."""
     gauges: Mapping[str, float | None] = field(default_factory=dict)
-    """Current readings by name. A job shows their mean over its workers."""
+    """Current values by name, such as the use of a cache. A job shows their mean over its
+    workers."""
     is_steady: bool = True
     """True if the runner shows activity continuously; False if only at the end of a request. A
     runner of the second kind is reported when it is silent, but not replaced."""
@@ -180,7 +185,9 @@ class Runner(Protocol[ItemT_contra, ResultT_co]):
 
 
 class Task(Protocol):
-    """Protocol of a task, the work that a job does with its items. Frozen and picklable."""
+    """Protocol of a task, the work that a job does with its items. Implementations must be frozen
+    and picklable.
+    """
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -188,7 +195,7 @@ class Task(Protocol):
 
     @property
     def outputs(self) -> Outputs:
-        """Reader of the finished blocks in a store."""
+        """Object that reads the finished blocks in a store."""
 
     def runner(self, store: Store) -> Runner[Any, Any]:
         """Create a runner of the task; called on each worker.
@@ -225,7 +232,7 @@ class TaskWords:
     """Names of the task's own counters (`num_…`), with their values before any engine is loaded: 0,
     or None for a counter that not every engine reports."""
     gauges: tuple[str, ...] = ()
-    """Names of the task's gauges."""
+    """Names of the current values in `RunnerState.gauges`."""
     rates: Mapping[str, str] = field(default_factory=dict)
     """Counters whose increase per second is shown, by name, with the label to show."""
     shown_counters: Mapping[str, str] = field(default_factory=dict)
@@ -266,10 +273,12 @@ class Outputs(Protocol):
         """
 
     def sweep(self, store: Store) -> None:
-        """Remove the files of attempts that lost the commit; called when no attempt is running."""
+        """Remove the files of attempts that were not committed, because another attempt was. This
+        is called only while no attempt is running.
+        """
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
-        """Yield the items of committed blocks that have no result, by id."""
+        """Yield the items of committed blocks that have no result, sorted by id."""
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the texts of the items of committed blocks, by item id, for messages."""

@@ -1,4 +1,5 @@
-"""Completion marks of a training, one for each checkpoint and one for the finished training.
+"""Completion marks (files that record complete output) of a training, one per checkpoint and a
+final one.
 
 Each mark (`checkpoints/checkpoint-N/complete`, `finished.json`) is a JSON object with its own
 digest, the `id` of the training's manifest, and the SHA-256 of every file that it covers. So
@@ -27,9 +28,9 @@ CLAIM = "train.json"
 """Manifest of a training."""
 CHECKPOINTS, COMPLETE, MODEL = "checkpoints", "complete", "model"
 BEST = "best.safetensors"
-"""File with the best weights so far, in the folder of checkpoints."""
+"""Name of the file with the best weights so far, in the folder of checkpoints."""
 CARD = "README.md"
-"""Model card, which the user may edit."""
+"""Name of the model card's file, which the user may edit."""
 _FINAL = ("log.jsonl", f"{CHECKPOINTS}/{BEST}", f"{CHECKPOINTS}/{CARD}")
 """Files besides the model that the final mark covers if they exist. TRL writes a model card into
 the folder of checkpoints."""
@@ -117,7 +118,9 @@ def check_finished(out: Path) -> None:
 
 
 def model_remedy(out: Path) -> str:
-    """Return the remedy for a model that differs from the model that its training wrote."""
+    """Return the remedy, for messages, for a model whose files differ from those that its training
+    wrote.
+    """
     return (
         f"If {out / MODEL} was put there by this training, delete it and run the same command "
         "again, which resumes from the last checkpoint. Otherwise choose another out=…"
@@ -197,7 +200,7 @@ def _run_id(out: Path) -> str | None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return all files under a folder, except files that were only partly written."""
+    """Return all files under a folder, except temporary files of interrupted writes."""
     return sorted(
         path
         for path in folder.rglob("*")

@@ -36,7 +36,7 @@ class BlockReport:
     first."""
     num_items: int
     num_tokens: int
-    """Cost of all items, including work taken from a journal."""
+    """Cost of all items in tokens, including work taken from a journal."""
     size: Size
     """Amount of text of the items."""
     counts: Mapping[str, int]
@@ -54,7 +54,7 @@ class WorkerProgress:
     num_open: int = 0
     """Number of items that have started but are not finished."""
     num_done_tokens: int = 0
-    """Cost of the finished items, including work taken from journals."""
+    """Cost of the finished items in tokens, including work taken from journals."""
     num_open_tokens: int = 0
     """Cost of the running blocks so far in tokens, including unfinished items."""
     num_replayed: int = 0
@@ -112,7 +112,7 @@ class Worker:
         Args:
             block: block to run.
             replay: True if earlier attempts may have left journals.
-            set_aside: reasons of the items to leave out, by item id.
+            set_aside: items to leave out: the reason by item id.
         """
         left_out = dict(set_aside or {})
         items = [item for item in block.items if item.id not in left_out]
@@ -255,7 +255,9 @@ async def repeat_periodically(seconds: float, work: Callable[[], Awaitable[None]
 
 
 async def _finish_uncancelled(work: Awaitable[T]) -> T:
-    """Await `work` and return its result; ignore a cancellation of the caller meanwhile."""
+    """Await `work` and return its result. A cancellation of the caller does not interrupt
+    `work`.
+    """
     task = asyncio.ensure_future(work)
     while True:
         try:

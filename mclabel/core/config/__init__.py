@@ -1,1 +1,1 @@
-"""Reading of configurations: YAML files and `key=value` overrides, checked as a whole."""
+"""Reads configurations from YAML files and `key=value` overrides, and checks them as a whole."""

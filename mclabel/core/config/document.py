@@ -58,7 +58,8 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self._open = 0
         self._measured: dict[int, tuple[int, int]] = {}
-        """Number of values and depth of each node with aliases expanded, by the node's `id`."""
+        """For each node, by its `id`, a pair: its number of values and its depth, with aliases
+        expanded."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         start = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -118,8 +119,8 @@ _SCALARS = (
     ),
     ("merge", "<<", "<"),
 )
-"""Tag, pattern and possible first characters of each kind of plain scalar, in matching order. Merge
-keys (`<<`) are an addition to the core schema."""
+"""For each kind of plain scalar, its tag, pattern and possible first characters, in the order in
+which they are tried. Merge keys (`<<`) are an addition to YAML 1.2's core schema."""
 _Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(

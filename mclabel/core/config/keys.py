@@ -1,4 +1,4 @@
-"""The reference of all configuration keys, generated from the declarations of the settings.
+"""Generates the reference of all configuration keys from the declarations of the settings.
 
 `mclabel label --keys` prints the reference, and `docs/keys.md` contains it. `drop_unchosen` removes
 a file's settings that the component chosen on the command line does not have.
@@ -40,7 +40,8 @@ class Key:
     is_operational: bool
     """True if the key may change when a run is resumed, because labels do not depend on it."""
     components: tuple[str, ...] = ()
-    """Names of the components (`kind`) that have this setting; empty for a setting of the job."""
+    """Names (values of `kind`) of the components that have this setting; empty for a setting of the
+    job itself."""
 
     def text(self) -> str:
         """Format the key for a terminal: name, type and default, then its meaning."""
@@ -84,7 +85,8 @@ def configuration_keys(
 
 
 def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
-    """Return the keys with a word in their name or component, else keys with it in the docstring.
+    """Return the keys whose name or component contains a word; if there are none, the keys whose
+    docstring contains it.
 
     Args:
         keys: keys to search.
@@ -111,7 +113,9 @@ def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Position of a group of settings in a configuration."""
+    """The path of a group of settings in a configuration, and the components to which the settings
+    belong.
+    """
 
     parent: str = ""
     """Dotted path to the settings, with a dot at its end."""
@@ -127,7 +131,8 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
     Args:
         kind: class of the settings.
         place: position of the settings in the configuration.
-        outer: default of the settings in the class that nests them; None for their own defaults.
+        outer: default that the enclosing class gives these settings; None if their own defaults
+            apply.
     """
     for name, info in kind.model_fields.items():
         path = place.parent + name
@@ -178,7 +183,9 @@ def _chosen_keys(
 
 
 def _sentence(kind: type[Settings], name: str) -> str:
-    """Return a field's docstring, or the base class's docstring of the field if it has none."""
+    """Return the docstring of a field as one line; if the class does not document the field, that
+    of its base class.
+    """
     infos = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
     written = (_one_line(info.description) for info in infos if info is not None)
     return next(filter(None, written), "")
@@ -255,7 +262,7 @@ def _limits_text(metadata: Sequence[Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Unchosen:
-    """Settings in a file for a component that an override has replaced."""
+    """Settings in a file that belong to a component which an override has replaced by another."""
 
     keys: tuple[str, ...]
     """Dotted keys of the settings, in the order of the file."""
@@ -272,7 +279,7 @@ def drop_unchosen(
     given: Collection[str],
     parent: str = "",
 ) -> Iterator[Unchosen]:
-    """Remove a file's settings of components that overrides have replaced from a configuration.
+    """Remove from a configuration the file's settings of components that overrides have replaced.
 
     Keys that the new component also has are kept. Keys that neither component has are kept too, so
     that the check of the configuration reports them.
@@ -325,7 +332,9 @@ def _dropped_keys(
 
 
 def _settings_of(component_kind: str, name: str, before: Mapping[str, Any]) -> Collection[str]:
-    """Return the names of a component's settings, or the file's keys if importing is forbidden."""
+    """Return the names of a component's settings; if the component must not be imported, the keys
+    in `before`.
+    """
     try:
         return settings_class(component_kind, name).model_fields
     except NotAllowed:

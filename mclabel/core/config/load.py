@@ -81,13 +81,14 @@ def load_content(
     remedy: str = "",
     source: str | None = "the recorded configuration",
 ) -> C:
-    """Check a configuration from a document or a record of a run; see `load_config`.
+    """Check a configuration that was read from a document or from a run's record, as `load_config`
+    does.
 
     Args:
         kind: class of the configuration.
         content: untrusted keys and values; overrides are written into this mapping.
         overrides: texts `dotted.key=value`.
-        allow: see `load_config`.
+        allow: modules and packages, or names `module:Class`, that `content` may use.
         remedy: last sentence of the error message.
         source: name of the document for messages; None prints no message about ignored keys.
     """
@@ -129,7 +130,8 @@ def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "")
         remedy: last sentence of the error message.
 
     Raises:
-        ConfigError: see `load_config`.
+        ConfigError: a key is unknown, or a value has the wrong type or range. The message lists all
+            faults.
     """
     try:
         return kind.model_validate(content)
@@ -152,7 +154,8 @@ def _texts(value: Any) -> Iterator[str]:
 def _in_order(overrides: Sequence[str]) -> list[str]:
     """Return overrides in the order of application: a component's name before its keys.
 
-    Omit an override of a nested key if a later override replaces the whole mapping.
+    An override of a nested key is omitted if a later override replaces the mapping that contains
+    it.
     """
     kept: list[str] = []
     for override in overrides:
@@ -176,7 +179,9 @@ def bundled_folder(name: str) -> Path:
 
 
 def config_file(path: str | Path) -> Path:
-    """Return `path` if the file exists, else the bundled configuration of that name."""
+    """Return `path` if this file exists, else the path of the bundled configuration of this
+    name.
+    """
     path = Path(path)
     if not path.is_file() and path.parts[:1] == ("configs",):
         return bundled_config("/".join(path.parts[1:]))
@@ -258,7 +263,9 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
 
 
 def _key_or_index(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
-    """Return `name` for a mapping, or as an index for a list (`completers.0.model=…`)."""
+    """Return the part `name` of an override's key: as it is for a mapping, as an integer index for
+    a list (`completers.0.model=…`).
+    """
     if isinstance(content, dict):
         return name
     indices = {str(index): index for index in range(len(content))}
@@ -279,7 +286,8 @@ def _short_repr(value: Any) -> str:
 def _faults(
     kind: type[Settings], error: ValidationError, parent: str = "", component: str = ""
 ) -> Iterator[str]:
-    """Yield one line for each error, including errors of nested components.
+    """Yield one line for each error in invalid settings, including the settings of nested
+    components.
 
     Args:
         kind: class of the invalid settings.
@@ -306,7 +314,7 @@ def _faults(
 def _key_and_value(
     kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str
 ) -> str:
-    """Return a key, with its value unless the value could be a secret."""
+    """Return the text `key=value` for a message; only the key if the value could be a secret."""
     key = parent + ".".join(path)
     return key if _may_be_secret(kind, path) else f"{key}={_short_repr(error['input'])}"
 
@@ -362,7 +370,9 @@ def _nearest_key(
 
 
 def _missing_space_fault(path: Sequence[str], error: Mapping[str, Any], parent: str) -> str | None:
-    """Return the message for `{name:value}`, which YAML reads as a key; None for other errors."""
+    """Return the message for `{name:value}`, which YAML reads as one key because the space after
+    the colon is missing; None for other errors.
+    """
     if error["input"] is not None or ":" not in path[-1]:
         return None
     name, _, value = path[-1].partition(":")

@@ -1,7 +1,8 @@
-"""Settings of components. Each component declares its settings once, in the module that uses them.
+"""Base classes for settings. Each component declares its settings once, in the module that uses
+them.
 
 `base` defines the base classes of settings and the fields that hold components. `fields` defines
-bounds of numbers, marks of fields, rules between fields and the checking of records.
+bounds of numbers, markers of fields, rules between fields and the checking of records.
 """
 
 from mclabel.core.settings.base import (

@@ -41,7 +41,8 @@ from mclabel.core.settings.fields import (
 )
 
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
-"""Types of pydantic errors: all errors of a component's settings, and an error of its name."""
+"""Types of the pydantic errors that this module raises: the first contains all errors of a
+component's settings, the second is an error in a component's name."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class OneOf:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Return the schema that accepts only the names."""
+        """Return the schema that accepts only the given names."""
         return core_schema.literal_schema(list(self.names))
 
 
@@ -151,7 +152,9 @@ def content_fields(
 
 
 def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
-    """Yield the settings in a field's value, list or mapping, with the names that lead to them."""
+    """Yield the settings in a field's value (itself settings, or a list or mapping of settings),
+    each with the names that lead to it.
+    """
     if isinstance(value, Settings):
         yield (name,), value
     elif isinstance(value, list | tuple):
@@ -165,14 +168,16 @@ def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]
 
 
 def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yield the values that a configuration file alone must not set (see `Harmless`).
+    """Yield the values that a configuration file alone must not set, because they could run code or
+    leak secrets.
 
     Args:
         settings: settings, which may nest other settings.
         parent: dotted path to `settings`, with a dot at its end.
 
     Returns:
-        For each value its dotted key, the value, and the risk, a clause whose subject is the key.
+        For each value a tuple: its dotted key, the value, and the risk, a clause whose subject is
+        the key.
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
@@ -203,7 +208,7 @@ class ComponentSettings(Settings):
     """Name of a built-in component or of another package's component, or `module:Class`."""
 
     def identity(self) -> dict[str, Any]:
-        """Return the fields of `Settings.identity`, always with `kind`."""
+        """Return the fields of `Settings.identity` and always `kind`."""
         return {"kind": self.kind, **super().identity()}
 
     @property
@@ -214,7 +219,7 @@ class ComponentSettings(Settings):
     def model_post_init(self, context: Any, /) -> None:
         """Set `kind` if it is empty, as it is in settings that were made in Python.
 
-        The kind is the name of the component class in which the settings class is defined.
+        It is set to the name of the component whose class contains this settings class.
         """
         if not self.kind:
             owner = _Owner(type(self))
@@ -222,7 +227,7 @@ class ComponentSettings(Settings):
 
 
 class _Owner:
-    """Module and name of the class in whose body a settings class is defined."""
+    """Stands for the class in whose body a settings class is defined: has its module and name."""
 
     def __init__(self, settings: type) -> None:
         self.__module__ = settings.__module__
@@ -243,7 +248,9 @@ class Chosen:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Return the schema that checks a value by `settings`; it accepts null if the type does."""
+        """Return the schema that checks a value by the method `settings`; it accepts null if the
+        field's type does.
+        """
         chosen = core_schema.no_info_plain_validator_function(
             self.settings, serialization=core_schema.plain_serializer_function_ser_schema(dict)
         )
@@ -327,7 +334,7 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
 
 
 def joined_faults(kind: type[BaseModel], error: ValidationError, name: str) -> str:
-    """Return all faults of settings, on one line.
+    """Return a description of all faults in settings, as one line.
 
     Args:
         kind: class of the settings.

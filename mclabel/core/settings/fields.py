@@ -1,8 +1,8 @@
-"""Fields of settings: bounds of numbers, marks with the role of a field, and rules between fields.
+"""Defines bounds of numbers, markers for the role of a field, and rules between fields of settings.
 
-Bounds are far above any need. They keep a malicious file from causing endless work. Rules between
-fields (`rule`) are checked together with the fields, so that a user sees all faults at once.
-`read_record` checks records from files, which other programs may have written.
+The bounds are far above any need; they keep a malicious file from causing endless work. Rules
+between fields (`rule`) are checked together with the fields, so that a user sees all faults at
+once. `read_record` checks records from files, which other programs may have written.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def at_most(limit: int, why: str) -> AtMost:
 
 
 def refuse_truth_as_number(schema: Any) -> None:
-    """Change a schema of pydantic so that it converts less.
+    """Change a schema of pydantic so that it refuses some conversions.
 
-    It then rejects true and false as numbers, numbers as true or false, and infinite numbers. It
-    still accepts numbers as texts, because YAML 1.1 reads `1e-4` as a text.
+    The schema then rejects true and false as numbers, numbers as true or false, and infinite
+    numbers. It still accepts numbers as texts, because YAML 1.1 reads `1e-4` as a text.
 
     Args:
         schema: schema to change in place.
@@ -102,20 +102,21 @@ _REFUSING = {
     "float": _refuse_types("float_type", bool),
     "bool": _refuse_types("bool_type", int, float),
 }
-"""Validators by type of schema, which reject values that pydantic would convert."""
+"""Validators that reject values which pydantic would convert, by type of schema."""
 
 
 OPERATIONAL = "operational"
-"""Mark of a field that does not change what a label means."""
+"""Marker of a field that does not change what a label means."""
 SENSITIVE = "sensitive"
-"""Mark of a field that could contain a secret by mistake. Messages do not repeat its value."""
+"""Marker of a field that could contain a secret by mistake. Messages do not repeat its value."""
 CONTENT = "content"
-"""Mark of a field that names a file. A run's identity includes the file's content, not its path."""
+"""Marker of a field that names a file. A run's identity (the settings that must not change when it
+is resumed) includes the file's content, not its path."""
 
 ONE_VALUE = "one value"
-"""Mark of a mapping whose keys the user chooses, which is recorded and compared as a single value.
-Otherwise a key that is missing in one of two records would look like a setting of another
-version."""
+"""Marker of a mapping whose keys the user chooses. It is recorded and compared as a single value,
+because otherwise a key that only one of two records has would be taken for a setting of another
+version of mclabel."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,9 @@ class Harmless:
 
 
 RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
-"""Mark of a field that allows the code of models to run."""
+"""Marker of a bool field; True allows the code that comes with models to run."""
 TrustsCode = Annotated[bool, RUNS_CODE]
-"""Type of a field that allows the code of one model to run."""
+"""Type of a bool field; True allows the code that comes with one model to run."""
 
 
 T = TypeVar("T")
@@ -204,7 +205,7 @@ def rule(check: Check) -> Check:
 
 
 def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
-    """Validate all fields and all rules; a pydantic validator in mode `wrap`.
+    """Validate all fields and all rules. This function is a pydantic validator in mode `wrap`.
 
     Args:
         kind: class of the settings.
@@ -244,7 +245,8 @@ def _broken_rules(settings: BaseModel, *, partially: bool = False) -> Iterator[s
 
     Args:
         settings: settings to check.
-        partially: whether invalid fields are missing. Rules that read a missing field are skipped.
+        partially: True if invalid fields are missing from `settings`. Rules that read a missing
+            field are skipped.
     """
     for check in _rules_of_class(type(settings)).values():
         try:
@@ -258,7 +260,7 @@ def _broken_rules(settings: BaseModel, *, partially: bool = False) -> Iterator[s
 
 
 def _without_faults(kind: type[M], content: Any, error: ValidationError) -> M | None:
-    """Return settings without their invalid fields; None if the content is not a mapping."""
+    """Return settings made without the invalid fields; None if the content is not a mapping."""
     if not isinstance(content, Mapping):
         return None
     wrong = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}

@@ -1,1 +1,1 @@
-"""Values, intervals and exact path counting: the statistics behind a label."""
+"""Statistics from which labels and evaluations are computed: values, intervals, bootstrap."""

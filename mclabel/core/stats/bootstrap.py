@@ -18,13 +18,14 @@ from scipy.special import betaincinv, ndtr, stdtrit
 NUM_RESAMPLES = 1000
 LEVEL = 0.95
 FEW_PROBLEMS = 20
-"""Number of problems below which intervals are too narrow. They contained the true value in 93 to
-95% of simulated runs of 10 problems, but in only 78% of some runs of 5 (tests/support/bands.py)."""
+"""Number of problems below which 95% intervals may be too narrow. They contained the true value in
+93 to 95% of simulated runs of 10 problems, but in only 78% of some runs of 5
+(tests/support/bands.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """An estimate with its bootstrap interval; all fields are None if there are no data."""
+    """An estimate with its 95% interval; all fields are None if there are no data."""
 
     value: float | None
     low: float | None
@@ -35,7 +36,9 @@ NOTHING = Estimate(value=None, low=None, high=None)
 
 
 def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
-    """Draw the number of times that each problem is in each resample [resamples, problems]."""
+    """Draw bootstrap resamples; return how often each resample contains each problem [resamples,
+    problems].
+    """
     if not num_problems:
         return np.zeros((NUM_RESAMPLES, 0))
     rng = np.random.default_rng(seed)
@@ -68,8 +71,8 @@ def ratio_estimate(
     Args:
         top: numerator of each problem [problems].
         bottom: denominator of each problem [problems].
-        weights: weights of the resamples [resamples, problems]. Estimates with the same weights are
-            paired.
+        weights: weights of the resamples [resamples, problems], from `resample_weights`. Estimates
+            with the same weights use the same resamples, so their differences are paired.
     """
     if not len(top) or bottom.sum() == 0:
         return NOTHING
@@ -138,11 +141,12 @@ def harmonic_mean(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.
 def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return Cohen's kappa: (observed - expected agreement) / (1 - expected agreement).
 
-    Kappa is NaN if both judges give all steps one and the same class, because the expected
-    agreement is then 1.
+    Kappa is NaN if both judges give all steps the same class, because the expected agreement is
+    then 1.
 
     Args:
-        counts: number of steps with each pair of classes [..., first judge's class, second's].
+        counts: number of steps with each pair of classes [..., first judge's class, second judge's
+            class].
     """
     total = counts.sum((-2, -1))
     observed = divide_or_nan(np.trace(counts, axis1=-2, axis2=-1), total)
@@ -153,10 +157,12 @@ def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 def nominal_alpha(
     units: Sequence[Sequence[Hashable]],
 ) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
-    """Return Krippendorff's alpha for nominal data as a function of sums over units.
+    """Return Krippendorff's alpha for nominal data as a function of sums over units, so that it can
+    be bootstrapped.
 
-    The sums can be resampled. alpha = 1 - observed / expected disagreement (Krippendorff 2011,
-    Computing Krippendorff's Alpha-Reliability). It is NaN if all judges give all units one name.
+    A unit is what the judges name, such as a step. alpha = 1 - observed / expected disagreement
+    (Krippendorff 2011, Computing Krippendorff's Alpha-Reliability). It is NaN if all judges give
+    all units the same name.
 
     Args:
         units: names that the judges gave each unit, at least two names per unit.
@@ -188,7 +194,8 @@ def nominal_alpha(
 
 
 def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> Estimate:
-    """Estimate a share, with Clopper and Pearson's interval at the effective number of solutions.
+    """Estimate a share of solutions, with Clopper and Pearson's interval for the effective number
+    of solutions.
 
     The effective number is the size of a sample of independent solutions whose share would have the
     same variance (Korn and Graubard 1998, Survey Methodology 24). If the share is 0 or 1, the

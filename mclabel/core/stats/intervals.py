@@ -1,8 +1,8 @@
 """Confidence intervals of a success rate, for three kinds of stopping rule.
 
 `clopper_pearson`: the number of trials was fixed in advance. `repeated_interval`: the number of
-trials, up to a horizon, may have depended on any observation. `Boundary`: the rule's stopping
-points are known in advance.
+trials, up to a maximum (the horizon), may have depended on any observation. `Boundary`: the counts
+at which sampling stops are known in advance.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def repeated_interval(
     Args:
         num_right: number of successes so far.
         num_trials: number of trials so far, at most `horizon`.
-        horizon: maximum number of trials of the sampling.
+        horizon: maximum number of trials that could have been made.
         level: confidence level of the whole sequence of intervals, in (0, 1).
 
     Raises:
@@ -81,13 +81,15 @@ def _clopper_pearson(right: NDArray[np.int64], trials: int, error: float) -> tup
 MAX_EXACT_HORIZON = 128
 """Largest horizon for which the error of single intervals is computed, which takes seconds."""
 ERRORS_AT_95 = {256: 0.0056037, 512: 0.0043148, 1024: 0.0034809}
-"""Results of `_calibrated_error` at level 0.95, by horizon; the last takes minutes to compute."""
+"""Results of `_calibrated_error` at level 0.95, by horizon. They are stored because the last takes
+minutes to compute."""
 
 
 def _repeated_error(horizon: int, level: float) -> float:
-    """Return the error probability of each single interval that gives the sequence its level.
+    """Return the error probability at which single intervals must be computed so that the whole
+    sequence has its level.
 
-    A longer horizon gives wider intervals, which are valid for a shorter one, too.
+    A horizon without an exact result uses a longer one, whose wider intervals are also valid.
     """
     longer = [known for known in ERRORS_AT_95 if known >= horizon]
     if horizon > MAX_EXACT_HORIZON and level == 0.95 and longer:
@@ -154,7 +156,7 @@ class Boundary:
     looks: tuple[int, ...]
     """Increasing numbers of trials after which the rule decides whether to stop."""
     low: tuple[int, ...]
-    """Number of successes at or below which the rule stops, per look; -1 for never."""
+    """Number of successes at or below which the rule stops, per look; -1 if it does not."""
     high: tuple[int, ...]
     """Number of successes at or above which the rule stops, per look."""
 
@@ -179,7 +181,9 @@ class Boundary:
         return float(self._points.first[point] / self._points.ways[point])
 
     def interval(self, right: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
-        """Return the bounds of the rate after the rule has stopped at these counts."""
+        """Return the lower and upper bound of the rate after the rule has stopped at these
+        counts.
+        """
         below, above = self._tail_probabilities[self._index[right, trials]]
         tail = (1 - level) / 2
         low = int(np.argmax(above > tail))
@@ -218,9 +222,8 @@ class Boundary:
 
     @cached_property
     def _tail_probabilities(self) -> NDArray[np.float64]:
-        """Tail probabilities [points, 2, grid]: of this and all lower points, then of higher ones.
-
-        Both tails include the point itself.
+        """Tail probabilities [points, 2, grid] at each rate of `GRID`: first the probability of
+        stopping at this or a lower point, then at this or a higher point.
         """
         points = self._points
         wrong = points.trials - points.right
@@ -239,7 +242,9 @@ class Boundary:
 
 @lru_cache(maxsize=4096)
 def stop_at_first_success(*, batch: int, cap: int) -> Boundary:
-    """Return the rule that stops after the first batch with a success, or after `cap` trials."""
+    """Return the rule that stops after the first batch of `batch` trials with a success, or after
+    `cap` trials.
+    """
     looks = tuple(dict.fromkeys([*range(batch, cap, batch), cap]))
     return Boundary(looks=looks, low=(-1,) * len(looks), high=(1,) * len(looks))
 

@@ -1,4 +1,4 @@
-"""Estimates the mean over a pool from the solutions that were chosen to be labelled.
+"""Estimates the mean over a pool of solutions from those that were chosen to be labelled.
 
 `mclabel.select.pool` chooses some solutions with certainty and draws a fixed number uniformly from
 the others, so inclusion probabilities are known. Horvitz and Thompson's estimate (1952) adds the
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PoolMean:
-    """An estimate of the mean over a pool."""
+    """An estimate of the mean over a pool of solutions, with its interval."""
 
     mean: float
     """Estimated mean."""
@@ -48,8 +48,9 @@ def pool_mean(
     removal of skewness by transformation"), with quantiles of Student's t. Both are narrowed for
     sampling without replacement.
 
-    Omit chosen solutions that have no label. The estimate assumes that their mean equals the mean
-    of labelled solutions, separately for certain and for drawn solutions.
+    Chosen solutions without a label must be omitted. The estimate assumes that their mean equals
+    the mean of the labelled solutions, separately for solutions chosen with certainty (probability
+    1) and for drawn ones.
 
     Args:
         values: values of the labelled solutions of one selection, finite.
@@ -112,7 +113,9 @@ def _check(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> None:
 
 
 def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, float, float]:
-    """Return the mean of a simple random sample, and its interval for the sampled population."""
+    """Return the mean of a simple random sample, and the lower and upper bound for the mean of the
+    sampled population.
+    """
     mean, n = float(y.mean()), len(y)
     if n == num_others:
         return mean, mean, mean

@@ -26,27 +26,31 @@ class StepEstimate:
     """Estimate of a step's value from its counts, under the rule that stopped the rollouts."""
 
     value: Chance | None
-    """Unbiased estimate under the stopping rule; None if there is none or it is too noisy."""
+    """Unbiased estimate under the stopping rule; None if there is no such estimate or it is too
+    noisy."""
     low: Chance | None
-    """Lower bound of the interval."""
+    """Lower bound of the 95% interval."""
     high: Chance | None
-    """Upper bound of the 95% interval, valid under the stopping rule; None without evidence."""
+    """Upper bound of the 95% interval, valid under the stopping rule; None, like `low`, if no
+    rollout counts."""
     mean: Chance | None = None
-    """Posterior mean, by a Bayesian estimator. It is right on average over many labels if the
-    priors are right, but each single mean is shrunk towards the priors."""
+    """Posterior mean from a Bayesian estimator; None from others. It is right on average over many
+    labels if the priors are right, but each single mean is shrunk towards the priors."""
 
 
 NOTHING = StepEstimate(value=None, low=None, high=None)
 
 
 def num_trials(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> int:
-    """Return the number of rollouts that count as evidence; ungraded rollouts never count."""
+    """Return the number of rollouts from which values are estimated. Ungraded rollouts never count,
+    and truncated ones count if `truncated` is `wrong`.
+    """
     cut = counts.num_truncated if truncated == "wrong" else 0
     return counts.num_right + counts.num_wrong + cut
 
 
 def value(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> float | None:
-    """Return the share of right rollouts, or None without evidence.
+    """Return the share of right rollouts, or None if no rollout counts.
 
     The share is unbiased only if the number of rollouts did not depend on their outcomes.
     """
@@ -78,8 +82,9 @@ def estimate_stopped(
         counts: counts of rollouts after the rule stopped.
         boundary: stopping rule.
         truncated: whether a truncated rollout counts as wrong or not at all.
-        soft: False returns no value. If a rule stops at the first success, the unbiased value is
-            the share of the first batch, which is too noisy for a soft label.
+        soft: True returns a value, False only an interval. If a rule stops at the first success,
+            the unbiased value is the share of right rollouts in the first batch, which is too noisy
+            for a soft label.
     """
     trials = num_trials(counts, truncated=truncated)
     if trials != counts.num_rollouts or not boundary.ends_at(counts.num_right, trials):
@@ -96,11 +101,11 @@ def estimate_anytime(
     truncated: TruncatedPolicy = "wrong",
     mean: float | None = None,
 ) -> StepEstimate:
-    """Return an interval that is valid under any stopping rule, without a value.
+    """Return an estimate without a value, whose interval is valid under any stopping rule.
 
     Args:
         counts: counts of the rollouts of the step's prefix.
-        horizon: maximum number of rollouts that the sampling could have reached.
+        horizon: maximum number of rollouts that could have been sampled.
         truncated: whether a truncated rollout counts as wrong or not at all.
         mean: posterior mean of a Bayesian estimator; None for other estimators.
     """
@@ -140,7 +145,7 @@ GUESS_LEVEL = 0.05
 
 
 def first_error(labels: Sequence[bool | None]) -> int | None:
-    """Return the index of the first step whose hard label is False, or None.
+    """Return the 0-based index of the first step whose hard label is False; None if there is none.
 
     The result is also None if an earlier step has no verdict, because that step may be wrong.
     """
@@ -151,11 +156,12 @@ def first_error(labels: Sequence[bool | None]) -> int | None:
 def advantages(values: Sequence[float | None], root_value: float | None) -> list[float | None]:
     """Return each step's gain in value: V(t) - V(t - 1) (PAV, arXiv 2410.08146).
 
-    The paper takes the values of another policy, the prover. For that, label with the prover.
+    The paper uses the values of another policy, the prover; to follow it, label with the prover as
+    completer.
 
     Args:
         values: value after each step; None if a step has no value.
-        root_value: value of the bare problem, before the first step.
+        root_value: value of the problem before its first step; None if unknown.
     """
     before = [root_value, *values]
     return [
@@ -167,10 +173,16 @@ def advantages(values: Sequence[float | None], root_value: float | None) -> list
 def root_value(
     root: Counts, siblings: Counts, *, truncated: TruncatedPolicy = "wrong"
 ) -> float | None:
-    """Return the value of the bare problem from its rollouts and the sampled solutions' outcomes.
+    """Return the value of a problem before its first step: the share of right rollouts and sampled
+    solutions.
 
-    Sampled solutions are rollouts of the bare problem without extra cost. The value is unbiased if
+    Sampled solutions count as rollouts of the problem without extra cost. The value is unbiased if
     the number of the other rollouts was fixed in advance.
+
+    Args:
+        root: counts of rollouts from the problem.
+        siblings: outcome counts of the sampled solutions.
+        truncated: whether a truncated rollout counts as wrong or not at all.
     """
     trials = num_trials(root, truncated=truncated) + num_trials(siblings, truncated=truncated)
     return (root.num_right + siblings.num_right) / trials if trials else None

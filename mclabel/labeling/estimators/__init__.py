@@ -1,7 +1,7 @@
 """Estimators: pure state machines that decide which prefix to roll out next, and when to stop.
 
-A configuration chooses an estimator by name. A new estimator is one file in this package and one
-line in `ESTIMATORS`, or a class in a package of your own.
+A configuration chooses an estimator by its name. To add an estimator, put a file in this package
+and a line in `ESTIMATORS`, or name a class of your own package in the configuration.
 """
 
 from __future__ import annotations

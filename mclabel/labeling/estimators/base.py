@@ -1,13 +1,12 @@
 """The interface of estimators: pure state machines that decide which prefixes to roll out.
 
 One estimator serves one problem. It receives the problem's solutions as paths through a set of
-prefixes, asks for rollouts, records the outcome of each in whatever order they arrive, and in the
-end labels every step. It uses no engine, no thread, no clock and no randomness, so the same
-outcomes always give the same labels.
+prefixes, requests rollouts, records their outcomes in whatever order they arrive, and in the end
+labels every step. It uses no engine, no thread, no clock and no randomness, so the same outcomes
+always give the same labels. Models that sample rollouts are called completers.
 
-`Estimator` has a default for every method that labelling calls, except for `wanted`, `record` and
-`judge`, which a derived class has to implement. docs/extending-estimator.md builds an example
-estimator step by step.
+A class derived from `Estimator` has to implement only `wanted`, `record` and `judge`.
+docs/extending-estimator.md builds an example estimator step by step.
 """
 
 from __future__ import annotations
@@ -29,23 +28,24 @@ from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy
 from mclabel.labeling.estimators.paths import Probe, ProblemPaths, RecordedRollout
 
 MAX_SOURCE = 64
-"""Maximum length of the name of a label's source, in characters."""
+"""Maximum length of an entry of `Judgement.sources`, in characters."""
 MAX_ROLLOUTS = 16_384
 """Maximum number of rollouts from one prefix."""
 SLOW_DECISIONS = (
     "the estimator computes each decision over all possible outcomes, and the time for this grows "
     "with the square of the number. estimator.kind=fixed allows more"
 )
-"""Reason, in an error message, for a limit on `rollouts`: decisions become too slow."""
+"""Reason that an error message gives for the limit on `rollouts` of an estimator whose decisions
+become slow."""
 MAX_LAG = 256
-"""Maximum of `RunLearner.lag`, in problems."""
+"""Maximum return value of `RunLearner.lag`, in problems."""
 TEXTS_IN_MEMORY = "the text of every rollout is held in memory until its block is committed"
-"""Reason, in an error message, for a limit on a number of rollouts: memory."""
+"""Reason that error messages give for a limit on a number of rollouts."""
 
 Follow = Literal["nothing", "known", "all"]
-"""Prefixes of a rollout that are reported to an estimator: `nothing` reports none, `known` those
-that are already in the problem's table of prefixes, and `all` every one, adding new prefixes to
-the table."""
+"""Selects which prefixes that a rollout passes through are reported to the estimator: `nothing`
+reports none, `known` those that are already in the problem's table of prefixes, and `all` every
+one, adding new prefixes to the table."""
 
 
 class EstimatorSettings(ComponentSettings):
@@ -67,8 +67,8 @@ class RolloutSettings(EstimatorSettings):
     """Settings of estimators that sample rollouts."""
 
     rollouts: Annotated[int, at_most(MAX_ROLLOUTS, TEXTS_IN_MEMORY)] = Field(16, ge=1)
-    """Maximum number of rollouts from each prefix. `fixed`, `first_error` and `tree` always sample
-    this number."""
+    """Maximum number of rollouts from each prefix. The estimators `fixed`, `first_error` and `tree`
+    sample exactly this number from each prefix that they roll out."""
 
     @property
     def summary(self) -> str:
@@ -81,25 +81,27 @@ class Judgement:
     """An estimator's labels of one solution."""
 
     hard: TupleOf[bool | None]
-    """One label per step: True if the policy still recovers from the step, False if it does not,
-    None if there is no verdict."""
+    """One label per step: True if the policy can still reach the right answer after the step, False
+    if it cannot, None if this is undecided."""
     sources: TupleOf[Annotated[LabelSource, Field(min_length=1, max_length=MAX_SOURCE)]]
-    """One name per step: the kind of evidence that gave the step its label."""
+    """One name per step: the kind of observation on which the step's label is based, such as its
+    rollouts or the solution's outcome."""
     first_error: Index | None
-    """Index of the first wrong step. None if no step is wrong, or if the first error is undecided;
-    in the second case at least one step has no verdict."""
+    """Index of the first wrong step, from 0. None if no step is wrong, or if the first error is
+    undecided; in the second case at least one entry of `hard` is None."""
     estimates: TupleOf[StepEstimate]
     """One estimate per step: its value, and an interval that is valid under the rule by which the
     step's rollouts were stopped."""
     posterior: TupleOf[Chance] | None = None
-    """For each step, the probability that it is the first wrong one; the last entry is the
-    probability that no step is wrong."""
+    """[steps + 1]: for each step, the probability that it is the first wrong one, and last the
+    probability that no step is wrong. None if the estimator computes no probabilities."""
     states: TupleOf[StepState | None] | None = None
     """One state per step, from an estimator that also labels steps after the first error. An entry
     is None if the state is uncertain."""
     root: StepEstimate | None = None
-    """Value of the bare problem, if its rollouts were stopped depending on their outcomes. None if
-    the fraction of right answers among its rollouts and sampled solutions is unbiased."""
+    """Value of the problem before its first step, if its rollouts were stopped depending on their
+    outcomes. None if the fraction of right answers among these rollouts and the sampled solutions
+    is an unbiased value."""
 
     @property
     def is_decided(self) -> bool:
@@ -108,7 +110,7 @@ class Judgement:
 
 
 class Knowledge(Protocol):
-    """Knowledge that an estimator has learned from other problems of a run.
+    """Parameters of an estimator that a `RunLearner` fitted to other problems of a run.
 
     A class that derives from this one inherits `id`.
     """
@@ -124,7 +126,8 @@ class Knowledge(Protocol):
 
 
 class RunLearner(Protocol):
-    """Learns from the finished problems of a run the knowledge that later problems begin with.
+    """Fits an estimator's parameters to the finished problems of a run; the estimators of later
+    problems start from them.
 
     Every engine has its own learner. A class that derives from this one inherits the defaults.
     """
@@ -136,19 +139,19 @@ class RunLearner(Protocol):
 
     @property
     def min_gain(self) -> float | None:
-        """The minimum expected gain for rollouts of the next problem; see `posterior`.
+        """The minimum expected gain for which the next problem's estimator requests rollouts.
 
-        It is stored with the problem's labels. None where the estimator has no such limit.
+        It is stored with the problem's labels. None if the estimator has no such threshold.
         """
         return None
 
     def lag(self, number: int) -> int:
-        """Return how many problems back the latest problem lies that a problem learns from.
+        """Return the distance in problems from a problem to the latest problem that it learns from.
 
-        Problem n begins with the knowledge that was learned up to problem n - lag, and waits until
-        that problem has ended. So the lag is also the maximum number of problems that an engine
-        rolls out at a time. A short lag lets a run learn early; a long lag keeps an engine with
-        hundreds of slots full once the run is long. The lag must not depend on timing.
+        Problem n begins with the knowledge that was learned from the problems up to n - lag, and
+        waits until these have ended. So the lag is also the maximum number of problems that an
+        engine rolls out at a time. A short lag lets a run learn early; a long lag keeps an engine
+        with hundreds of slots full once the run is long. The lag must not depend on timing.
 
         Args:
             number: index of the problem in the order in which problems begin on the engine.
@@ -161,12 +164,12 @@ class RunLearner(Protocol):
 
     @property
     def is_due(self) -> bool:
-        """Return whether enough evidence has been recorded to call `fit`."""
+        """Return whether enough has been recorded since the last fit to call `fit`."""
         return False
 
     @abstractmethod
     def record(self, problem: ProblemPaths, estimator: Any, *, num_tokens: int) -> None:
-        """Record the evidence that an estimator has on a finished problem.
+        """Record what an estimator has observed on a finished problem, for the next `fit`.
 
         Args:
             problem: problem that the estimator labelled.
@@ -175,10 +178,11 @@ class RunLearner(Protocol):
         """
 
     def fit(self) -> None:
-        """Learn from the recorded evidence, which may take seconds."""
+        """Fit the parameters to everything recorded. This may take seconds."""
 
     def adopt(self, content: str) -> None:
-        """Adopt the knowledge of another engine or an earlier run if it rests on more evidence.
+        """Adopt the knowledge of another engine or an earlier run if it was fitted to more
+        solutions.
 
         Args:
             content: JSON that `to_json` of the other knowledge wrote.
@@ -189,7 +193,8 @@ class Estimator(Protocol):
     """Decides which prefix of a problem to roll out next, and when to stop.
 
     A class that derives from this one inherits the defaults. `Settings` is the class of the
-    estimator's settings. In a configuration they stand beside `kind`, the name of the estimator.
+    estimator's settings. In a configuration these settings stand beside `kind`, the name of the
+    estimator.
     """
 
     Settings: ClassVar[type[EstimatorSettings]] = EstimatorSettings
@@ -199,8 +204,7 @@ class Estimator(Protocol):
     """True if recorded rollouts can be replayed to the estimator with different verdicts, as
     `regrade` does."""
     takes_all: ClassVar[bool] = False
-    """True if the estimator also receives, as evidence, recorded rollouts that it did not ask
-    for."""
+    """True if the estimator also receives recorded rollouts that it did not request."""
     joint: ClassVar[bool] = False
     """True if one instance serves all completers of a problem. Otherwise each completer has an
     independent instance, and the labels are those of the strongest completer's instance."""
@@ -227,14 +231,16 @@ class Estimator(Protocol):
         Args:
             settings: an instance of `Settings`.
             problem: problem with the paths of its solutions.
-            knowledge: knowledge of the run's learner; None if the run has no learner.
-            min_gain: minimum expected gain, from the same learner; None keeps the setting.
+            knowledge: parameters from `RunLearner.knowledge`; None if the run has no learner.
+            min_gain: minimum expected gain for requesting rollouts, from `RunLearner.min_gain`;
+                None keeps the setting.
         """
         return cls(settings, problem)
 
     @classmethod
     def learner(cls, settings: Any, read: Callable[[str], str]) -> RunLearner | None:
-        """Make the learner of a run; None if problems are labelled independently.
+        """Make the learner of a run, or return None if the estimator learns nothing from other
+        problems.
 
         Args:
             settings: an instance of `Settings`.
@@ -253,7 +259,9 @@ class Estimator(Protocol):
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next `wanted` is slow enough to call `decide_together` before it."""
+        """Return whether the next call of `wanted` will be slow, so that `decide_together` should
+        be called before it.
+        """
         return False
 
     @classmethod
@@ -277,7 +285,7 @@ class Estimator(Protocol):
 
     @abstractmethod
     def record(self, rollout: RecordedRollout) -> None:
-        """Record the outcome of one rollout that `wanted` asked for."""
+        """Record the outcome of one rollout that `wanted` requested."""
 
     @abstractmethod
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
@@ -309,11 +317,15 @@ def decide_together(estimators: Iterable[Estimator]) -> None:
 
 
 def outcome_label(outcome: Outcome) -> bool | None:
-    """Return the hard label of a solution's last step; None if the outcome is no verdict."""
+    """Return the hard label of a solution's last step: True for a right outcome, False for a wrong
+    one, None if the solution is truncated or ungraded.
+    """
     return {Outcome.RIGHT: True, Outcome.WRONG: False}.get(outcome)
 
 
 def outcome_estimate(outcome: Outcome) -> StepEstimate:
-    """Return the value of a solution's last step, which is certain and needs no samples."""
+    """Return the value of a solution's last step: 1 for a right outcome, 0 for a wrong one, none
+    otherwise.
+    """
     label = outcome_label(outcome)
     return NOTHING if label is None else StepEstimate(value=float(label), low=None, high=None)

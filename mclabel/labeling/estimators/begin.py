@@ -1,8 +1,9 @@
-"""The estimators of one problem: one estimator for all completers, or one for each.
+"""Makes the estimators of one problem: one estimator for all completers, or one for each.
 
+Completers are the models that sample rollouts; the author is the model that wrote the solutions.
 All jobs call estimators through the classes of this module, which check every value that an
 estimator returns. If each completer has its own estimator, the labels are those of the strongest
-completer's estimator.
+completer's estimator (the one with the highest cost).
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> Ru
 
 
 class CheckedEstimator:
-    """An estimator whose calls pass a `Boundary`, and whose return values are checked."""
+    """A wrapper that checks an estimator's return values, and turns its exceptions into
+    `ComponentError`.
+    """
 
     def __init__(self, estimator: Estimator, problem: ProblemPaths) -> None:
         """Wrap an estimator.
@@ -69,7 +72,7 @@ class CheckedEstimator:
         return self._around.call("is_due", lambda: self.estimator.is_due)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
-        """Return the prefixes to roll out, one entry per rollout; see `Estimator.wanted`.
+        """Return the rollouts that the estimator requests now, one entry per rollout.
 
         Args:
             num_prefixes: number of prefixes that the problem has so far.
@@ -100,11 +103,14 @@ class CheckedEstimator:
         return None
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Pass the outcome of a rollout on to the estimator; see `Estimator.record`."""
+        """Pass the outcome of a rollout on to the estimator."""
         self._around.call("record", self.estimator.record, rollout)
 
     def judge(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
-        """Label the solutions; see `Estimator.judge_completers`.
+        """Return the estimator's labels, one judgement per solution, and check them.
+
+        Args:
+            counts: for each completer, counts of rollout outcomes, one entry per prefix index.
 
         Raises:
             ComponentError: the estimator does not return one valid judgement per solution.
@@ -131,7 +137,9 @@ class CheckedEstimator:
     def record_evidence(
         self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int
     ) -> None:
-        """Record the estimator's evidence in the run's learner; see `RunLearner.record`."""
+        """Pass what the finished estimator observed to the run's learner, which fits its parameters
+        to it.
+        """
         name, record = "the learner's record", learner.record
         self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
 
@@ -162,8 +170,8 @@ class SeparateEstimators:
         """Combine the estimators of a problem.
 
         Args:
-            parts: one estimator per completer, which was begun with the result of
-                `problem_for_completer`.
+            parts: one estimator per completer. Each was made for the problem that
+                `problem_for_completer` returns.
             problem: problem with all its completers.
         """
         self._parts, self._strongest = parts, strongest_completer_index(problem.completers)
@@ -181,7 +189,7 @@ class SeparateEstimators:
 
     @property
     def takes_all(self) -> bool:
-        """Return whether the estimators take recorded rollouts that they did not ask for."""
+        """Return whether the estimators accept recorded rollouts that they did not request."""
         return self._parts[0].takes_all
 
     @property
@@ -190,7 +198,7 @@ class SeparateEstimators:
         return any(part.is_due for part in self._parts)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
-        """Return the requests of all the estimators; see `CheckedEstimator.wanted`."""
+        """Return the rollouts that all the estimators request now, one entry per rollout."""
         return [
             Probe(probe.prefix, number)
             for number, part in enumerate(self._parts)
@@ -209,7 +217,7 @@ class SeparateEstimators:
     def record_evidence(
         self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int
     ) -> None:
-        """Record the evidence of each estimator in the run's learner; see `RunLearner.record`.
+        """Pass what each finished estimator observed to the run's learner.
 
         The learner receives one problem per completer, with the tokens of that completer alone.
         """
@@ -222,8 +230,8 @@ class SeparateEstimators:
 def problem_for_completer(problem: ProblemPaths, completer_index: int) -> ProblemPaths:
     """Return a problem as the estimator of one completer receives it.
 
-    Only for the author do the sampled solutions count as rollouts of the bare problem: another
-    completer did not sample them.
+    Sampled solutions count as rollouts only for the author, because no other completer sampled
+    them.
 
     Args:
         problem: problem with all its completers.
@@ -237,7 +245,8 @@ def problem_for_completer(problem: ProblemPaths, completer_index: int) -> Proble
 
 
 ProblemEstimator = CheckedEstimator | SeparateEstimators
-"""The estimators of one problem; both classes have the same methods."""
+"""The estimator of one problem, or its estimators if there is one per completer. The two classes
+have the same methods."""
 
 
 def begin_estimator(
@@ -250,8 +259,8 @@ def begin_estimator(
     Args:
         settings: settings of the estimator, which name its class.
         problem: problem with the paths of its solutions and its completers.
-        learned: `knowledge` and `min_gain`, which the run's learner has fitted to earlier problems;
-            None stands for the estimator's defaults.
+        learned: keyword arguments `knowledge` and `min_gain` of `Estimator.begin`, from the run's
+            learner; None keeps the estimator's default.
 
     Raises:
         ComponentError: the estimator cannot be made.

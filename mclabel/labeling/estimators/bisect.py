@@ -1,13 +1,14 @@
 """Binary search for the first error (OmegaPRM, arXiv 2406.06592), with early stops.
 
-Assumes that hard labels do not rise along a solution: once the policy no longer recovers, it
-never does later. Then a solution with a right answer has no first error, and in a solution with a
-wrong answer the first error is found in log2(steps) probes. A probe rolls a prefix out until the
-first right completion, at most `rollouts` times, in batches. Its result holds for every solution
-of the problem that begins with the same prefix.
+A prefix recovers if some rollout from it reaches the right answer. The search assumes that once a
+prefix of a solution does not recover, no longer prefix does. Then a solution with a right answer
+has no first error, and in a solution with a wrong answer the first error is found in log2(steps)
+probes. A probe samples rollouts from a prefix, in batches, until the first right one or until there
+are `rollouts` of them. Its result holds for every solution of the problem that begins with the same
+prefix.
 
-A probe stops at its first success, so the share of right rollouts in a probe is a biased estimate
-of the success rate. Steps therefore get hard labels and exact intervals, but no values.
+A probe stops at its first right rollout, so the share of right rollouts in a probe is a biased
+estimate of the success rate. Steps therefore get hard labels and exact intervals, but no values.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from mclabel.labeling.estimators.paths import ProblemPaths, RecordedRollout, Sol
 
 
 class BisectEstimator(Estimator):
-    """Probes prefixes of wrong solutions until each first error is located.
+    """Probes prefixes of wrong solutions until the first error of each is located.
 
-    A solution that was truncated or could not be graded gets no labels: a search makes sense only
-    if an error is known to exist.
+    A solution that was truncated or could not be graded gets no labels, because it may have no
+    error to search for.
     """
 
     class Settings(RolloutSettings):
@@ -48,7 +49,7 @@ class BisectEstimator(Estimator):
         """Rollouts started together from a prefix before the next decision."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Initialise the estimator of a problem; see `Estimator`."""
+        """Initialise the estimator of a problem."""
         self._paths = problem.paths
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._truncated = settings.truncated
@@ -106,7 +107,8 @@ class BisectEstimator(Estimator):
     def _error_bracket(self, path: SolutionPath) -> tuple[int, int]:
         """Return the last step known to be sound and the first step known to be wrong.
 
-        Both are indices of steps; -1 stands for the bare problem.
+        Both are step indices from 0. The first is -1 if no step is known to be sound; a step is
+        sound if its prefix recovers.
         """
         low, high = -1, len(path.prefixes)
         for step, prefix in enumerate(path.prefixes):
@@ -118,10 +120,10 @@ class BisectEstimator(Estimator):
         return (low, high) if low < high else (self._last_sound(path, high), high)
 
     def _last_sound(self, path: SolutionPath, high: int) -> int:
-        """Return the last sound step before the wrong step `high`; -1 for the bare problem.
+        """Return the last step before `high` whose prefix recovers; -1 if there is none.
 
-        It is needed if a later prefix recovers although the prefix of step `high` does not, which
-        contradicts the assumption of the search.
+        This excludes steps after `high`: their prefixes may recover, too, against the assumption of
+        the search.
         """
         sound = [s for s in range(high) if self._recovers.get(path.prefixes[s])]
         return sound[-1] if sound else -1

@@ -1,10 +1,11 @@
 """Fits the knowledge of a run to its finished problems.
 
-A run begins with knowledge that ships with the package or that an earlier run has fitted. The
-evidence of the first solutions, the pilot, gives the first fit, which is repeated each time the
-evidence has grown by half. Learners of one run, on other engines or before an interruption, share
-their knowledge through the run's store. A learner adopts knowledge that was fitted to more
-solutions than its own. A label records the id of the knowledge that it rests on.
+Knowledge is the parameters of an estimator; evidence is what estimators observed on finished
+problems. A run begins with knowledge of the package or of an earlier run. Knowledge is first fitted
+after the first solutions (the pilot), and again each time the evidence has grown by half. The
+learners of a run's engines share their knowledge through the run's store, and a learner adopts
+knowledge that was fitted to more solutions than its own. A label records the id of the knowledge on
+which it is based.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from mclabel.labeling.estimators.base import Knowledge, RunLearner
 from mclabel.labeling.estimators.paths import ProblemPaths
 
 GROWTH = 1.5
-"""Growth factor of the evidence after which it is fitted again."""
+"""Knowledge is fitted again once the number of solutions in the evidence has grown by this
+factor."""
 MAX_PROBLEMS = 2000
-"""Maximum number of problems of an answer class that a fit uses; the latest are used."""
+"""Maximum number of problems of one answer class (kind of gold answer) that a fit uses. The latest
+problems are used."""
 
 
 class FittedKnowledge(Knowledge, Protocol):
@@ -38,7 +41,7 @@ class HoldsEvidence(Protocol[E_co]):
     """A finished estimator whose evidence the learner reads."""
 
     def evidence(self) -> E_co:
-        """Return the evidence on which the estimator's labels rest."""
+        """Return the observations on which the estimator's labels are based."""
 
 
 K = TypeVar("K", bound=FittedKnowledge)
@@ -46,7 +49,7 @@ E = TypeVar("E")
 
 
 class FittingLearner(RunLearner, ABC, Generic[K, E]):
-    """Fits knowledge to the evidence of finished problems; see `RunLearner`."""
+    """A `RunLearner` that fits knowledge to the evidence of finished problems."""
 
     def __init__(self, knowledge: K, *, pilot: int) -> None:
         """Initialise the learner of a run.
@@ -70,7 +73,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     @abstractmethod
     def fit_knowledge(self, evidence: Mapping[str, Sequence[E]]) -> K:
-        """Return the parameters fitted to the evidence on the problems of each answer class."""
+        """Return knowledge fitted to the evidence on finished problems, given by answer class."""
 
     @property
     def knowledge(self) -> K:
@@ -80,7 +83,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
     def record(
         self, problem: ProblemPaths, estimator: HoldsEvidence[E], *, num_tokens: int
     ) -> None:
-        """Add the evidence of a finished problem; see `RunLearner`."""
+        """Store the evidence of a finished problem for the next fit."""
         evidence = estimator.evidence()
         if solutions := self.num_solutions(evidence):
             self._evidence[problem.answer_class].append(evidence)
@@ -93,7 +96,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
         return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
 
     def adopt(self, content: str) -> None:
-        """Adopt the knowledge of another learner of this run if it rests on more solutions."""
+        """Adopt the knowledge of another learner of this run if it was fitted to more solutions."""
         knowledge = self.parse_knowledge(content)
         if knowledge.num_solutions > self._knowledge.num_solutions:
             self._knowledge, self._adopted = knowledge, knowledge.num_solutions

@@ -6,11 +6,11 @@ value with an exact interval. It departs from the paper in two points: identical
 problem's solutions share their rollouts, and the label of the last step is the solution's outcome.
 
 `first_error` rolls out the steps of a solution in order, up to the first step that is judged wrong
-(SCAN, arXiv 2509.16548). It labels all steps of a right solution as right, without rollouts. In a
-wrong solution it rolls out each step a fixed number of times, and goes on to the next step only if
-the policy recovered. The steps after the first wrong step are labelled wrong by implication. The
-number of rollouts from a step does not depend on their outcomes, so values and intervals are
-computed as for `fixed`.
+(SCAN, arXiv 2509.16548). A prefix recovers if one of its rollouts ends right. It labels all steps
+of a right solution as right, without rollouts. In a wrong solution it rolls out each step a fixed
+number of times, and goes on to the next step only if the prefix recovered. The steps after the
+first wrong step are labelled wrong by implication. The number of rollouts from a step does not
+depend on their outcomes, so values and intervals are computed as for `fixed`.
 
 `outcome` samples no rollouts. The label of the last step is the solution's outcome, and the other
 steps get no label. It serves outcome reward models, and jobs that only sample and grade solutions.
@@ -56,10 +56,11 @@ class FixedEstimator(Estimator):
         """
 
         root_rollouts: Annotated[int, at_most(MAX_ROLLOUTS, TEXTS_IN_MEMORY)] = Field(0, ge=0)
-        """Number of rollouts from the bare problem, in addition to its sampled solutions."""
+        """Number of rollouts from the problem before its first step, in addition to its sampled
+        solutions."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem."""
         self._paths, self._truncated = problem.paths, settings.truncated
         self._chance = guess_probability(problem.answer_class)
         self._pending = [
@@ -72,7 +73,9 @@ class FixedEstimator(Estimator):
         return pending
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Do nothing: the requests do not depend on the outcomes of rollouts."""
+        """Do nothing, because the requests do not depend on outcomes, and `judge` receives the
+        counts.
+        """
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label each step by the share of right rollouts from its prefix."""
@@ -101,7 +104,7 @@ class OutcomeEstimator(Estimator):
         """Samples no rollouts, and labels only the last step, by the answer's verdict."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem."""
         self._paths = problem.paths
 
     def wanted(self) -> list[int]:
@@ -127,7 +130,9 @@ class OutcomeEstimator(Estimator):
 
 
 class FirstErrorEstimator(Estimator):
-    """Rolls out the steps of wrong solutions in order, up to the first that never recovers."""
+    """Rolls out the steps of wrong solutions in order, up to the first step without a right
+    rollout.
+    """
 
     class Settings(RolloutSettings):
         """Searches for the first error of wrong solutions step by step, with `rollouts` rollouts
@@ -135,7 +140,7 @@ class FirstErrorEstimator(Estimator):
         """
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem."""
         self._paths = problem.paths
         self._rollouts, self._truncated = settings.rollouts, settings.truncated
         self._chance = guess_probability(problem.answer_class)
@@ -145,8 +150,8 @@ class FirstErrorEstimator(Estimator):
     def wanted(self) -> list[int]:
         """Request rollouts from the next step of each wrong solution.
 
-        This is the first prefix that is not known to recover. A prefix appears once for
-        each requested rollout, and is returned by only one call.
+        The next step of a solution is the first one whose prefix is not known to recover. A prefix
+        appears once for each requested rollout, and is returned by only one call.
         """
         heads = {p for path in self._paths if (p := self._first_unproven(path)) is not None}
         fresh = sorted(prefix for prefix in heads if prefix not in self._due)
@@ -159,13 +164,13 @@ class FirstErrorEstimator(Estimator):
         self._counts[rollout.prefix] = self._counts[rollout.prefix].plus(rollout.outcome)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label steps up to the first error by their rollouts, and later steps by implication."""
+        """Label steps up to the first error by their rollouts, and label later steps wrong."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _first_unproven(self, path: SolutionPath) -> int | None:
         """Return the first prefix of a solution that is not known to recover.
 
-        It is None if the solution is not wrong, or if all its prefixes recover.
+        Return None if the solution's outcome is not wrong, or if all its prefixes recover.
         """
         if path.outcome is not Outcome.WRONG:
             return None

@@ -1,8 +1,9 @@
 """A problem and its rollouts as an estimator sees them: paths through a set of prefixes.
 
-A prefix has an index; the bare problem is prefix 0. An estimator receives neither text nor token
-ids. It receives which solutions share which prefixes, the outcomes of completions, and their
-numbers of tokens.
+A prefix is identified by its index in the problem's table; index 0 is the prefix without steps. An
+estimator receives neither text nor token ids. It receives which solutions share which prefixes, the
+outcomes of completions, and their numbers of tokens. The author is the model that wrote the
+solutions; completers are the models that sample rollouts.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from mclabel.core.records import AUTHOR, Counts, Outcome, Problem
 from mclabel.data.options import find_option_letters
 
 ROOT = 0
-"""Index of the bare problem among the prefixes."""
+"""Index of the prefix without steps."""
 USUAL_OPTIONS = 4
-"""Number of options assumed for a problem whose gold answer is a letter but that lists no
-options."""
+"""Number of options assumed for a problem that lists no options although its gold answer is a
+letter."""
 _BOOLEAN = {"yes", "no", "true", "false"}
 _CHOICE = re.compile(r"\(?[A-Ja-j]\)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SolutionPath:
-    """A solution as an estimator sees it."""
+    """The facts about a solution that an estimator receives."""
 
     prefixes: tuple[int, ...]
     """`prefixes[t]` is the index of the prefix that ends with step t, counted from 0. The last step
@@ -43,8 +44,8 @@ class SolutionPath:
     step_tokens: tuple[int, ...] = ()
     """Number of tokens of each step; empty if the numbers are unknown."""
     step_keys: tuple[str, ...] = ()
-    """Content of each step as a key: steps with the same content have equal keys
-    (`mclabel.labeling.prefixes`)."""
+    """For each step, a key of its content: steps with the same content have equal keys
+    (`mclabel.labeling.prefixes.step_key`)."""
     commitments: tuple[Outcome | None, ...] = ()
     """For each step, the verdict on the answer that the step states; None for a step that states no
     answer. Empty if the steps were not searched for answers."""
@@ -57,7 +58,7 @@ class SolutionPath:
 
 @dataclass(frozen=True, kw_only=True)
 class Completer:
-    """A model that samples rollouts, as an estimator sees it."""
+    """The facts about a completer (a model that samples rollouts) that an estimator receives."""
 
     name: str = AUTHOR
     cost: float = 1.0
@@ -71,7 +72,7 @@ class Completer:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemPaths:
-    """A problem as an estimator sees it."""
+    """The facts about a problem that an estimator receives."""
 
     paths: Sequence[SolutionPath]
     """One path per solution, in order."""
@@ -93,7 +94,7 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRollout:
-    """One rollout's outcome, as an estimator receives it."""
+    """The facts about one rollout that an estimator receives."""
 
     prefix: int
     """Index of the prefix from which the rollout was sampled."""
@@ -102,20 +103,21 @@ class RecordedRollout:
     num_tokens: int = 0
     """Number of sampled tokens."""
     path: tuple[int, ...] = ()
-    """Indices of the prefixes that the rollout reached after `prefix`, in order; the last step has
-    none. With `Estimator.follow` = `known` only prefixes that were already in the problem's table
+    """Indices of the prefixes that the rollout reached after `prefix`, in order, without its last
+    step. With `Estimator.follow` = `known` only prefixes that were already in the problem's table
     are listed, with `all` every prefix is, and with `nothing` the tuple is empty."""
     step_keys: tuple[str, ...] = ()
-    """Content of each step of the rollout, as in `SolutionPath.step_keys`."""
+    """For each step of the rollout, a key of its content, as in `SolutionPath.step_keys`."""
     step_tokens: tuple[int, ...] = ()
     """Number of tokens of each step of the rollout, if `Estimator.follow` is `all`."""
     completer: int = 0
     """Index of the completer that sampled the rollout."""
     repairs: bool = False
-    """True if the rollout revokes a step of its prefix. A right answer of such a rollout is no
-    evidence that the prefix is sound."""
+    """True if the rollout corrects a step of its prefix. A right answer of such a rollout does not
+    indicate that the prefix is right."""
     is_requested: bool = True
-    """True if the estimator asked for the rollout, False if it had been recorded before."""
+    """True if the estimator requested the rollout, False if it is a recorded rollout that the
+    estimator did not request."""
 
 
 def strongest_completer_index(completers: Sequence[Completer]) -> int:
@@ -132,7 +134,7 @@ def strongest_completer_index(completers: Sequence[Completer]) -> int:
 
 
 def distinct_prefixes(paths: Sequence[SolutionPath]) -> list[int]:
-    """Return the prefixes of the solutions in rising order, without the bare problem."""
+    """Return the indices of the solutions' prefixes in rising order, without `ROOT`."""
     return sorted({prefix for path in paths for prefix in path.prefixes})
 
 
@@ -150,7 +152,7 @@ def mean_solution_tokens(paths: Sequence[SolutionPath]) -> float:
 
 
 def sibling_counts(paths: Sequence[SolutionPath]) -> Counts:
-    """Count the outcomes of the solutions that are free rollouts of the bare problem."""
+    """Count the outcomes of the solutions that count as rollouts from the problem without steps."""
     counts = Counts()
     for path in paths:
         if path.sampled:
@@ -164,8 +166,8 @@ def answer_class(problem: Problem) -> str:
     The probability that wrong reasoning reaches the answer by luck depends on this kind.
 
     Returns:
-        `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number` or
-        `text`. If the probability that a guess is right is known, it follows: `choice 0.25`.
+        `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number` or `text`.
+        If the probability that a guess is right is known, it is appended, as in `choice 0.25`.
     """
     kind = _answer_kind(problem.answer)
     chance = problem.chance

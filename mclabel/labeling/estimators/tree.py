@@ -1,4 +1,4 @@
-"""OmegaPRM's tree (arXiv 2406.06592): search for first errors inside rollouts of rollouts.
+"""OmegaPRM's tree (arXiv 2406.06592), which also searches for first errors inside rollouts.
 
 A state s is a prefix. A probe of the state samples k rollouts, and MC(s) is the share of them that
 end right. If 0 < MC(s) < 1, the wrong rollouts from s are candidates for a search. A search takes
@@ -12,8 +12,8 @@ by binary search. Each of its probes makes a prefix of r a new state with k roll
 ones are new candidates. A state that several rollouts pass through is probed once.
 
 This implementation departs from the paper in two points. A problem's given solutions count as the
-first rollouts from the bare problem. They are searched before all others, whatever MC of the bare
-problem is, because they are the solutions to label. And rollouts are split at steps instead of
+first rollouts from the state without steps. They are searched before all others, whatever MC of
+this state is, because they are the solutions to label. And rollouts are split at steps instead of
 token counts. Every probe has k rollouts whatever their outcomes, so values are unbiased and
 intervals exact.
 """
@@ -55,7 +55,8 @@ class Candidate:
     state: int
     """Index of the prefix from which the rollout was sampled."""
     path: tuple[int, ...]
-    """Indices of the prefixes that the rollout reached after `state`, in order."""
+    """Indices of the prefixes that the rollout reached after `state`, in order, without its last
+    step."""
     num_tokens: int
     given: bool
     """True if the rollout is one of the problem's given solutions."""
@@ -63,7 +64,7 @@ class Candidate:
 
 @dataclass
 class State:
-    """A probed prefix."""
+    """A prefix from which rollouts were requested."""
 
     counts: Counts = field(default_factory=Counts)
     visits: int = 0
@@ -73,7 +74,8 @@ class State:
 class TreeEstimator(Estimator):
     """Runs the searches of a problem one after another.
 
-    The engine stays busy because many problems are searched concurrently.
+    The searches of one problem do not run concurrently; many problems together keep the engine
+    busy.
     """
 
     class Settings(RolloutSettings):
@@ -89,7 +91,7 @@ class TreeEstimator(Estimator):
     replayable: ClassVar[bool] = False
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem, with each wrong solution as a candidate."""
         paths = problem.paths
         self._paths, self._truncated = paths, settings.truncated
         self._rollouts, self._searches_left = settings.rollouts, settings.searches
@@ -99,13 +101,13 @@ class TreeEstimator(Estimator):
             for path in dict.fromkeys(p for p in paths if p.outcome is Outcome.WRONG)
         ]
         self._found: dict[tuple[int, ...], int] = {}
-        """Index of the first wrong step of each searched rollout from the bare problem, by the
-        rollout's prefixes."""
+        """Index of the first wrong step (from 0) of each searched rollout from the problem without
+        steps. A key is the tuple of the rollout's prefix indices."""
         self._search: Candidate | None = None
         self._low, self._high = -1, 0
 
     def score(self, candidate: Candidate) -> float:
-        """Return Q(s, r) + U(s) of a candidate; see the formulas of the module."""
+        """Return Q(s, r) + U(s) of a candidate, by the formulas in the module's docstring."""
         mc = self._value_of_prefix(candidate.state) or 0.0
         quality = ALPHA ** (1 - mc) * BETA ** (candidate.num_tokens / LENGTH)
         visits = sum(state.visits for state in self.states.values())

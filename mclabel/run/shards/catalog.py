@@ -1,6 +1,7 @@
 """Lists the blocks of a run whose labels are committed, as `labels/BLOCK.parquet`.
 
-If the run has a plan, only blocks and items that the current plan contains count.
+If the run has a plan, only blocks and items that the current plan contains count. The others are
+superseded: the item was changed or removed later.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from mclabel.run.shards.store import Store, damaged_file_error
 
 FOLDER = "labels"
 WITHOUT_ROWS = ("dropped", "set_aside")
-"""Metadata keys of a labels shard under which problems without labels are listed by id."""
+"""Metadata keys of a labels shard. Each holds a mapping from the ids of problems without labels to
+the facts recorded about them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class Catalog:
     """Labels shards with fewer than `MIN_SHARD_BYTES` bytes, which must be damaged."""
 
     def current_rows(self, block: str, labels: pa.Table) -> pa.Table:
-        """Return the rows of a block's labels shard, without superseded ones."""
+        """Return those rows of a block's labels shard that are not superseded."""
         if not (problems := self.superseded.get(block)):
             return labels
         ids = pa.array(list(problems), pa.string())
@@ -47,14 +49,14 @@ class Catalog:
     def problems_without_rows(
         self, block: str, metadata: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """Return the problems of a block that have no labels, without superseded ones.
+        """Return the problems of a block that have no labels and are not superseded.
 
         Args:
             block: id of the block.
             metadata: metadata of the block's labels shard.
 
         Returns:
-            Maps `dropped` and `set_aside` each to the shard's records by problem id.
+            For each key in `WITHOUT_ROWS`, the recorded facts by problem id.
         """
         superseded = self.superseded.get(block, ())
         return {
@@ -100,7 +102,7 @@ def labels_shard(block: str) -> str:
 
 
 def read_labels_shard(store: Store, block: str) -> tuple[dict[str, Any], pa.Table]:
-    """Return the metadata and the table of a block's labels shard, with superseded rows.
+    """Return the metadata and the table of a block's labels shard, including superseded rows.
 
     Raises:
         DamagedFile: the shard is missing or damaged, or holds another block.

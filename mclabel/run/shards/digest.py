@@ -29,8 +29,8 @@ MIN_SHARD_BYTES = 1 << 10
 """Size in bytes that every undamaged shard exceeds, as its schema alone takes more."""
 
 Check = Literal["sound", "damaged", "none"]
-"""Result of comparing a file with its digest; `none` means that the file has no digest, because
-another program has written it."""
+"""Result of comparing a file with the digest that it stores: `sound` means equal, `damaged`
+different, and `none` that the file stores no digest, because another program wrote it."""
 
 
 def parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
@@ -164,7 +164,7 @@ def _parquet(table: pa.Table, placeholder: str, options: Mapping[str, Any]) -> b
 
 
 def _footer_start(content: bytes) -> int:
-    """Return the offset of the footer; negative if the file has none."""
+    """Return the byte offset of the footer; negative if the file has none."""
     if not content.startswith(_MAGIC) or is_cut_off(content) or len(content) < 12:
         return -1
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")

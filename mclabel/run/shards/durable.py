@@ -23,7 +23,7 @@ _STALE_S = 600.0
 """Age in seconds above which a partial file counts as left by a killed process. Writing a file
 takes only seconds."""
 _TRIES = 5
-"""Maximum number of tries if the folder is removed while a file is created in it."""
+"""Maximum number of attempts to create a file if its folder is removed meanwhile."""
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 """Error numbers by which a file system or kernel refuses `O_TMPFILE`."""
 

@@ -1,8 +1,8 @@
-"""The record of a finished job, by which files that were lost later are detected.
+"""Writes and checks the record of a finished job, by which files that are lost later are detected.
 
 `finished.json` stores the number of blocks, the number of parts of the plan, and the names of other
-files. Each time a job ends with all blocks done, it replaces this file. Without the file no loss
-can be detected, because blocks are also missing while a job is unfinished.
+files. A job that ends with all blocks done writes or replaces this file. Without it no loss can be
+detected, because blocks are also missing while a job is unfinished.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class CompletionMarker:
     run: str | None
     """The `id` of the run's manifest; None if the run has no manifest."""
     num_blocks: Count
-    """Number of blocks that hold a result which is not superseded."""
+    """Number of blocks with at least one result that is not superseded (replaced because the input
+    changed)."""
     num_plan_parts: Count
     """Number of parts of the plan; 0 for runs without a plan, such as imports."""
     files: tuple[str, ...]
@@ -78,7 +79,7 @@ def check_complete(
 ) -> None:
     """Raise an error if a run lacks blocks that its finished job had committed.
 
-    See `missing_files` for the arguments.
+    The arguments are those of `missing_files`, but if `finished` is None, nothing is checked.
 
     Raises:
         DamagedFile: blocks are missing. The error names the first missing file, the number of other
@@ -102,7 +103,7 @@ def missing_files(
         store: the run's store.
         finished: record of the finished job.
         committed: ids of the committed blocks.
-        folder: folder of the blocks' shards.
+        folder: name of the folder of the blocks' shards, such as `labels`.
 
     Raises:
         DamagedFile: a part of the plan is damaged.
@@ -131,7 +132,8 @@ def missing_files(
 def find_unfinished_blocks(
     store: Store, committed: Container[str], *, max_parts: int | None = None
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the planned blocks that are not committed, except those superseded completely.
+    """Return the planned blocks that are not committed, except those whose items are all
+    superseded.
 
     Args:
         store: the run's store.

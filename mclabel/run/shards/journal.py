@@ -1,8 +1,9 @@
 """Journals: finished work on a block, stored so that a later attempt at the block can reuse it.
 
-Each flush creates a file `journals/BLOCK/ATTEMPT.NUMBER.jsonl.gz`, which never changes. The task
-defines the entries and their keys. If two entries have the same key, the first one in the order of
-file names counts. A block's journals are deleted once the block is committed.
+Each flush creates a file `journals/BLOCK/ATTEMPT.NUMBER.jsonl.gz`, which never changes. Each entry,
+a piece of work such as one rollout, is one line; the task defines its content and its key. If two
+entries have the same key, the first one in the order of file names counts. A block's journals are
+deleted once the block is committed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class JournalEntry:
     """One piece of a task's work that was read from a journal."""
 
     key: Key
-    """Key of the piece of work, unique within its block."""
+    """Key that identifies the piece of work within its block."""
     content: Any
     num_tokens: int
     """Number of tokens that were sampled for the piece of work."""
@@ -67,7 +68,7 @@ def write_journal(
 
 
 def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key, JournalEntry]:
-    """Return the entries that all earlier attempts at a block have written, by key.
+    """Return all entries that earlier attempts at a block have written, by key.
 
     A damaged file is ignored with a warning, and its work is done again.
 
@@ -150,7 +151,7 @@ class BlockJournal:
     """
 
     def __init__(self, store: Store, block_id: str, attempt: str, read_entry: ReadEntry) -> None:
-        """Initialise an empty journal; `read` loads the entries of earlier attempts.
+        """Start an empty journal; `read` loads the entries of earlier attempts.
 
         Args:
             store: the run's store.
@@ -188,7 +189,7 @@ class BlockJournal:
 
         Args:
             line: function that returns the entry's line. `flush` calls it outside the event loop.
-                Most blocks are committed before their first flush, so it is rarely called.
+                Most blocks are committed before their first flush, and then it is never called.
         """
         self._new.append(line)
 

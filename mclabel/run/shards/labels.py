@@ -36,7 +36,7 @@ _AT_A_TIME = 64
 """Number of rows of a shard that are converted to objects at once. It is small because a reader may
 stop after the first rows."""
 _MAX_NAMED = 20
-"""Maximum number of further damaged shards that a message names."""
+"""Maximum number of damaged shards that a message names besides the first."""
 
 
 def commit_block(
@@ -61,11 +61,13 @@ def commit_block(
         labeled: rows of the labels shard.
         rollouts: rows of the rollouts shard; None stores no rollouts.
         provenance: JSON-serialisable metadata of both shards.
-        dropped: `num_sampled` and `num_right` of each problem that was left out, by problem id.
+        dropped: `num_sampled` and `num_right` of each problem of which `solutions.balance` kept no
+            solution, by problem id.
         set_aside: `reason` and `detail` for each problem that could not be labelled, by problem id.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
         ungraded: number of rollouts that could not be graded, for each of the most common reasons.
-        weak: number of rollouts with a weak verdict (`mclabel.checkers.guarded.is_weak_verdict`).
+        weak: number of rollouts whose answer was guessed, or whose program could have forged its
+            test result.
 
     Returns:
         False if another attempt had already committed the block.
@@ -101,7 +103,7 @@ def committed_blocks(store: Store, *, require_complete: bool = True) -> Set[str]
 
     Args:
         store: the run's store.
-        require_complete: see `read_catalog`.
+        require_complete: True raises an error if a block that was once committed is missing.
 
     Raises:
         DamagedFile: shards are missing or truncated. The error names them and the remedy.
@@ -158,7 +160,8 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
 def label_tables(
     store: Store, blocks: Collection[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the metadata of each labels shard, and its rows that are not superseded.
+    """Yield the metadata of each labels shard, and its rows that are not superseded by later
+    changes of the input.
 
     Args:
         store: the run's store.
@@ -225,8 +228,8 @@ def delete_uncommitted(store: Store) -> int:
     """Delete the shards of attempts that were not committed, and return the number of files.
 
     It must be called only while no attempt is running. If a committed block has only one rollouts
-    shard, this shard belongs to the committed attempt, because rollouts are written before labels.
-    If the block has several, its labels shard names the right one.
+    shard, the committed attempt wrote it, because attempts write rollouts before labels. If the
+    block has several, its labels shard names the one to keep.
     """
     catalog = read_catalog(store, require_complete=False)
     losers: list[str] = []

@@ -1,9 +1,9 @@
 """The manifest of an output: a file, created once, that stores the output's configuration.
 
-It holds the complete semantic configuration for reference, a random `id`, and the identity: the
-fields that differ from their defaults. A job may resume an output only if the identities are equal.
-The module also reads priors of the `posterior` estimator, which are stored beside the manifest in
-`priors/ID.json`, where ID is a hash of the content.
+It holds the complete semantic configuration (the settings on which results depend) for reference, a
+random `id`, and the identity: the fields that differ from their defaults. A job may resume an
+output only if the identities are equal. The module also reads priors of the `posterior` estimator,
+which are stored beside the manifest in `priors/ID.json`, where ID is a hash of the content.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ class SemanticConfig:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return a configuration that is its own identity."""
+        """Return a `SemanticConfig` whose identity is the whole configuration."""
         return cls(identity=config, config=config)
 
     def stamp(self) -> dict[str, Any]:
-        """Return the part that every shard stores, from which a lost manifest can be restored."""
+        """Return the entries that every shard stores, from which a lost manifest can be
+        restored.
+        """
         return {"identity": self.identity, "config": self.config}
 
 
@@ -93,8 +95,8 @@ def replace_configuration(
 ) -> None:
     """Replace the configuration in an existing manifest, and keep its id and its other entries.
 
-    It must be used only if no content of the output depends on the changed fields. A plan of the
-    output was made for the former identity, which is stored as `plan_identity`.
+    It must be used only if no content of the output depends on the changed fields. The ids of
+    planned blocks depend on the former identity, which is kept as `plan_identity`.
 
     Args:
         store: the output's store.
@@ -117,7 +119,9 @@ def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
 
 
 def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the identity for which a run's plan was made, on which the ids of blocks depend."""
+    """Return the identity for which a run's plan was made, from which the ids of blocks are
+    computed.
+    """
     return manifest.get("plan_identity", manifest["identity"])  # type: ignore[no-any-return]
 
 
@@ -152,8 +156,9 @@ def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> l
 
     A line contains the name of the field and both values.
 
-    A field that only one of them has comes from another version of mclabel, and is ignored. Fields
-    of engines are an exception, as they are recorded only if they differ from their defaults.
+    A field that only one configuration has comes from another version of mclabel, and is ignored.
+    Fields of engines are an exception, as they are recorded only if they differ from their
+    defaults.
 
     Args:
         there: configuration stored in an output.
@@ -184,7 +189,7 @@ def claimed_config(store: Store, name: str) -> dict[str, Any] | None:
 
 
 def read_claim(store: Store, name: str) -> dict[str, Any] | None:
-    """Return all entries of the manifest of an output; None if the output has no manifest.
+    """Return all entries of an output's manifest; None if the output has no manifest.
 
     Raises:
         DamagedFile: the manifest is damaged, has another format, or the file is not a manifest.
@@ -223,7 +228,8 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
 def read_record_file(
     store: Store, name: str, kind: type[T], *, ignore: Collection[str] = ()
 ) -> T | None:
-    """Read a JSON file that stores one record and its digest; None if the file does not exist.
+    """Read a JSON file that stores one record and its digest; return None if the file does not
+    exist.
 
     Args:
         store: the run's store.
@@ -258,7 +264,7 @@ def run_id(store: Store) -> str | None:
 
 
 def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `flatten_config` of a mapping whose values have the types that JSON gives them."""
+    """Return `flatten_config` of a mapping after its values were converted to JSON and back."""
     return flatten_config(json.loads(json.dumps(content)))
 
 
@@ -298,7 +304,8 @@ def package_versions(packages: Iterable[str] = ()) -> dict[str, str]:
 def _version(package: str) -> str | None:
     """Return a package's version, or None if it is not installed.
 
-    The result is cached, as `version` parses all metadata of the package, which can be long.
+    The result is cached, because `importlib.metadata.version` parses all metadata of the package,
+    which can be long.
     """
     try:
         return version(package)

@@ -1,4 +1,4 @@
-"""Compares a run's manifest with its plan and shards.
+"""Compares a run's manifest with its plan and its shards, the Parquet files of results.
 
 If a manifest is lost or was copied from another run, a job with another configuration could
 continue the run. To prevent this, the configuration is also checked against the plan and the
@@ -76,16 +76,15 @@ def check_made_for(
 
 
 def lost_run_id(store: Store) -> str | None:
-    """Return the `id` of a run whose manifest is lost, from the record of its finished job.
-
-    It is None if the job has not finished.
+    """Return the `id` of a run whose manifest is lost, from `finished.json`; None if the job has
+    not finished.
     """
     finished = read_finished(store)
     return None if finished is None else finished.run
 
 
 def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a description of each disagreement of a run's manifest with its plan and shards.
+    """Yield a description of each disagreement between a run's manifest and its plan or shards.
 
     Args:
         store: the run's store.

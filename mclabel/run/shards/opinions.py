@@ -1,8 +1,8 @@
 """Shards of a judge's job, `opinions/BLOCK.parquet`: one row per solution, with the opinion on it.
 
 A block's shard is created exclusively, so exactly one of several attempts commits the block. Its
-metadata lists the solutions without a row and the reasons. Rows of solutions that the plan has
-superseded no longer count.
+metadata lists the solutions without a row and the reasons. Rows of solutions that the plan
+supersedes, because they were changed or removed later, no longer count.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def read_opinion_blocks(store: Store, *, require_complete: bool = True) -> Opini
 
     Args:
         store: the run's store.
-        require_complete: see `mclabel.run.shards.catalog.read_catalog`.
+        require_complete: True raises an error if a block that was once committed is missing.
 
     Raises:
         DamagedFile: a shard is missing or truncated, or the plan is damaged.
@@ -163,7 +163,7 @@ def read_items_without_opinions(store: Store, noted: Iterable[str]) -> Iterator[
 
     Args:
         store: the run's store.
-        noted: ids of the blocks that may have such solutions.
+        noted: ids of the blocks to look in: all blocks that may have such solutions.
     """
     done = read_opinion_blocks(store, require_complete=False)
     for block in noted:
@@ -184,7 +184,9 @@ def block_id_of_shard(name: str) -> str:
 
 
 def holds_opinions(store: Store) -> bool:
-    """Return whether a run holds opinions, by its manifest or, if it is unreadable, its folders."""
+    """Return whether a run holds opinions, according to its manifest or, if that is unreadable, its
+    folders.
+    """
     try:
         manifest = read_claim(store, MANIFEST)
     except DamagedFile:
@@ -195,7 +197,7 @@ def holds_opinions(store: Store) -> bool:
 
 
 def no_labels_error(store: Store) -> ShardError:
-    """Return the error of a command that needs labels, on a run that has none."""
+    """Return the error for a command that needs labels and was given a run without any."""
     if holds_opinions(store):
         return ShardError(f"{store.location}: holds opinions, not labels. {USE}")
     inside = sorted(Path(store.location).glob("*/labels")) if "://" not in store.location else []

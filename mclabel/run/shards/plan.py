@@ -3,7 +3,8 @@
 The plan consists of numbered parts. A driver creates each part exclusively, under the next free
 number, before it leases a block of the part. So two drivers with different inputs cannot divide
 their items into conflicting blocks. A part never changes, but a later part may supersede items of
-earlier parts. In memory, a block's id takes about twenty bytes, as runs can have a million blocks.
+earlier parts: their results no longer count. Ids of blocks are stored compactly in memory, because
+runs can have a million blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from mclabel.run.shards.store import Store, damaged_file_error
 T = TypeVar("T")
 
 PACK_SIZE = 10_000
-"""Number of names that `PackedNames` packs at a time."""
+"""Number of names that `PackedNames` converts to bytes at a time."""
 
 
 class PackedNames(Set[str]):
@@ -123,7 +124,9 @@ def commit_part(store: Store, number: int, table: pa.Table) -> bool:
 
 
 def identity_digest(identity: Mapping[str, Any]) -> bytes:
-    """Return a digest of a configuration's identity, which every block id is computed from."""
+    """Return a digest of a configuration's identity, the settings on which results depend. Every
+    block id is computed from it.
+    """
     return hashlib.sha256(canonical_json(["block", identity])).digest()
 
 
@@ -135,7 +138,7 @@ def make_block_id(
     Args:
         identity_digest: digest of the identity, from `identity_digest`.
         contents: for each item its id, and the digest of its content in hexadecimal.
-        generation: number of the plan's part if an item was in an earlier block; else 0.
+        generation: number of the plan's part, from 1, if an item was in an earlier block; else 0.
     """
     return hashlib.sha256(identity_digest + canonical_json([contents, generation])).hexdigest()[
         :ID_LENGTH
@@ -143,7 +146,8 @@ def make_block_id(
 
 
 def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
-    """Return whether a run's plan was made for a configuration, by the id of its first block.
+    """Return whether a run's plan was made for a configuration. The id of the first block shows
+    this.
 
     Args:
         store: the run's store.

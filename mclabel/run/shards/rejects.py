@@ -1,10 +1,9 @@
-"""Records in `rejects.jsonl` the rows and problems that a job could not process, and the reasons.
+"""Writes `rejects.jsonl`, which lists the rows and problems that a job could not process.
 
-Unreadable rows are never assigned to a block. A problem that cannot be processed stays in its
-block, and the block's shard records the reason under `set_aside`. Before the shard is committed, a
-marker file `rejects/BLOCK.json` is created, by which these shards are found when the job ends. Then
-`rejects.jsonl` is replaced: it lists the unreadable rows and the problems set aside, and stores a
-digest of its lines.
+Unreadable rows are never assigned to a block. A problem that cannot be processed is set aside: it
+stays in its block, and the block's shard records the reason under `set_aside`. Before the shard is
+committed, a marker file `rejects/BLOCK.json` is created, by which these shards are found when the
+job ends and `rejects.jsonl` is replaced.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Reject:
     row: int | None = None
     """Number of the row in `source`, from 1. In JSON Lines files it is the number of the line."""
     source: str | None = None
-    """Name of the file from which the row was read."""
+    """Name of the file from which the row was read; None for a problem that no file holds."""
     reason: str
     """Short code of the reason; docs/formats.md lists all codes."""
     detail: str

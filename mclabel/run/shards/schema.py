@@ -1,4 +1,4 @@
-"""The schemas of label and rollout shards, and the conversion between records and rows.
+"""The schemas of label and rollout shards (Parquet), and the conversion between records and rows.
 
 Columns are derived from the records in `mclabel.core.records`: a column has the name of a field and
 the Arrow type of its annotation, and can be null if the annotation allows None. Only the columns
@@ -34,7 +34,8 @@ SCHEMA_VERSION = 1
 """Version of the schemas; no other version can be read. It is raised whenever a column changes."""
 
 _ARROW_TYPES = {bool: pa.bool_(), int: pa.int32(), float: pa.float64()}
-"""Arrow types of annotations. All other annotations without parts are types of strings."""
+"""Arrow types of simple annotations. Simple annotations that are not listed here are stored as
+strings."""
 
 
 def _same_named_columns(record: type, excluded: Collection[str]) -> dict[str, str]:
@@ -43,12 +44,12 @@ def _same_named_columns(record: type, excluded: Collection[str]) -> dict[str, st
 
 
 _PROBLEM = {**_same_named_columns(Problem, ()), "id": "problem_id", "text": "problem"}
-"""Columns of a problem's fields, by field. `meta` is stored as JSON."""
+"""Names of the columns that store a problem's fields, by field. `meta` is stored as JSON."""
 _SOLUTION = {
     **_same_named_columns(Solution, ["problem_id", "steps"]),
     **{"id": "solution_id", "text": "solution", "ids": "solution_ids"},
 }
-"""Columns of a solution's fields, by field."""
+"""Names of the columns that store a solution's fields, by field."""
 _STEP = _same_named_columns(Step, ())
 _STEP_LABEL = _same_named_columns(StepLabel, ["counts"])
 _COUNTS = _same_named_columns(Counts, ())
@@ -58,11 +59,11 @@ _LABELED = _same_named_columns(LabeledSolution, ["problem", "solution", "steps",
 def _arrow_fields(
     record: type, names: Mapping[str, str], *, int64: Collection[str] = ()
 ) -> list[pa.Field]:
-    """Return the columns of a record.
+    """Return the Arrow columns of a record's fields.
 
     Args:
         record: a dataclass.
-        names: columns of its fields, by field.
+        names: name of the column of each field, by field.
         int64: integer fields that may exceed 32 bits.
     """
     hints = get_type_hints(record)
@@ -98,8 +99,8 @@ _CONSENSUS_TYPE = pa.struct(
         for column in _arrow_fields(Consensus, _same_named_columns(Consensus, ()))
     ]
 )
-"""Its fields are nullable, although they are null only if the whole struct is null. With fields
-that are not nullable, pyarrow could not cast a null struct."""
+"""Arrow type of the column `consensus`. Its fields are nullable, although they are null only if the
+whole struct is null, because pyarrow could not cast a null struct otherwise."""
 FLAG = _arrow_type(Flag)
 
 LABELS_SCHEMA = pa.schema(

@@ -1,7 +1,7 @@
 """Reads, checks and writes one shard: a Parquet file with rows, metadata and a digest.
 
-The metadata is a JSON object under the key `mclabel` of the Parquet metadata. The counts in a
-labels shard can be checked by counting the rollouts again from which they were computed.
+The metadata is a JSON object under the key `mclabel` of the Parquet metadata. The rollout counts in
+a labels shard can be checked against the rollouts shard.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METADATA_KEY = b"mclabel"
 """Key of the Parquet metadata under which a shard's metadata is stored."""
 _SMALL_BYTES = 1 << 15
 """Size in bytes below which tables are written without compression and statistics. The schema takes
-most of such a file, so they would only cost time."""
+most of such a file, so compression and statistics would only cost time."""
 TAIL_BYTES = 8
 """Number of bytes at the end of a Parquet file that hold the footer's length and a magic number."""
 
@@ -193,8 +193,8 @@ def find_count_disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[s
 
     A step's counts are the numbers of rollouts from the prefix that ends with the step, for all
     completers together and for each completer. Rollouts from earlier prefixes that pass through
-    this prefix (column `through`) are evidence for the estimator, but are not in these counts. A
-    last step has no rollouts.
+    this prefix (column `through`) are used by the estimator, but are not in these counts. A last
+    step has no rollouts.
 
     Args:
         labels: rows of one labels shard.
@@ -223,11 +223,14 @@ def find_count_disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[s
 
 
 _Whose = tuple[str, str | None]
-"""Id of a prefix, and name of a completer; None for all completers together."""
+"""Pair of a prefix id and the name of a completer (a model that samples rollouts); None instead of
+a name stands for all completers together."""
 
 
 def _rollout_counts(rollouts: pa.Table) -> Mapping[_Whose, tuple[int, ...]]:
-    """Return the number of rollouts of each outcome, and last of their tokens, by `_Whose`."""
+    """Return, by `_Whose`, the number of rollouts of each outcome, and last the number of their
+    tokens.
+    """
     counts_of: dict[_Whose, list[int]] = {}
     place = {outcome.value: number for number, outcome in enumerate(Outcome)}
     sums = rollouts.group_by(["prefix_id", "completer", "outcome"]).aggregate(
@@ -242,7 +245,9 @@ def _rollout_counts(rollouts: pa.Table) -> Mapping[_Whose, tuple[int, ...]]:
 
 
 def _label_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
-    """Yield the counts in the labels of each bare problem and of each step except the last."""
+    """Yield the recorded counts of each problem before its first step, and of each step except the
+    last.
+    """
     for problem, root in zip(
         labels["problem_id"].to_pylist(), labels["root"].to_pylist(), strict=True
     ):
@@ -260,7 +265,9 @@ def _label_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
 
 
 def _completer_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
-    """Yield these counts for each completer; nothing for rows without completers."""
+    """Yield the counts of `_label_counts` for each completer; nothing for rows that record no
+    completers.
+    """
     steps = labels["steps"].combine_chunks()
     names = pa.ListArray.from_arrays(steps.offsets, steps.values.field("prefix_id")).to_pylist()
     whole = zip(

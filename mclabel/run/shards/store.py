@@ -2,9 +2,9 @@
 
 `create` is the operation by which everything is committed. It creates a file exclusively, in a
 local folder (`mclabel.run.shards.durable`) or, by `obstore`, in S3, Google Cloud Storage or Azure.
-Only logs are appended to, and only summaries are replaced. If the reply to a creation was lost, the
-retry can find the file that the first try created, and `create` returns False. So callers then read
-the existing file.
+Only logs are appended to, and only summaries are replaced. If a bucket's reply to a creation is
+lost, the retry finds the file that the first try created, and `create` returns False although this
+process created the file. So after False callers read the existing file.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Store:
             create: True creates the local folder if it is missing.
             retry_s: maximum number of seconds for which a request to a URL is retried.
             was_reached: True if another process has just reached the URL. Then the first request is
-                retried for `retry_s` seconds like any other; else it fails after `FIRST_CONTACT_S`
-                seconds.
+                retried for `retry_s` seconds like every other; if False, it fails after
+                `FIRST_CONTACT_S` seconds.
 
         Raises:
             ShardError: the local folder is missing, or the URL is invalid.
@@ -80,7 +80,10 @@ class Store:
                     location, config=None, retry_config=retries, client_options=client
                 )
             except (BaseError, ValueError) as error:
-                raise ShardError(f"{location}: not a usable store URL: {error}") from error
+                raise ShardError(
+                    f"{location}: not a usable store URL: {error}. Give a URL such as "
+                    "s3://bucket/run"
+                ) from error
             return
         self._path = Path(location).absolute()
         if self._path.exists() and not self._path.is_dir():
@@ -160,7 +163,9 @@ class Store:
         return sorted(self.iter_names(folder))
 
     def iter_names(self, folder: str) -> Iterator[str]:
-        """Yield the names of all files under `folder` in any order; the store is listed lazily."""
+        """Yield the names of all files under `folder` in any order, while the store is being
+        listed.
+        """
         return (name for name, _ in self.sizes(folder))
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
@@ -247,7 +252,7 @@ class Store:
 
 
 def _is_name(name: Any) -> bool:
-    """Return whether a name, which can come from any file of the run, is a valid file name."""
+    """Return whether a value read from a file of the run is a valid name of a file in the run."""
     if not isinstance(name, str) or not name.isprintable():
         return False
     return not name or not {"", ".", ".."} & set(name.split("/"))
@@ -271,7 +276,9 @@ def damaged_file_error(store: Store, name: str, fault: str = CHANGED) -> Damaged
 
 
 def damaged_file_remedy(name: str) -> str:
-    """Return the remedy for a damaged file, by its name."""
+    """Return the remedy for a damaged file, which depends on the kind of file that its name
+    shows.
+    """
     folder, _, rest = name.rpartition("/")
     match folder.split("/"):
         case ["labels"]:

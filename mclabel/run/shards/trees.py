@@ -1,7 +1,8 @@
-"""Search trees, `trees/BLOCK.ATTEMPT.parquet`: one row per problem, including pruned nodes.
+"""Reads and writes search trees, `trees/BLOCK.ATTEMPT.parquet`: one row per problem, with all
+nodes.
 
-A block's trees are written before its labels. The committed labels shard names its attempt, and
-trees of other attempts are never read.
+A block's trees are written before its labels. The committed labels shard names the attempt that
+wrote it, and trees of other attempts are never read.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ VERSION = 1
 class StoredNode:
     """A node of a search tree: a prefix of a solution, or a finished solution.
 
-    It stores the steps that it adds to its parent node. A result is a finished solution that takes
-    part in the vote.
+    A node stores only the steps that it adds to its parent node. A result is a finished solution
+    that takes part in the vote for the final answer.
     """
 
     id: str
     parent: str
-    """Id of the parent node; empty if the parent is the bare problem."""
+    """Id of the parent node; empty if the node begins a solution."""
     depth: Count
     """Number of steps from the beginning of the solution."""
     num_tokens: Count
@@ -53,19 +54,20 @@ class StoredNode:
     num_sampled: Count
     """Number of tokens sampled for the node, summed over all `count` samples."""
     is_finished: bool
-    """True if the solution is finished."""
+    """True if the node is a finished solution, False if it is a prefix."""
     is_cut: bool
     """True if a token limit was reached before the policy ended the solution."""
     weight: Amount | None = None
     """Weight of a result in the vote; None for other nodes."""
     score: float | None = None
-    """Score of a result, aggregated over its steps."""
+    """Score of a result, aggregated over its steps; None for other nodes."""
     outcome: Literal["right", "wrong", "ungraded"] | None = None
-    """Verdict on the answer of a result."""
+    """Verdict on the answer of a result; None for other nodes."""
     prediction: str | None = None
-    """Answer that was extracted from a result."""
+    """Answer that was extracted from a result; None for other nodes, or if none was found."""
     group: int | None = None
-    """Number of the group of results whose answers are equivalent."""
+    """Number of the group of results with equivalent answers to which a result belongs; None for
+    other nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,9 @@ class StoredTree:
 
     @property
     def is_chosen_right(self) -> bool:
-        """Return whether the chosen solution has the right answer."""
+        """Return whether the chosen solution has the right answer; False if no solution was
+        chosen.
+        """
         return any(node.id == self.chosen and node.outcome == "right" for node in self.nodes)
 
 
@@ -240,7 +244,7 @@ def read_trees(store: Store, *, require_complete: bool = True) -> Iterator[Store
 
     Args:
         store: the run's store.
-        require_complete: see `read_catalog`.
+        require_complete: True raises an error if a block that was once committed is missing.
 
     Raises:
         ShardError: the run is not a search.

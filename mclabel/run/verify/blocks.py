@@ -21,7 +21,8 @@ _ENTRY = np.dtype([("block", np.uint64), ("problem", np.uint64)])
 
 
 class PlannedProblems:
-    """Planned problems of each block, without superseded ones.
+    """Problems that the plan assigns to each block, except superseded ones (changed or removed
+    later).
 
     Block and problem ids are kept as 64-bit hashes, so that a problem needs 16 bytes.
     """
@@ -84,8 +85,8 @@ class RepeatedIds:
         """Yield pairs of blocks that share problems, or that share only solutions.
 
         Yields:
-            The ids of the two blocks, equal if one block holds a solution twice; the number of
-            shared ids; and their kind, `problems` or `solutions`.
+            A tuple: the ids of the two blocks, which are equal if one block holds a solution twice;
+            the number of shared ids; and their kind, `problems` or `solutions`.
         """
         seen = set()
         for noun, parts in (("problems", self._problems), ("solutions", self._solutions)):
@@ -102,7 +103,7 @@ def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
 
 
 def _count_shared_hashes(parts: list[NDArray[np.uint64]]) -> Counter[tuple[int, int]]:
-    """Count the shared hashes of each pair of parts, by the indices of the two parts."""
+    """Count the hashes that each pair of arrays shares, by the indices of the two arrays."""
     if not parts:
         return Counter()
     hashes = np.concatenate(parts)
@@ -124,7 +125,7 @@ def check_opinions(
     Args:
         store: store of the run.
         result: verification result, to which findings and counts are added.
-        files: checks of the run's single files.
+        files: checks of the run's single files, to which the shards' metadata is passed.
         on_progress: called with the number of shards read and the number of all shards.
     """
     try:

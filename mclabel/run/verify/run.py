@@ -72,7 +72,7 @@ def verify(
 
 
 class _LabelShards:
-    """Checks labels, rollouts and trees against the run's plan and catalog."""
+    """Checks the shards of labels, rollouts and trees against the run's plan and each other."""
 
     def __init__(
         self,
@@ -89,7 +89,8 @@ class _LabelShards:
         self.used_priors: set[str] = set()
         """Ids of the priors that labels depend on."""
         self._unread: set[str] = set()
-        """Blocks whose labels are damaged, so that their rollouts files are unknown."""
+        """Ids of blocks whose labels are damaged, so that it is unknown which rollouts files belong
+        to them."""
 
     def check(self, on_progress: Callable[[int, int], None]) -> None:
         """Read all shards, and add notes about files to which no shard refers."""

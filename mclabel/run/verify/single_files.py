@@ -1,4 +1,6 @@
-"""Checks the single files of a run (manifest, logs, end record), and defines `verify`'s result."""
+"""Checks the single files of a run (manifest, logs, `finished.json`), and defines `verify`'s
+result.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,10 @@ class SingleFiles:
         self.has_manifest = store.read(MANIFEST) is not None
         self._finished: CompletionMarker | None = None
         self._says_finished = False
-        """True if a line of the progress log records that no block was left."""
+        """True if the progress log records that a start of the job ended with no block left."""
         self._noted: set[str] | None = None
-        """Ids of blocks that have a note on left-out items; None until the notes are listed."""
+        """Ids of blocks with a marker file `rejects/BLOCK.json`, which says that items were left
+        out; None until these files are listed."""
         self._stamps: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
         """For each configuration, by its hash, the name and metadata of one shard."""
 
@@ -91,7 +94,8 @@ class SingleFiles:
             return  # the damaged manifest or plan is already among the findings
 
     def check_complete(self, committed: Set[str], folder: str) -> None:
-        """Check that all parts of a finished job still exist; note the blocks of an unfinished job.
+        """Check that all files of a finished job still exist; for an unfinished job, add a note
+        about missing blocks.
 
         Args:
             committed: ids of the committed blocks.
@@ -113,7 +117,9 @@ class SingleFiles:
             self._result.add_error(loss)
 
     def check_note(self, block: str) -> None:
-        """Check that a block with left-out items has a note, the source of rejects.jsonl."""
+        """Check that a block with left-out items has its marker file, from which `rejects.jsonl` is
+        made.
+        """
         if self._noted is None:
             self._noted = set(blocks_with_set_aside_items(self._store))
         if block not in self._noted:
@@ -148,7 +154,9 @@ class SingleFiles:
             )
 
     def _check_finished(self) -> None:
-        """Check the end record `finished.json`, and the existence of the files that it names."""
+        """Check the record of a finished job, `finished.json`, and that the files that it names
+        exist.
+        """
         try:
             self._finished = read_finished(self._store)
         except DamagedFile as error:
@@ -295,7 +303,7 @@ class Verification:
     """Number of all findings; `damage` lists only the first `MAX_LISTED`."""
     damage: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Observations that are not damage but may surprise."""
+    """Sentences about facts that are not damage but that the user may not expect."""
 
     @property
     def is_sound(self) -> bool:
@@ -303,7 +311,7 @@ class Verification:
         return not self.num_damaged
 
     def add_error(self, error: DamagedFile) -> None:
-        """Add the finding of a damaged file."""
+        """Add the damage that an error describes to the findings."""
         self.add_finding(error.name, error.fault, error.remedy)
 
     def add_finding(self, name: str, fault: str, remedy: str) -> None:

@@ -1,4 +1,5 @@
 """The `posterior` estimator, a Bayesian search for the first error, and the parts it consists of.
 
-They are hidden Markov chains, their priors, the fit of the priors, and the choice of rollouts.
+The parts are hidden Markov chains along solutions, their priors, the fit of the priors, and the
+choice of rollouts.
 """

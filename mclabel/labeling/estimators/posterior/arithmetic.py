@@ -2,8 +2,8 @@
 
 Rounding errors of a BLAS matrix product depend on the number of rows and on the CPU, and those of
 numpy's `exp` and `log` on the CPU's vector instructions. This module uses only additions,
-multiplications and divisions of doubles, which IEEE 754 rounds in one way, and adds the terms of a
-sum from the first to the last. The last axis of every array is the batch. Its elements are called
+multiplications and divisions of doubles, whose rounding IEEE 754 fixes, and adds the terms of a sum
+from the first to the last. The last axis of every array is the batch. Its elements are called
 lanes, and no operation mixes lanes.
 
 Only `np.einsum` could fuse a multiplication and an addition, which rounds once instead of twice. In
@@ -30,8 +30,8 @@ _einsum = getattr(np.einsum, "__wrapped__", np.einsum)
 
 _LN2 = 0.6931471805599453
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-"""Two numbers whose sum is `_LN2`. The first ends in zero bits, so its integer multiples are
-exact."""
+"""Two numbers whose sum is ln 2. The first ends in zero bits, so its products with small integers
+are exact."""
 _INVERSE_LN2 = 1.4426950408889634
 _LOG_TERMS = (
     1.479819860511658591e-01,
@@ -59,7 +59,7 @@ def weighted_sums(weights: Floats, vectors: Floats, out: Floats | None = None) -
 
     Args:
         weights: [k, j], the weight of vector k in sum j.
-        vectors: [k, ..., batch]
+        vectors: [k, ..., batch], the vectors to add.
         out: [j, ..., batch], the array to write the sums to; None makes a new one.
 
     Returns:

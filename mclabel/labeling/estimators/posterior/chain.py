@@ -1,18 +1,20 @@
 """Exact inference along solutions with a hidden Markov chain.
 
-The hidden state of a prefix is a pair: the prefix is sound or not, and it has a value, which is the
-probability that a rollout from it ends right. Values lie on a grid.
+The hidden state of a prefix is a pair: the prefix is sound (contains no error) or not, and it has a
+value, which is the probability that a rollout from it ends right. Values lie on a grid.
 
-A prefix is indexed by r, its number of steps to go: r = T for the bare problem of a solution with T
-steps, and r = 0 for the complete solution. So the chains of several solutions end at the same
-index, and one matrix per r serves all of them. The first error is indexed by e: the first wrong
-step is the one that starts at the prefix with e steps to go, and e = 0 means that no step is wrong.
-The prefix with r steps to go is sound if e <= r. R is the number of steps of the longest solution.
+A prefix is indexed by r, its number of steps to go: r = T for the problem without steps if the
+solution has T steps, and r = 0 for the complete solution. So the chains of several solutions end at
+the same index, and one matrix per r serves all of them. The first error is indexed by e: the first
+wrong step is the one that starts at the prefix with e steps to go, and e = 0 means that no step is
+wrong. The prefix with r steps to go is sound if e <= r. R is the number of steps of the longest
+solution.
 
-To predict what a probe would reveal about the first error, the joint distribution of e and of the
-value at each prefix is needed. Chains with different e share their forward messages up to the
-error, and their backward messages after it. So one vector per pair of e and r is enough, which is
-R^2 / 2 vectors in each direction.
+The evidence on a solution is everything from which its states are inferred: rollouts, the outcome,
+and other samples that took the same steps. To predict what more rollouts would reveal about the
+first error, the joint distribution of e and of the value at each prefix is needed. Chains with
+different e share their forward messages up to the error, and their backward messages after it. So
+one vector per pair of e and r is enough, which is R^2 / 2 vectors in each direction.
 
 The results for a chain do not depend on the other chains in the batch. The batch is the last axis
 of every array, padded to full vectors, and each chain is a lane of its own. Nothing is summed along
@@ -59,7 +61,9 @@ _SIZE = len(GRID)
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The evidence on a batch of solutions; R is the number of steps of the longest solution."""
+    """Observations on a batch of solutions. R is the number of steps of the longest solution, and
+    axes of length R + 1 are indexed by r, the number of steps to go.
+    """
 
     num_steps: Ints
     """[batch]: number of steps of each solution."""
@@ -68,8 +72,8 @@ class Evidence:
     wrong: Floats
     """[batch, R + 1]: number of wrong rollouts from the prefix with r steps to go."""
     same: Floats
-    """[batch, R + 1]: number of other samples that reached the prefix with r steps to go and took
-    the solution's next step."""
+    """[batch, R + 1]: number of other samples (solutions or rollouts) that reached the prefix with
+    r steps to go and took the solution's next step."""
     others: Floats
     """[batch, R + 1]: number of other samples that reached the prefix with r steps to go."""
     outcome: Floats
@@ -77,12 +81,12 @@ class Evidence:
     right: (1, 0) for a wrong outcome, (0, 1) for a right one, (1, 1) for an unknown one."""
     external_likelihood: Floats
     """[batch, R + 1]: likelihood, under each first error e, of evidence that is not in the other
-    fields, such as the rollouts of other completers; at most 1."""
+    fields, such as the rollouts of other models; at most 1. The second axis is e."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beliefs:
-    """Posterior of a batch of chains; each chain is a lane of the last axis."""
+    """Posterior of a batch of chains, one chain per element of the last axis."""
 
     joint: Floats
     """[grid, e, R, batch]: joint probability of the first error and of the value at each prefix.
@@ -91,18 +95,22 @@ class Beliefs:
     first_error: Floats
     """[e, batch]: probability of each first error e."""
     mass: Floats
-    """[batch]: likelihood of the evidence, as scaled in `seen`."""
+    """[batch]: likelihood of the evidence, with the scaling of `likelihoods`."""
     likelihoods: EvidenceLikelihoods
     """Likelihoods from which the posterior was computed."""
 
     @property
     def values(self) -> Floats:
-        """[grid, R, batch]: probability of each value at each prefix."""
+        """[grid, R, batch]: probability of each value at each prefix. Index 0 of R is the prefix
+        with one step to go.
+        """
         return ordered_sum(self.joint, axis=1)
 
     @property
     def log_likelihood(self) -> Floats:
-        """[batch]: log likelihood of the evidence, up to a term that no prior changes."""
+        """[batch]: log likelihood of the evidence, up to a term that does not depend on the
+        priors.
+        """
         return np.asarray(log(self.mass) + log(self.likelihoods.scale).sum(0))
 
 
@@ -114,19 +122,20 @@ class EvidenceLikelihoods:
     """
 
     emission: Floats
-    """[grid, R + 1, batch]: likelihood of the rollouts from prefix r under each value."""
+    """[grid, R + 1, batch]: likelihood of the rollouts from the prefix with r steps to go under
+    each value."""
     agree: Floats
     """[kind, R + 1, batch]: likelihood of how many other samples took the same step from prefix r,
     under each kind of step."""
     scale: Floats
-    """[R + 1, batch]: divisor by which `agree` was scaled."""
+    """[R + 1, batch]: number by which the likelihoods in `agree` were divided."""
 
 
 def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
     """Compute the posterior of each chain's first error and values.
 
     Returns:
-        Posterior with one lane per chain, in order, followed by lanes of padding.
+        Posterior with one element of the last axis per chain, in order, followed by padding.
     """
     evidence = _in_whole_vectors(evidence)
     seen = compute_likelihoods(evidence, priors)
@@ -152,8 +161,8 @@ def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
 def first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
     """Compute the probability of each first error, [e, batch], but no joint probabilities.
 
-    The result is equal to `infer(...).first_error` in every bit. The memory used grows linearly
-    with the number of steps.
+    The result is equal to `infer_beliefs(...).first_error` in every bit, but the memory used grows
+    linearly with the number of steps.
     """
     evidence = _in_whole_vectors(evidence)
     marginal = _first_error_marginal(evidence, priors, compute_likelihoods(evidence, priors))
@@ -163,11 +172,16 @@ def first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
 def first_error_posterior_by_luck(
     evidence: Evidence, by_luck: Sequence[tuple[float, ClassPriors]]
 ) -> Floats:
-    """Compute the probability of each first error, [batch, R + 1], where luck may work in ways.
+    """Compute the probability of each first error, [batch, R + 1], averaged over hypotheses about
+    luck.
+
+    Luck is a right answer after an error. For each solution, the hypotheses are weighted by their
+    posterior probability.
 
     Args:
-        evidence: evidence on a batch of solutions. Luck may work in a different way for each.
-        by_luck: for each way, its prior probability and the priors of chains where it holds.
+        evidence: evidence on a batch of solutions.
+        by_luck: for each hypothesis, its prior probability and the priors of chains under it, as
+            `Priors.luck_variants` returns them.
     """
     whole = _in_whole_vectors(evidence)
     chances, logs = [], []
@@ -185,9 +199,9 @@ def first_error_posterior_by_luck(
 def _first_error_marginal(
     evidence: Evidence, priors: ClassPriors, seen: EvidenceLikelihoods
 ) -> Floats:
-    """Compute the probability of each first error together with the evidence, [e, batch].
+    """Compute the joint probability of each first error and the evidence, [e, batch].
 
-    It is scaled as the likelihoods in `seen` are.
+    The probability of the evidence is scaled like the likelihoods in `seen`.
     """
     count, width = evidence.right.shape
     sound, fallen = _forward(evidence.num_steps, priors, seen, keep_all=False)
@@ -206,16 +220,16 @@ def _forward(
     Chains with different first errors e share their messages to sound prefixes.
 
     Args:
-        num_steps: [batch]
+        num_steps: [batch], number of steps of each solution.
         priors: priors of the chains' answer class.
         seen: likelihoods of the evidence.
         keep_all: True keeps the messages to all unsound prefixes, which are R^2 / 2 vectors. False
             keeps only the messages to the prefix with one step to go.
 
     Returns:
-        Messages to sound prefixes, [grid, R, batch], which exclude the rollouts from the prefix.
-        And for each r messages to the unsound prefix, [grid, e, batch] for e from r + 1, which
-        include the rollouts from the prefix.
+        A pair. First, messages to sound prefixes, [grid, R, batch], which exclude the rollouts from
+        the prefix. Second, for each r from 1 to R, messages to the unsound prefix, [grid, e, batch]
+        for e from r + 1 to R, which include the rollouts from the prefix.
     """
     size, width, count = seen.emission.shape
     # Likelihood of the step from r, and of the rollouts from the prefix at its end.
@@ -262,9 +276,9 @@ def _backward(
         most: largest number of steps to go for which messages are computed; None means R.
 
     Returns:
-        Messages to unsound prefixes, [grid, R, batch], which exclude the rollouts from the prefix.
-        And for each r messages to the sound prefix, [grid, e, batch] for e up to r, which include
-        the rollouts from the prefix.
+        A pair. First, messages to unsound prefixes, [grid, R, batch], which exclude the rollouts
+        from the prefix. Second, for each r from 1, messages to the sound prefix, [grid, e, batch]
+        for e from 0 to r, which include the rollouts from the prefix.
     """
     size, width, count = seen.emission.shape
     width = width if most is None else most + 1
@@ -351,8 +365,8 @@ def rollouts_likelihood(right: NDArray[Any], wrong: NDArray[Any]) -> Floats:
 class Messages:
     """Messages of the forward-backward algorithm, for all first errors at once.
 
-    A pair holds the messages to sound prefixes and those to unsound prefixes, [R + 1, batch, grid]
-    each.
+    `forward` and `back` are pairs of arrays [R + 1, batch, grid]: the messages to sound prefixes,
+    then those to unsound prefixes. The first axis is r, the number of steps to go.
     """
 
     forward: tuple[Floats, Floats]
@@ -368,7 +382,9 @@ class Messages:
 
     @property
     def pairs(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Pairs (forward, backward) of messages: first to sound prefixes, then to unsound ones."""
+        """Two pairs of a forward and a backward message array: first for sound prefixes, then for
+        unsound ones.
+        """
         (forward, fallen), (back, lost) = self.forward, self.back
         return (forward, back), (fallen, lost)
 

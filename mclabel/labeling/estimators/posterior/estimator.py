@@ -1,15 +1,15 @@
 """The `posterior` estimator, and the learner of its priors.
 
-The estimator computes a posterior over the first error of each solution from all evidence, and
-chooses the next probe by it. After each batch of rollouts it infers the chains of the problem's
-solutions again. The prefix whose probe has the highest expected gain per token is rolled out next,
-until no gain reaches `min_gain`. This limit is the same for all problems of a run, so tokens are
-spent where labels are least certain. Problems from which no rollout can teach anything get no
-rollouts. The limit is relative to the length of the problem's solutions, so it has the same effect
-on short and on long solutions.
+The estimator computes a posterior over the first error of each solution from all observations (the
+evidence) by hidden Markov chains, one per solution, and computes it again after each batch of
+rollouts. It rolls out the prefix whose rollouts have the highest expected gain per token, until no
+gain reaches `min_gain`. This limit is the same for all problems of a run, so tokens are spent where
+labels are least certain, and problems whose labels no rollout would change get none. The limit is
+relative to the length of the problem's solutions, so it has the same effect on short and on long
+solutions.
 
-The estimator asks for the next batches only when all rollouts of the previous ones are recorded.
-So its requests do not depend on the order in which rollouts arrive.
+The estimator requests the next batches only when all rollouts of the previous ones are recorded, so
+its requests do not depend on the order in which rollouts arrive.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ from mclabel.labeling.estimators.posterior.views import (
 )
 
 PILOT_DISCOUNT = 0.1
-"""Factor of `min_gain` for the first problems of a run with several completers. They begin with
-wide, uncertain priors, and more rollouts are needed to learn the completers' error rates."""
+"""Factor of `min_gain` for the first problems of a run with several completers (models that sample
+rollouts). These problems begin with wide, uncertain priors, and more rollouts are needed to learn
+the completers' error rates."""
 ADAPTATION = 0.05
 """Largest relative change of `min_gain` after one problem."""
 
@@ -86,22 +87,22 @@ class PosteriorEstimator(Estimator):
         finding one more first error by sampling as many tokens as the problem's solutions have on
         average."""
         every: int = Field(0, ge=0, le=MAX_COUNT)
-        """Minimum number of rollouts from every prefix. Above 0, every step gets a soft value from
-        its own rollouts."""
+        """Minimum number of rollouts from every prefix. If it is above 0, every step gets a value
+        from its own rollouts."""
         max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
         """Maximum number of rollout tokens for a problem; None sets no maximum."""
         tokens_per_solution: float | None = Field(None, gt=0, le=MAX_TOKENS)
         """Target for the mean number of rollout tokens per solution, to which `min_gain` is
         adjusted during the run; None keeps `min_gain` fixed."""
         agreement: bool = True
-        """True if steps shared by several solutions count as evidence."""
+        """True if a step that several samples take counts as more likely to be right."""
         min_belief: float = Field(0.5, ge=0, le=1)
         """Minimum probability of the most likely first error; below it the solution is
         undecided."""
         pilot: Annotated[int, at_most(1_000_000, "evidence on them is held in memory")] = Field(
             100, ge=1
         )
-        """Number of solutions that each engine labels before it fits priors to the run."""
+        """Number of solutions that each engine labels before it first fits priors to the run."""
         priors: Annotated[str | None, CONTENT] = None
         """File of priors to start from, such as priors/ID.json of another run; None uses the priors
         of the package."""
@@ -169,12 +170,14 @@ class PosteriorEstimator(Estimator):
         knowledge: Priors | None = None,
         min_gain: float | None = None,
     ) -> Self:
-        """Make the estimator of a problem, with the priors of the run; see `Estimator`."""
+        """Make the estimator of a problem, with `knowledge` as its priors; None uses those of the
+        package.
+        """
         return cls(settings, problem, priors=knowledge, min_gain=min_gain)
 
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> PriorLearner:
-        """Make the learner of a run's priors; see `Estimator`.
+        """Make the learner of a run's priors.
 
         Raises:
             ConfigError: the file of priors is not readable.
@@ -197,23 +200,25 @@ class PosteriorEstimator(Estimator):
 
     @classmethod
     def read_knowledge(cls, content: str) -> Priors:
-        """Read the priors in a file of a run; see `Estimator`."""
+        """Parse priors from the JSON text of a run's file."""
         return Priors.from_json(content)
 
     @classmethod
     def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
-        """Plan the next probes of many problems at once; see `Estimator`."""
+        """Compute the next requests of many problems at once, for `wanted` to return."""
         pairs = [(estimator._outcomes, estimator._agreeing) for estimator in estimators]
         share_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
         update_plans([own.views for own, _ in pairs])
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next `wanted` has to infer the chains again."""
+        """Return whether the next call of `wanted` has to compute the posterior again."""
         return self._outcomes.is_changed and not (self._done or self._num_due or self._every)
 
     def wanted(self) -> Sequence[int | Probe]:
-        """Return the best batches, once all rollouts of the previous ones are recorded."""
+        """Return the rollouts with the highest gain; none until all previous requests are
+        recorded.
+        """
         if self._done or self._num_due:
             return []
         if self._every:
@@ -253,7 +258,7 @@ class PosteriorEstimator(Estimator):
             view.count_requests(rollout.prefix, 1, self._max_rollouts)
 
     def evidence(self) -> Readings:
-        """Return the evidence so far, for fitting priors."""
+        """Return the evidence recorded so far, in the form to which priors are fitted."""
         return Readings(
             outcomes=self._outcomes.evidence(),
             once={
@@ -264,13 +269,13 @@ class PosteriorEstimator(Estimator):
         )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label every solution by the most likely first error of its posterior."""
+        """Label every solution by its most likely first error."""
         return self.judge_completers([counts])
 
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
         """Label every solution by the most likely first error, given all completers' rollouts.
 
-        Values are those of the strongest completer.
+        Values are those of the strongest completer, the one with the highest cost.
         """
         if not self._paths:
             return []
@@ -334,7 +339,7 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         Args:
             knowledge: initial priors.
             pilot: number of solutions labelled before the first fit.
-            min_gain: initial value of `min_gain`; see the setting of this name.
+            min_gain: initial minimum gain for which rollouts are requested.
             tokens_per_solution: target for the mean number of rollout tokens per solution; None
                 keeps `min_gain` fixed.
         """

@@ -1,9 +1,9 @@
 """Collects the evidence of samples on a problem's solutions: outcomes and agreement, by prefix.
 
 Two kinds of samples are evidence on a solution: the problem's other solutions, which start at the
-bare problem, and rollouts, which start at some prefix. A sample's outcome counts at the prefix from
-which it started, for every solution that contains this prefix. The use of a sample's steps depends
-on the setting `agreement`.
+problem without steps, and rollouts, which start at some prefix. A sample's outcome counts at the
+prefix from which it started, for every solution that contains this prefix. The use of a sample's
+steps depends on the setting `agreement`.
 
 With agreement, two prefixes are equal if all their steps have the same content
 (`mclabel.labeling.prefixes`), so this works on free text. The step at which a sample departs from a
@@ -14,19 +14,20 @@ counts at the last prefix that the sample shares with a solution. And a right ro
 that only other solutions contain counts at the prefix where those solutions branch off, because
 that prefix can still lead to a right answer. In both cases an outcome counts twice, at two
 prefixes. Fitted priors compensate for this, and labels of the same accuracy cost about half the
-tokens. Together with agreement, which is better evidence on the same question, both do harm.
+tokens. With agreement, counting outcomes twice makes labels worse, so it is not done.
 
-If several completers sampled rollouts, each has a chain of its own, because each has its own values
-at the prefixes. The chains treat the rollouts of different models as independent given the first
-error e, which is the variable that they share. So the posterior over e is the product of the
-likelihoods of e from all chains and of one prior. The prior is that of the author's chain, because
-the author made the error. From every other chain the probability of e before any evidence is
-divided out.
+If several models (completers) sampled rollouts, each has a hidden Markov chain of its own for every
+solution, because each has its own success rates at the prefixes. The chains treat the rollouts of
+different models as independent given the first error e, which is common to all chains; e is counted
+in steps to go (`mclabel.labeling.estimators.posterior.chain`). So the posterior over e is
+proportional to the product of one prior and the likelihoods of e from all chains. The prior is that
+of the chain of the author, who wrote the solutions and so made the error. The likelihood from
+another chain is its posterior of e divided by its own prior of e.
 
-The other completers' chains also do not distinguish an error in the last step from no error. As
-nothing is rolled out after the last step, their only evidence would be that a model that is often
-right seldom errs, but they did not write the solution. So they give both cases the same
-likelihood, from the sum of their probabilities.
+The other completers' chains also do not distinguish an error in the last step from no error.
+Nothing is rolled out after the last step, so these chains could tell the two cases apart only by
+how often their own model errs, and it did not write the solution. So both cases get the same
+likelihood, computed from the sum of their probabilities.
 
 Each chain receives the likelihood of e from all other chains as `Evidence.external_likelihood`. If
 only the author samples rollouts, this likelihood is 1, and the posterior is that of the author's
@@ -51,10 +52,10 @@ Floats = NDArray[np.float64]
 
 
 class EvidenceTable:
-    """Evidence on one problem's solutions. Every recorded rollout adds to it.
+    """Evidence on one problem's solutions, to which every recorded rollout is added.
 
-    Solutions with the same prefixes and the same outcome share one chain, because all evidence on
-    them is the same.
+    Solutions with the same prefixes and the same outcome have the same evidence, so they share one
+    hidden Markov chain. R is the number of steps of the longest solution.
     """
 
     def __init__(
@@ -65,11 +66,11 @@ class EvidenceTable:
         truncated: TruncatedPolicy,
         is_author: bool = True,
     ) -> None:
-        """Initialise the table with the evidence that the solutions are on one another.
+        """Initialise the table with what each solution shows about the others.
 
         Args:
             paths: paths of the problem's solutions.
-            agreement: True if the content of steps is compared; see the module.
+            agreement: True if the content of steps is compared, as the module's docstring explains.
             truncated: effect of a truncated rollout.
             is_author: True if the completer whose rollouts are recorded wrote the solutions. If
                 not, the solutions are not its samples, and the table ignores their outcomes and
@@ -88,7 +89,8 @@ class EvidenceTable:
         """[chain]: number of steps."""
         width = int(self.num_steps.max(initial=1)) + 1
         self.counts = np.zeros((4, len(chains), width))
-        """[4, chain, R + 1]: the fields `right`, `wrong`, `same` and `others` of `Evidence`."""
+        """[4, chain, R + 1]: the fields `right`, `wrong`, `same` and `others` of `Evidence`, by
+        number of steps to go."""
         self._right, self._wrong, self._same, self._others = self.counts
         # Parts of right and wrong: outcomes that also count at the prefix where they started.
         self._again = np.zeros((2, len(chains), width))
@@ -98,8 +100,8 @@ class EvidenceTable:
         if not is_author:
             self.outcome[:] = 1.0
         self.holders: dict[int, list[tuple[int, int]]] = {}
-        """For each prefix index, pairs of a chain that contains the prefix and the number of its
-        steps up to there."""
+        """For each prefix index, pairs of the index of a chain that contains the prefix and the
+        number of steps of the prefix in this chain."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
         """For each prefix index, the result of `_branching_chains`; empty with agreement."""
         self._index_holders(paths)
@@ -111,7 +113,9 @@ class EvidenceTable:
                 self._count_rollout(others, path.prefixes, path.step_keys, path.outcome)
 
     def record(self, rollout: RecordedRollout) -> set[int]:
-        """Add a rollout from one of the prefixes; return the chains whose evidence changed."""
+        """Add a rollout from one of the prefixes; return the indices of the chains whose evidence
+        changed.
+        """
         holders = self.holders[rollout.prefix]
         self._count_rollout(holders, rollout.path, rollout.step_keys, rollout.outcome)
         changed = {chain for chain, _ in holders}
@@ -127,7 +131,8 @@ class EvidenceTable:
         """Return the evidence as a batch with one row per solution.
 
         Args:
-            counts: [4, chain, R + 1], the attribute `counts` or the result of `once`.
+            counts: [4, chain, R + 1], the attribute `counts` or the result of
+                `starting_prefix_counts`.
             external_likelihood: [chain, R + 1], as in `Evidence.external_likelihood`.
         """
         right, wrong, same, others = counts[:, self.chain_index]
@@ -144,7 +149,8 @@ class EvidenceTable:
     def starting_prefix_counts(self) -> Floats:
         """Return a copy of `counts` in which each outcome counts only where its sample started.
 
-        Outcomes that count twice would bias expected values.
+        Expected values are computed from these counts, because outcomes that count twice would bias
+        them.
         """
         counts = self.counts.copy()
         counts[:2] -= self._again
@@ -153,7 +159,7 @@ class EvidenceTable:
     def _prefix_keys(self, path: SolutionPath) -> tuple[object, ...]:
         """Return a key for each prefix of a solution, by which prefixes are compared.
 
-        With agreement, one more key for the complete solution follows.
+        With agreement, a key of the complete solution follows.
         """
         if self._agreement and path.step_keys:
             return (*(path.step_keys[:depth] for depth in range(path.num_steps)), path.step_keys)
@@ -176,7 +182,7 @@ class EvidenceTable:
                 )
 
     def _branching_chains(self, chain: int, depth: int, held: set[int]) -> list[tuple[int, int]]:
-        """Return the chains that branch off from the way to a prefix, at a step after the first.
+        """Return the chains that share some but not all steps of a prefix.
 
         Args:
             chain: index of a chain that contains the prefix.
@@ -201,11 +207,12 @@ class EvidenceTable:
         step_keys: Sequence[str],
         outcome: Outcome,
     ) -> None:
-        """Count a completion for each chain that shares its prefix.
+        """Count a completion as evidence on each chain that contains its prefix.
 
         Args:
-            holders: pairs of a chain and the number of its steps before the completion.
-            prefixes: prefixes on the completion's way.
+            holders: pairs of the index of a chain and the number of its steps before the
+                completion.
+            prefixes: indices of the prefixes that the completion passes through.
             step_keys: keys of the completion's steps.
             outcome: outcome of the completion.
         """
@@ -267,17 +274,17 @@ def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
 
 
 LEAST = 1e-9
-"""Smallest likelihood that other completers can give a first error, relative to the largest. So no
-first error is ruled out by other completers alone."""
+"""Smallest likelihood that a first error can get from other completers, relative to the largest, so
+that they alone cannot rule out a first error."""
 
 
 def external_likelihoods(posteriors: Sequence[Floats], priors: Sequence[Floats]) -> list[Floats]:
     """Return, for each completer, the likelihood of each first error from all other completers.
 
     Args:
-        posteriors: for each completer, the author first, probabilities [chain, R + 1] of each first
-            error given the evidence of this completer alone.
-        priors: for each completer except the author, the same probabilities before any evidence.
+        posteriors: for each completer, the author first, the probabilities [chain, R + 1] of each
+            first error e given the evidence of this completer alone.
+        priors: for each completer except the author, the probabilities before any evidence.
 
     Returns:
         For each completer, [chain, R + 1], scaled so that the largest likelihood of a chain is 1.
@@ -317,7 +324,12 @@ def _other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
     """Return the likelihood of each first error, given only the rollouts of one completer that is
     not the author.
 
-    An error in the last step (e = 1) and no error (e = 0) get the same likelihood; see the module.
+    An error in the last step (e = 1) and no error (e = 0) get the same likelihood, for the reason
+    in the module's docstring.
+
+    Args:
+        own: [chain, R + 1], probabilities of each first error given this completer's evidence.
+        bare: [chain, R + 1], the same probabilities before any evidence.
     """
     ratio = _divide_or_zero(own, bare)
     ratio[:, :2] = ((own[:, 0] + own[:, 1]) / (bare[:, 0] + bare[:, 1]))[:, None]
@@ -359,7 +371,7 @@ def _prior_first_error(steps: int, priors: ClassPriors) -> Floats:
 
 
 def empty_evidence(num_steps: NDArray[np.int64]) -> Evidence:
-    """Return the evidence on a batch of solutions of which only the lengths are known.
+    """Return evidence without any observation on a batch of solutions.
 
     Args:
         num_steps: [batch], number of steps of each solution.

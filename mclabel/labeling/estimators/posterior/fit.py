@@ -1,13 +1,15 @@
-"""Fits priors to evidence by expectation maximisation, without any true labels.
+"""Fits priors to evidence (rollouts, outcomes, shared steps) by expectation maximisation,
+unsupervised.
 
-After an error values fall and do not rise again. So the hidden states of the chains can be learned
-from rollouts and outcomes alone (the Baum-Welch algorithm). Expected counts are smoothed over
-neighbouring values and numbers of steps to go. The priors of an answer class are shrunk towards
-pooled priors of all classes, which are shrunk towards the priors that a run starts from.
+The model's success rates (values) fall at an error and do not rise again. So the hidden states of
+the Markov chains along solutions can be learned from rollouts and outcomes alone (the Baum-Welch
+algorithm). Expected counts are smoothed over neighbouring values and numbers of steps to go. The
+priors of an answer class (kind of gold answer) are shrunk towards pooled priors of all classes, and
+these towards the priors that a run starts from.
 
-If several completers sample rollouts, the first rounds fit the author's chains alone, and fit the
-chains of the other completers to the first errors that the author's chains indicate. Only the
-outcomes of the author's own solutions distinguish luck (right answers after an error) from
+If several models (completers) sample rollouts, the first rounds fit the author's chains alone, and
+fit the chains of the other completers to the first errors that the author's chains indicate. Only
+the outcomes of the author's own solutions distinguish luck (right answers after an error) from
 blindness (wrong answers without one). If all chains were fitted jointly from the first round, a
 completer that always fails could lead to the fit that every solution is wrong from its first step
 and the author is merely lucky.
@@ -50,13 +52,15 @@ ROUNDS = 8
 MIN_SOLUTIONS = 40
 """Minimum number of solutions for which an answer class gets its own priors."""
 TO_START, TO_WIDE, TO_POOLED = 150.0, 3.0, 150.0
-"""Weights of the starting, the wide and the pooled priors, in observations per row of a matrix.
+"""Weights with which a fit is shrunk towards the starting priors, towards wide priors, and towards
+the pooled priors, in observations per row of a matrix.
 
 The starting priors were fitted with the help of solutions whose first errors are known. The
-evidence of a run cannot show where errors lie in problems that are never solved: with weights of 10
-and 8 for the starting and the pooled priors, a run on such problems unlearns it."""
+evidence of a run cannot show where errors lie in problems that are never solved: with weights of
+only 10 and 8 for the starting and the pooled priors, a run on such problems loses what the starting
+priors know about this."""
 NEIGHBOUR = 0.25
-"""Weight of the counts at one more or one fewer step to go."""
+"""Weight of the counts at one more and at one fewer step to go, when counts are smoothed."""
 CHUNK = 256
 """Number of chains that are processed together, which bounds memory."""
 
@@ -70,18 +74,22 @@ ByCompleter = Mapping[str, Evidence]
 
 @dataclass(frozen=True, kw_only=True)
 class Readings:
-    """Evidence on a problem's solutions in several readings, which count samples differently.
+    """Evidence on a problem's solutions in several readings. A reading is a rule for counting
+    samples.
 
-    See `mclabel.labeling.estimators.posterior.evidence` for the readings.
+    `mclabel.labeling.estimators.posterior.evidence` explains the rules.
     """
 
     outcomes: ByCompleter
-    """Evidence without agreement. An outcome may count at two prefixes on purpose: where its sample
-    started, and at the last prefix that the sample shares with a solution."""
+    """Evidence without agreement (the content of steps is not compared). An outcome counts at up to
+    two prefixes: where its sample started, and at the last prefix that the sample shares with a
+    solution."""
     once: ByCompleter
-    """Evidence without agreement, in which every outcome counts once; used for expected values."""
+    """Evidence without agreement, in which every outcome counts once, where its sample started;
+    used for expected values."""
     agreement: ByCompleter | None = None
-    """Evidence with the agreement of other samples; None if agreement is not used."""
+    """Evidence that also counts which other samples take the same steps; None if this is not
+    used."""
 
 
 def fit_readings(
@@ -90,7 +98,14 @@ def fit_readings(
     start: Priors | None = None,
     strength: float = TO_START,
 ) -> Priors:
-    """Fit priors to the evidence of finished problems, by answer class; see `fit_priors`."""
+    """Fit priors to the readings of finished problems.
+
+    Args:
+        problems: readings of finished problems, by answer class.
+        start: priors to begin with, towards which the fitted priors are shrunk; None uses
+            `starting_priors`.
+        strength: weight of `start` in observations per row, if only the author samples rollouts.
+    """
 
     def read(name: str) -> dict[str, list[ByCompleter]]:
         of_class = {
@@ -116,7 +131,7 @@ def fit_priors(
 
     Args:
         evidence: evidence on finished problems, by answer class. The choice of rollouts does not
-            bias the fit, since it depended only on the evidence itself. The field
+            bias the fit, since it depended only on earlier evidence. The field
             `external_likelihood` is computed here from the other completers' evidence.
         once: the same evidence with every outcome counted once, if `evidence` counts some twice.
         agreement: the same evidence with the agreement of samples, if it is used; every outcome
@@ -198,9 +213,9 @@ def _exchange_likelihoods(
 
     Args:
         stacked: evidence by answer class.
-        current: priors by which it is computed.
-        author_leads: True computes `external_likelihood` from the author's evidence alone, and
-            leaves it without information for the author.
+        current: priors with which `external_likelihood` is computed.
+        author_leads: True computes `external_likelihood` of the other completers from the author's
+            evidence alone, and makes it uninformative (constant) for the author.
     """
     if len(current) == 1:
         return stacked
@@ -274,12 +289,13 @@ def _estimate_rates(
 ) -> dict[str, Rates]:
     """Estimate the rates of each completer that sampled rollouts, by completer name.
 
-    The bare problem is left out. With few rollouts, expected values of the chains are close to
-    those of the priors. So the shares of right rollouts are fitted again, with each prefix weighted
-    by the probability that it is sound, and then by the probability that it is not.
+    Rollouts from the problem without steps are left out. With few rollouts, expected values of the
+    chains are close to those of the priors. So the shares of right rollouts are fitted directly,
+    once with each prefix weighted by the probability that it is sound, and once by the probability
+    that it is not.
 
     Args:
-        crossed: evidence by answer class and completer, with `external_likelihood`.
+        crossed: evidence by answer class, then by completer, with `external_likelihood` filled in.
         current: fitted priors.
     """
     rates = {}
@@ -307,12 +323,12 @@ def _rollouts_and_soundness(evidence: Evidence, priors: ClassPriors) -> Floats:
     """Return three rows, with one column for every prefix that has rollouts.
 
     The rows are the number of right rollouts, the number of rollouts, and the probability that the
-    prefix is sound. The bare problem is left out.
+    prefix is sound. The problem without steps is left out.
     """
     messages = pass_messages(evidence, priors)
     sound, unsound = ((before * after).sum(-1) for before, after in messages.pairs)
     right, wrong = evidence.right.T, evidence.wrong.T
-    there = np.arange(len(right))[:, None] < evidence.num_steps  # leaves out the bare problem
+    there = np.arange(len(right))[:, None] < evidence.num_steps  # without the start
     there &= right + wrong > 0
     shares = sound[there] / (sound + unsound)[there]
     return np.stack([right[there], (right + wrong)[there], shares])
@@ -321,13 +337,13 @@ def _rollouts_and_soundness(evidence: Evidence, priors: ClassPriors) -> Floats:
 def _fit_mean(right: Floats, trials: Floats, weight: Floats) -> float:
     """Return the mean of a beta-binomial distribution of shares, by weighted maximum likelihood.
 
-    The shares vary from prefix to prefix. Likelihoods stay valid although the number of rollouts
-    depends on their outcomes.
+    Shares vary from prefix to prefix. The fit is valid although the number of rollouts from a
+    prefix depends on their outcomes.
 
     Args:
         right: [prefix], number of right rollouts.
         trials: [prefix], number of rollouts.
-        weight: [prefix]
+        weight: [prefix], weight of each prefix.
     """
     pairs, where = np.unique(np.stack([right, trials]), axis=1, return_inverse=True)
     weights = np.bincount(where.reshape(-1), weights=weight, minlength=pairs.shape[1])
@@ -342,7 +358,7 @@ def _fit_mean(right: Floats, trials: Floats, weight: Floats) -> float:
 class _Expected:
     """Expected counts of every transition, shaped like the fields of `ClassPriors`.
 
-    n is the number of steps for which other samples show agreement or disagreement.
+    n is the number of steps before which there were other samples, so that they could agree or not.
     """
 
     root: Floats
@@ -351,11 +367,12 @@ class _Expected:
     unsound: Floats
     leaf: Floats
     same: Floats
-    """[n]: number of other samples that took the same step."""
+    """[n]: for each such step, number of other samples that took it."""
     others: Floats
-    """[n]: number of other samples at the prefix before the step."""
+    """[n]: for each such step, number of other samples that reached the prefix before it."""
     weight: Floats
-    """[3, n]: probability of each kind of step."""
+    """[3, n]: probability that the step is right, that it is the first wrong step, and that it
+    follows an error."""
 
 
 def _sum_expected(parts: Sequence[_Expected]) -> _Expected:
@@ -430,7 +447,8 @@ def _agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
 
     Args:
         evidence: evidence of a batch.
-        weight: [3, batch, R + 1], probability of each kind of step.
+        weight: [3, batch, R + 1], probability that a step is right, that it is the first wrong
+            step, and that it follows an error.
     """
     r = np.arange(evidence.right.shape[1])
     there = (evidence.others > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
@@ -477,7 +495,9 @@ def _maximise(
 
 
 def _add_neighbours(counts: Floats) -> Floats:
-    """Add to each row a share of the counts at one more and one fewer step to go."""
+    """Add to each row, which holds the counts at one number of steps to go, a share of its
+    neighbour rows.
+    """
     near = np.zeros_like(counts)
     near[1:] += counts[:-1]
     near[:-1] += counts[1:]
@@ -496,15 +516,16 @@ _SIZES = np.array([0.3, 0.5, 0.8, 1.2, 2.0, 3.0, 5.0, 8.0, 16.0])
 def _fit_beta_binomial(
     same: Floats, others: Floats, weight: Floats, towards: Floats, strength: float
 ) -> Floats:
-    """Return beta-binomial parameters [2] by weighted maximum likelihood over a grid.
+    """Return the two parameters of a beta-binomial distribution by weighted maximum likelihood over
+    a grid.
 
     The grid consists of means and sizes; the size is the sum of the two parameters.
 
     Args:
         same: [n], as in `_Expected`.
         others: [n], as in `_Expected`.
-        weight: [n]
-        towards: parameters [2] whose mean the result is shrunk towards.
+        weight: [n], weight of each step.
+        towards: the two parameters of a distribution, towards whose mean the result is shrunk.
         strength: weight of `towards`, in pairs of samples.
     """
     pairs, where = np.unique(np.stack([same, others]), axis=1, return_inverse=True)

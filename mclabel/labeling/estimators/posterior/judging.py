@@ -1,9 +1,10 @@
 """Labels the steps of a solution by the posterior over its first error.
 
-The chain counts every sample as independent evidence. But samples of one policy make similar
-errors, so they are weaker evidence, and probabilities would be overconfident. So the posterior is
-raised to the power `POWER` and normalised (a coarsened posterior, arXiv 1506.06101). This does not
-change which first error is the most likely.
+The hidden Markov chains that compute the posterior treat samples as independent. But samples of one
+policy make similar errors, so the probabilities would be overconfident. So the posterior is raised
+to the power `POWER` and normalised (a coarsened posterior, arXiv 1506.06101). This does not change
+which first error is the most likely. A reading is a rule for counting samples as evidence; each
+reading gives a posterior, and these are combined.
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ def judge_solution(
         path: path of the solution.
         counts: counts of rollout outcomes of the completer whose values are estimated, one entry
             per prefix index.
-        chances: for each reading of the evidence, [R + 1], the probability of each first error by
-            steps to go; see `mclabel.labeling.estimators.posterior.chain`.
-        means: [R + 1], expected values by steps to go.
+        chances: for each reading, an array [R + 1] of the probabilities that the first wrong step
+            is the one before which e steps are left; e = 0 means that no step is wrong. R is at
+            least the number of the solution's steps.
+        means: [R + 1], expected values of the prefixes, indexed by their number of steps to go.
         min_belief: minimum probability of the most likely first error. Below it, the first error is
             undecided, and only steps that are sound with at least this probability get a hard
             label.
         max_rollouts: largest number of rollouts that a prefix could have received.
-        truncated: effect of a truncated rollout.
+        truncated: rule for counting truncated rollouts.
     """
     steps = path.num_steps
     posterior = temper_posterior(
@@ -82,10 +84,10 @@ POWER = 0.8
 solutions undecided.
 
 Exponents of 1, 0.9, 0.8 and 0.7 were compared on the problems that
-`tests/benchmarks/starting_priors.py` reserves for choosing. The mean probability of the most likely
-first error exceeds its accuracy by .10, .08, .06 and .03 on arith, and by .20, .18, .15 and .12 on
-plain text. On arith, .80, .79, .78 and .77 of first errors are right, with undecided ones counted
-as wrong."""
+`tests/benchmarks/starting_priors.py` reserves for choosing settings. On bundled arithmetic
+problems, the mean probability of the most likely first error exceeds its accuracy by .10, .08, .06
+and .03, and .80, .79, .78 and .77 of first errors are right, with undecided ones counted as wrong.
+On plain text the excess is .20, .18, .15 and .12."""
 
 
 def temper_posterior(posterior: Floats) -> Floats:
@@ -99,14 +101,15 @@ def temper_posterior(posterior: Floats) -> Floats:
 
 
 def pool_posteriors(posteriors: Sequence[Floats]) -> Floats:
-    """Combine several posteriors that rest on different readings of the same evidence.
+    """Combine several posteriors over the first error that count the same samples by different
+    rules.
 
     The result is their normalised geometric mean (a logarithmic opinion pool, Genest and Zidek
-    1986). If one posterior rules out a first error, so does the result, and evidence that they
-    share counts once.
+    1986). If one posterior rules out a first error, so does the result. What all posteriors are
+    based on counts once, not once per posterior.
 
     Args:
-        posteriors: [steps + 1] each, probabilities that sum to 1.
+        posteriors: arrays [steps + 1] of probabilities that sum to 1, all in the same order.
     """
     if len(posteriors) == 1:
         return posteriors[0]
@@ -118,18 +121,21 @@ def pool_posteriors(posteriors: Sequence[Floats]) -> Floats:
 def most_likely_error(
     posterior: Floats, outcome: Outcome, min_belief: float
 ) -> tuple[int | None, bool]:
-    """Return the most likely first error, and whether its probability reaches a minimum.
+    """Return the most likely first error that agrees with the outcome, and whether it is probable
+    enough.
 
-    The outcome decides whether the last step is wrong. If the outcome is wrong, some step is wrong:
-    the last step, if no step before it is.
+    The last step is wrong if and only if the outcome is wrong. So if the outcome is wrong and no
+    step before the last is, the last step is the first error.
 
     Args:
-        posterior: [steps + 1], the probability of each first error, then of no error.
+        posterior: [steps + 1], the probability of each step to be the first wrong one, and last the
+            probability that no step is wrong.
         outcome: outcome of the solution.
         min_belief: minimum probability.
 
     Returns:
-        Index of the step, None for no error; and True if its probability is at least `min_belief`.
+        A pair: the index of the first wrong step from 0, or None for no error; and True if the
+        probability of this is at least `min_belief`.
     """
     last = len(posterior) - 2
     # An error in the last step and no error imply the same labels for all steps before it.

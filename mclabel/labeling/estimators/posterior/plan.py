@@ -1,14 +1,15 @@
 """Computes the value of information of each possible probe, for many problems at once.
 
 A probe of a prefix samples rollouts until the first right one, at most m of them. Its gain for a
-solution has two terms. The first is the expected rise of the largest posterior probability, which
-is the expected accuracy of the label. The second is the expected fall of the posterior's entropy,
-with a small weight. The first term alone gives no credit to a probe that needs another one to
-change the label, and with the second term alone rollouts would never stop.
-`mclabel.labeling.estimators.posterior.views` chooses probes by their gain.
+solution has two terms. The first is the expected rise of the largest posterior probability of a
+first error, which is the expected accuracy of the label. The second is the expected fall of the
+posterior's entropy, with a small weight. By the first term alone, a probe that changes the label
+only together with another one would have no gain; with the second term alone, rollouts would never
+stop. `mclabel.labeling.estimators.posterior.views` chooses probes by their gain.
 
-Many problems are planned together, because the numpy calls take longer than the arithmetic of one
-chain. A problem's plan has the same bits whatever other problems are in its batch.
+Many problems are planned in one batch, because the numpy calls take longer than the arithmetic of
+one solution's hidden Markov chain. A problem's plan has the same bits whatever other problems are
+in its batch.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 DRAWS = (1, 4, 16)
-"""Maximum number m of rollouts for each kind of probe."""
+"""Maximum number m of rollouts of each kind of probe."""
 ENTROPY_WEIGHT = 0.15
 """Weight of the fall of entropy relative to the rise of the largest posterior probability."""
 MIN_BATCH = 32
-"""Minimum number of chains of one length that form a batch. Fewer chains are batched with shorter
-ones, which are padded."""
+"""Minimum number of chains in a batch. If there are fewer chains of one length, shorter chains are
+added and padded."""
 MAX_BATCH = 96
 """Maximum number of chains in a batch."""
 MAX_CELLS = 1_000_000
 """Maximum number of pairs of a first error and a prefix in a batch, which bounds its memory. A
-batch of long chains holds fewer chains, but at least `LANES`."""
+batch of long chains therefore holds fewer than `MAX_BATCH` chains, but at least `LANES`."""
 
 _NONE = (1 - GRID[:, None]) ** np.array(DRAWS)
 _DRAWS_AND_MEAN = np.concatenate([(1 - _NONE) / GRID[:, None], GRID[:, None]], axis=1)
@@ -52,28 +53,35 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class Plan:
-    """Gain of each probe of a problem's chains, and posterior of the chains."""
+    """Gain of each probe of a problem's chains, and posterior of the chains. R is the number of
+    steps of the longest chain.
+    """
 
     table: Floats
-    """[chain, R + 1, 2 * len(DRAWS) + 2] by steps to go. The last axis holds the gain of each kind
-    of probe, the expected number of rollouts of each kind of probe, the expected value of the
-    prefix, and the probability that the next step is the first wrong one. At 0 steps to go only the
-    last entry is set, to the probability that no step is wrong."""
+    """[chain, R + 1, 2 * len(DRAWS) + 2]; the second axis is the number of steps to go. The last
+    axis holds the gain of each kind of probe, the expected number of rollouts of each kind of
+    probe, the expected value of the prefix, and the probability that the next step is the first
+    wrong one. At 0 steps to go only the last entry is set, to the probability that no step is
+    wrong."""
 
     @property
     def mean(self) -> Floats:
-        """[chain, R + 1]: expected values."""
+        """[chain, R + 1]: expected value of the prefix with each number of steps to go."""
         return self.table[..., -2]
 
     @property
     def first_error(self) -> Floats:
-        """[chain, R + 1]: probabilities of each first error."""
+        """[chain, R + 1]: probability that the step with each number of steps to go before it is
+        the first wrong one; at index 0, that no step is wrong.
+        """
         return self.table[..., -1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """Evidence of a problem's chains, from which its plan is computed."""
+    """Evidence on a problem's solutions, one chain per distinct solution, from which its plan is
+    computed.
+    """
 
     num_steps: NDArray[np.int64]
     """[chain]"""
@@ -85,13 +93,16 @@ class PlanRequest:
     """[chain, R + 1], as in `Evidence.external_likelihood`."""
     priors: ClassPriors
     previous: Plan | None
-    """The problem's last plan; None if there is none."""
+    """The problem's previous plan, from which the rows of unchanged chains are copied; None if
+    there is none."""
     changed: Sequence[int]
-    """Indices of the chains with new evidence since the last plan; all chains without one."""
+    """Indices of the chains with new evidence since `previous`; all chains if that is None."""
 
 
 def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
-    """Return a plan for each of many problems, equal to the plan that it would get alone."""
+    """Return a plan for each of many problems, in order. Each equals the plan that is made for the
+    problem alone.
+    """
     if not requests:
         return []
     width = max(request.counts.shape[2] for request in requests)
@@ -155,10 +166,10 @@ def probe_gains(beliefs: Beliefs) -> Floats:
 
 
 def _gains(joint: Floats, marginal: Floats) -> Floats:
-    """Return `probe_gains` of some of the prefixes.
+    """Return the gains of `probe_gains` for the prefixes in `joint`, [len(DRAWS), R, batch].
 
     Args:
-        joint: [grid, e, R, batch], as in `Beliefs`.
+        joint: [grid, e, R, batch], as in `Beliefs`, or a part of it along R.
         marginal: [e, batch], probability of each first error.
     """
     num_errors, length, count = joint.shape[1:]
@@ -185,10 +196,11 @@ def _gains(joint: Floats, marginal: Floats) -> Floats:
 def _batches(
     requests: Sequence[PlanRequest], size: int, width: int
 ) -> Iterator[tuple[Ints, Evidence, ClassPriors]]:
-    """Divide the changed chains of all requests into batches that are inferred together.
+    """Divide the changed chains of all requests into batches for one computation each.
 
     Yields:
-        Row numbers of the chains, counted over all requests, their evidence, and their priors.
+        Indices of the chains, counted over the changed chains of all requests from 0, their
+        evidence, and their priors.
     """
     counts = np.zeros((5, size, width))
     classes: dict[int, tuple[ClassPriors, list[int]]] = {}
@@ -223,7 +235,7 @@ def _batches(
 
 
 def _batch_by_length(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
-    """Divide chains into batches of about equal length, the longest chains first."""
+    """Divide chains into batches of chains of about equal length, the longest first."""
     order = np.argsort(-num_steps, kind="stable")
     chains, num_steps = chains[order], num_steps[order]
     begin = 0

@@ -1,12 +1,14 @@
 """Priors of the hidden Markov chains along solutions.
 
-The state of a prefix with r steps to go is a pair: sound or not, and a value on a grid. Priors are
-the probabilities of the transitions between states along a solution, of its outcome, and of other
-samples taking the same step. They are fitted to the evidence of finished problems, without true
-labels (`mclabel.labeling.estimators.posterior.fit`). Every answer class has priors of its own,
-because wrong reasoning often reaches a yes/no answer by luck, and seldom a free-form one. A run
-with one completer begins with `starting_priors`, which were fitted to problems of two kinds, and
-replaces them by its own priors as its evidence grows.
+The state of a prefix with r steps to go is a pair: sound (without an error) or not, and a value on
+a grid. The value is the probability that a rollout from the prefix ends right. Priors are the
+probabilities of the transitions between states along a solution, of its outcome, and of other
+samples taking the same step. They are fitted to the evidence of finished problems (rollouts,
+outcomes, shared steps), without true labels (`mclabel.labeling.estimators.posterior.fit`). Every
+answer class (kind of gold answer) has priors of its own, because wrong reasoning often reaches a
+yes/no answer by luck, and seldom a free-form one. A run with one completer begins with
+`starting_priors`, which were fitted to problems of two kinds, and replaces them by its own priors
+as its evidence grows.
 """
 
 from __future__ import annotations
@@ -34,27 +36,29 @@ GRID = np.array(
 )
 """Grid of values: possible probabilities that a rollout from a prefix ends right."""
 NUM_TO_GO = 8
-"""Largest number of steps to go with priors of its own; larger numbers use the priors of this
-one."""
+"""Largest number of steps to go that has priors of its own. Larger numbers use the same priors as
+this number."""
 POOLED = "pooled"
-"""Name of the pooled class, whose priors serve classes without priors of their own."""
+"""Name under which the priors fitted to all answer classes together are stored. Classes without
+priors of their own use them."""
 FORMAT = 1
 """Version of the JSON format of priors."""
 TABLE = 64
-"""Counts below this number have their likelihoods looked up in a table instead of computed."""
+"""Likelihoods of counts below this number are looked up in a table instead of computed."""
 LUCK = 0.02
-"""Factor of `ClassPriors.with_rare_luck`."""
+"""Factor by which `ClassPriors.with_rare_luck` lowers the probability of a right outcome after an
+error."""
 ALIKE = 0.95
-"""Probability that all wrong answers to which an erroneous solution leads are graded alike: all as
-right, by luck, or all as wrong. They often are the same answer."""
+"""Probability that all wrong answers that rollouts reach after one error are graded alike, because
+they are often the same answer: all as right, by luck, or all as wrong."""
 ALIKE_SHARES = (0.05, 0.98)
-"""Share of wrong answers that are graded as right, where nearly all are graded as wrong and where
-nearly all are graded as right."""
+"""Shares of wrong answers that are graded as right: first for an error after which nearly all are
+graded as wrong, then for one after which nearly all are graded as right."""
 GUESSES = 2
-"""A wrong answer is graded as right as often as one of this number of independent guesses is.
-Wrong answers are closer to the gold than guesses: on arith .69 of them are even or odd as the gold
-is. `ALIKE`, `ALIKE_SHARES` and `GUESSES` were chosen on half of arith's validation problems, graded
-modulo 2, 4 and 10 (`tests/benchmarks/starting_priors.py`)."""
+"""A wrong answer is graded as right with the probability that at least one of this number of
+independent guesses is right. Wrong answers are closer to the gold than guesses: on arith .69 of
+them are even or odd as the gold is. `ALIKE`, `ALIKE_SHARES` and `GUESSES` were chosen on half of
+arith's validation problems, graded modulo 2, 4 and 10 (`tests/benchmarks/starting_priors.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,30 +71,31 @@ class ClassPriors:
     """
 
     root: Floats
-    """[r, grid]: probability of each value of the bare problem; r is the number of steps of the
-    solution."""
+    """[r, grid]: probability of each value of the problem without steps; r is the number of steps
+    of the solution."""
     sound: Floats
-    """[r, grid, grid]: probability that a sound prefix is followed by a right step, and of the
-    value after it. A row of `sound` and the same row of `wrong` sum to 1."""
+    """[r, grid, grid]: joint probability, for a sound prefix, that the next step is right and of
+    the value after it. A row of `sound` and the same row of `wrong` sum to 1."""
     wrong: Floats
-    """[r, grid, grid]: probability that a sound prefix is followed by a wrong step, and of the
-    value after it."""
+    """[r, grid, grid]: joint probability, for a sound prefix, that the next step is wrong and of
+    the value after it."""
     unsound: Floats
-    """[r, grid, grid]: probability of each value after a step that follows an error."""
+    """[r, grid, grid]: probability, for an unsound prefix, of each value after the next step."""
     leaf: Floats
-    """[3, grid, 2]: probability of a wrong and of a right outcome, by value before the last step.
-    Index 0 is the joint probability with a right last step after a sound prefix, and index 1 that
-    with a wrong last step; both sum to 1. Index 2 is the probability after an unsound prefix."""
+    """[3, grid, 2]: probability of a wrong outcome and of a right outcome (last axis), by value
+    before the last step. For a sound prefix, index 0 of the first axis is the joint probability
+    with a right last step and index 1 that with a wrong last step, so these four numbers sum to 1.
+    Index 2 is the probability for an unsound prefix."""
     agreement: Floats
-    """[3, 2]: beta-binomial parameters of the share of other samples that take the same step: for
-    a right step, for the first wrong step, and for a step after an error."""
+    """[3, 2]: the two beta-binomial parameters of the share of other samples that take the same
+    step, for three kinds of steps: right, first wrong, and after an error."""
 
     @cached_property
     def with_rare_luck(self) -> ClassPriors:
         """These priors with the probability of a right outcome after an error times `LUCK`.
 
-        With agreement, the fit takes right answers of solutions whose steps other samples do not
-        share for lucky ones, and so overestimates luck.
+        The fit counts a right answer as luck if other samples do not share the solution's steps, so
+        priors fitted with agreement overestimate luck.
         """
         leaf = self.leaf.copy()
         leaf[1:, :, 1] *= LUCK
@@ -100,7 +105,7 @@ class ClassPriors:
         """Return priors under which an answer that would be wrong is right by guessing.
 
         The value v of a prefix becomes v + (1 - v) * chance. So the larger the chance is, the less
-        evidence rollouts are on a prefix.
+        the outcomes of rollouts tell about a prefix.
 
         Args:
             chance: probability that a guess is right.
@@ -146,16 +151,19 @@ class ClassPriors:
 
     @cached_property
     def agreements(self) -> Floats:
-        """[4, others * TABLE + same]: `agreement_likelihood` of all counts below `TABLE`."""
+        """[4, TABLE * TABLE]: `agreement_likelihood` of all pairs of counts below `TABLE`; the
+        index of a pair is others * TABLE + same.
+        """
         others, same = np.divmod(np.arange(TABLE * TABLE), TABLE)
         return agreement_likelihood(np.minimum(same, others), others, self.agreement)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Error rates of a completer's rollouts as evidence, estimated without true labels.
+    """Rates at which a completer's rollouts mislead about their prefix, estimated without true
+    labels. A completer is a model that samples rollouts.
 
-    Each rate is a mean over prefixes with equal weights; the bare problem is left out.
+    Each rate is a mean over prefixes with equal weights, except the problem without steps.
     """
 
     blindness: Chance
@@ -173,20 +181,20 @@ class Priors:
     """Number of the run's solutions to which the priors were fitted; 0 for the priors that a run
     begins with."""
     values: Mapping[str, ClassPriors] | None = None
-    """Priors for expected values, fitted to evidence that counts every outcome once; None if
-    `classes` serves for both."""
+    """Priors from which expected values of steps are computed, fitted to evidence that counts every
+    outcome once; None if `classes` is used for this as well."""
     agreement: Priors | None = None
-    """Priors for evidence with the agreement of other samples; None if agreement is not used, or
-    if no priors have been fitted."""
+    """Priors for evidence that also counts which other samples take the same steps; None if this is
+    not counted, or if no priors have been fitted."""
     completers: Mapping[str, Priors] = field(default_factory=dict)
-    """Priors of each completer that is not the author, by the completer's name. The other fields
-    are the author's priors."""
+    """Priors of each completer that is not the author of the solutions, by the completer's name.
+    The other fields are the author's priors."""
     rates: Mapping[str, Rates] = field(default_factory=dict)
     """Error rates of each completer, by its name. Empty if no priors have been fitted, or if only
     the author samples rollouts."""
 
     def for_completer(self, completer: str) -> Priors:
-        """Return the priors of one completer's chains; wide priors if it has none yet.
+        """Return the priors of one completer; weakly informative priors if none were fitted for it.
 
         Args:
             completer: name of the completer.
@@ -200,7 +208,7 @@ class Priors:
         return select_class_priors(self.classes, answer_class)
 
     def for_values(self, answer_class: str) -> ClassPriors:
-        """Return an answer class's priors for evidence in which every outcome counts once."""
+        """Return the priors of an answer class from which expected values of steps are computed."""
         return select_class_priors(
             self.classes if self.values is None else self.values, answer_class
         )
@@ -208,19 +216,19 @@ class Priors:
     def luck_variants(
         self, answer_class: str, *, rare: bool
     ) -> Sequence[tuple[float, ClassPriors]]:
-        """Return the priors of an answer class for each way in which luck may work.
+        """Return the priors of an answer class under each hypothesis about luck, a right answer
+        after an error.
 
-        If the chance of a right guess is 0, there is one way. Otherwise an erroneous solution leads
-        to wrong answers that are graded independently of each other (this way comes first), nearly
-        all as wrong, or nearly all as right.
+        If the chance of a right guess is 0, there is one hypothesis. Otherwise there are three: the
+        wrong answers after an error are graded independently of each other, nearly all as wrong, or
+        nearly all as right.
 
         Args:
             answer_class: a result of `mclabel.labeling.estimators.paths.answer_class`.
-            rare: True if luck is rare where guesses are never right; see
-                `ClassPriors.with_rare_luck`.
+            rare: True applies `ClassPriors.with_rare_luck` if the chance of a right guess is 0.
 
         Returns:
-            For each way, its prior probability and the priors of chains where it holds.
+            For each hypothesis, in this order, its prior probability and the priors under it.
         """
         own = self.for_class(answer_class)
         chance = guess_probability(answer_class)
@@ -301,7 +309,7 @@ def select_class_priors(classes: Mapping[str, ClassPriors], answer_class: str) -
 
 @lru_cache(maxsize=64)
 def priors_with_guesses(priors: ClassPriors, chance: float) -> ClassPriors:
-    """Return priors under which a guess is right with a chance; see `ClassPriors.with_guesses`."""
+    """Return `priors.with_guesses(chance)` from a cache, or `priors` itself if the chance is 0."""
     return priors.with_guesses(chance) if chance else priors
 
 
@@ -366,24 +374,24 @@ def _round_to_list(array: Floats) -> Any:
 def starting_priors() -> Priors:
     """Read the priors that a run with one completer begins with.
 
-    They were fitted to halves of three sets of solutions whose first errors are known: one of
-    `arith`, and two of SmolLM2 on word problems. `tests/benchmarks/starting_priors.py` writes the
-    file.
+    They were fitted to half of each of three sets of solutions whose first errors are known: one of
+    the bundled problems `arith`, and two of SmolLM2 on word problems.
+    `tests/benchmarks/starting_priors.py` writes the file.
     """
     text = resources.files(__package__).joinpath(STARTING).read_text(encoding="utf-8")
     return Priors.from_json(text)
 
 
 STARTING = "starting_priors.json"
-"""Name of the file that holds the starting priors, in this package."""
+"""Name of the file in this package that holds the starting priors."""
 
 
 @lru_cache(maxsize=1)
 def uninformed_priors() -> Priors:
     """Return weakly informative priors, with which runs with several completers begin.
 
-    The fit of the starting priors begins with them, too. Values change little over right steps and
-    fall to almost 0 at an error. Agreement has no effect.
+    The fit that produced the starting priors also began with these. Values change little over right
+    steps and fall to almost 0 at an error. Agreement between samples has no effect.
     """
     logit = np.log(GRID / (1 - GRID))
     to_go = np.arange(1, NUM_TO_GO + 1)[:, None]

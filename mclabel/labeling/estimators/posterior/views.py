@@ -1,8 +1,11 @@
-"""Views of completers: the evidence of each completer on a problem, and its possible next probes.
+"""Views of completers. A view is the evidence from one completer on a problem, with its next
+probes.
 
-Candidates are the prefixes of a problem that a completer can roll out. A candidate's rate is the
-gain of its best probe per expected token, weighted by the completer's cost. The candidates with the
-highest rates are rolled out until no rate exceeds the run's minimum gain.
+A completer is a model that samples rollouts; a probe is a number of rollouts from one prefix.
+Candidates are the prefixes that a completer can roll out. A candidate's rate is the gain of its
+best probe per expected token, divided by the completer's cost. The candidates with the highest
+rates are rolled out until no rate exceeds the run's minimum gain. A chain is the hidden Markov
+chain of a distinct solution, with at most R steps.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ FIRST_ROLLOUTS = 2
 
 
 class CompleterView:
-    """The chains of one completer: its evidence, the evidence from other views, and its plan.
+    """Evidence from one completer on a problem's chains, likelihoods from other views, and a plan.
 
     All views of a problem have the same chains. The author has a view even if it samples no
     rollouts, because its solutions are evidence on one another.
@@ -70,7 +73,7 @@ class CompleterView:
             completer_index: index of the completer in `ProblemPaths.completers`; None for an author
                 that samples no rollouts.
             priors: priors of the completer's chains.
-            value_priors: priors for evidence in which every outcome counts once.
+            value_priors: priors from which expected values of steps are computed.
             agreement: True if the content of steps is compared.
             truncated: effect of a truncated rollout.
         """
@@ -83,19 +86,21 @@ class CompleterView:
         self.num_asked: dict[int, int] = {}
         """Number of requested and recorded rollouts, by prefix index."""
         self.full_candidates: set[int] = set()
-        """Indices of candidates that have reached the maximum number of rollouts."""
+        """Indices of candidates from which no more rollouts may be requested."""
         everything = range(len(self.table.num_steps))
         self.changed = set(everything)
-        """Chains whose evidence, in this view or another, has changed since the plan was made."""
+        """Indices of the chains whose evidence, in this view or another, has changed since the plan
+        was made."""
         self.unshared_chains = set(everything)
-        """Chains whose evidence in this view has not been shared with the other views yet."""
+        """Indices of the chains whose evidence in this view has not been passed to the other views
+        yet."""
         self.external_likelihood = np.ones(self.table.counts.shape[1:])
         """[chain, R + 1]: likelihood from the other views, as in `Evidence.external_likelihood`."""
         self.agreement_likelihood = np.ones_like(self.external_likelihood)
-        """[chain, R + 1]: likelihood of each first error from agreement. It is used in plans, but
-        not in labels."""
+        """[chain, R + 1]: likelihood of each first error from the content of steps that samples
+        share. It is used in plans, but not in labels."""
         self.beliefs = np.ones_like(self.external_likelihood)
-        """[chain, R + 1]: probability of each first error, in a view that makes no plans."""
+        """[chain, R + 1]: probability of each first error; updated only in a view without plans."""
         self.own_beliefs: Floats | None = None
         """[chain, R + 1]: probability of each first error given this view's evidence alone."""
         self.plan: Plan | None = None
@@ -115,14 +120,13 @@ class CompleterView:
         self.unshared_chains |= changed
 
     def evidence(self) -> Evidence:
-        """Return the evidence of this view's completer so far, for fitting priors."""
+        """Return the evidence recorded from this view's completer, to which priors are fitted."""
         return self.table.evidence(self.table.counts, np.ones_like(self.external_likelihood))
 
     def starting_prefix_evidence(self) -> Evidence:
-        """Return the evidence of this view's completer so far.
+        """Return the evidence recorded from this view's completer.
 
-        An outcome counts only at the prefix from which its sample started
-        (`starting_prefix_counts`).
+        An outcome counts only at the prefix from which its sample started.
         """
         return self.table.evidence(
             self.table.starting_prefix_counts(), np.ones_like(self.external_likelihood)
@@ -170,9 +174,9 @@ class CompleterView:
         )
 
     def own_evidence_request(self) -> PlanRequest:
-        """Return the request from which probabilities given this view's evidence are inferred.
+        """Return the request from which `own_beliefs` is updated.
 
-        It covers only the chains whose evidence has not been shared yet.
+        It covers only the chains in `unshared_chains`.
         """
         return replace(
             self.plan_request(),
@@ -182,7 +186,9 @@ class CompleterView:
         )
 
     def values_request(self) -> PlanRequest:
-        """Return the request from which expected values are computed: each outcome counts once."""
+        """Return the request from which expected values of steps are computed. Each outcome counts
+        once.
+        """
         return replace(
             self.plan_request(),
             counts=self.table.starting_prefix_counts(),
@@ -192,7 +198,7 @@ class CompleterView:
         )
 
     def available_rates(self) -> Floats:
-        """Return the rates of the candidates, with -1 for those that are full."""
+        """Return the rates of the candidates, with -1 for those in `full_candidates`."""
         assert self.rates is not None, "plan first"
         if not self.full_candidates:
             return self.rates
@@ -201,7 +207,8 @@ class CompleterView:
         return rates
 
     def count_requests(self, prefix: int, num_rollouts: int, max_rollouts: int) -> None:
-        """Count rollouts of a prefix that are requested, or that are already recorded.
+        """Count rollouts of a prefix that are requested now, or that were recorded without a
+        request.
 
         Args:
             prefix: index of the prefix.
@@ -215,9 +222,10 @@ class CompleterView:
 
 
 class CompleterViews:
-    """The views of a problem's completers and of the author, under one reading of the evidence.
+    """The views of a problem's completers and of the author of the solutions, under one reading.
 
-    One reading compares the content of steps (agreement), the other counts outcomes alone.
+    A reading is a rule for counting samples as evidence: one compares the content of steps
+    (agreement), the other counts outcomes alone.
     """
 
     def __init__(
@@ -263,11 +271,11 @@ class CompleterViews:
 
     @property
     def is_changed(self) -> bool:
-        """Return whether evidence has changed since the latest plans were made."""
+        """Return whether any view has new evidence since the latest plans were made."""
         return any(view.changed for view in self.requestable_views)
 
     def plan_for_labels(self, completer_index: int) -> Plan:
-        """Return a plan of all chains for labelling, from this reading of the evidence alone.
+        """Return a plan of all chains, from which labels are made, by this reading alone.
 
         Args:
             completer_index: index of the completer whose values are estimated. First errors are
@@ -278,9 +286,10 @@ class CompleterViews:
         return make_plans([self.requestable_views[completer_index].labelling_request()])[0]
 
     def first_error_posterior(self, plan: Plan, completer_index: int) -> Floats:
-        """Return the probabilities of each first error, [solution, R + 1] by steps to go.
+        """Return the probabilities of each first error, [solution, R + 1], indexed by steps to go.
 
-        They are those of the plan, unless luck may work in several ways, which plans ignore.
+        They are those of the plan, unless there are several hypotheses about luck (see
+        `Priors.luck_variants`), which plans ignore.
         """
         view = self.requestable_views[completer_index]
         if len(self._by_luck) > 1:
@@ -288,18 +297,19 @@ class CompleterViews:
         return plan.first_error[view.table.chain_index]
 
     def evidence(self) -> ByCompleter:
-        """Return the evidence so far, by completer name."""
+        """Return the evidence recorded so far, by completer name."""
         return {view.completer.name: view.evidence() for view in self.views}
 
 
 def share_agreement(problems: Sequence[tuple[CompleterViews, CompleterViews]]) -> None:
-    """Add the likelihood from agreement to the outcome views of many problems at once.
+    """Pass the likelihood of first errors from views with agreement to views without, for many
+    problems.
 
-    Both readings rest on the same outcomes. So the likelihood of each first error from agreement
-    has half its weight: its square root is used.
+    Both readings count the same outcomes, so the square root of the likelihood is used, which
+    halves its weight.
 
     Args:
-        problems: for each problem, the family without agreement and the family with it.
+        problems: for each problem, the views without agreement and the views with it.
     """
     _share_likelihoods([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
     views = [agreeing.requestable_views[0] for _, agreeing in problems]
@@ -319,7 +329,8 @@ def share_agreement(problems: Sequence[tuple[CompleterViews, CompleterViews]]) -
 
 
 def update_plans(problems: Sequence[Sequence[CompleterView]]) -> None:
-    """Make the plans of many problems at once; each is equal to the plan made alone.
+    """Make the plans of many problems at once; each equals the plan that is made for its problem
+    alone.
 
     Args:
         problems: for each problem, all its views, the author's first.
@@ -371,7 +382,7 @@ def choose_probes(
     max_rollouts: int,
     tokens_left: float,
 ) -> list[tuple[CompleterView, int, int]]:
-    """Choose for each solution the best prefix and completer, if the gain is worth the tokens.
+    """Choose prefixes and completers by highest rate, and the number of rollouts from each.
 
     Rollouts from a prefix are evidence on the solutions that contain it. So prefixes that have no
     solution in common are rolled out in the same round. This takes fewer rounds and about the same
@@ -379,7 +390,7 @@ def choose_probes(
 
     Args:
         views: views of a problem whose completers can be asked, with plans.
-        min_gain_per_token: rate that a candidate has to exceed.
+        min_gain_per_token: minimum rate; a candidate must exceed it.
         batch: maximum number of rollouts from a prefix that are started together.
         max_rollouts: maximum number of rollouts from a prefix by one completer.
         tokens_left: number of tokens that may still be spent.
@@ -420,7 +431,8 @@ class Candidates:
     """Prefixes of a problem that can be rolled out, one for each set of prefixes with equal
     evidence.
 
-    A place is a position of a candidate in a chain. Places are sorted by candidate.
+    A prefix may occur in several chains. Each pair of a candidate and a chain that contains it is
+    called a place; places are sorted by candidate.
     """
 
     prefixes: tuple[int, ...]
@@ -440,11 +452,12 @@ class Candidates:
 
 
 def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
-    """Find the prefixes of a problem that differ in evidence, and their places in the chains.
+    """Find the prefixes that can be rolled out; of prefixes in the same chains at the same depth,
+    only one.
 
     Args:
         table: evidence of one completer.
-        completer: the completer, whose cost is stored.
+        completer: completer that would roll the prefixes out; its cost is copied to the result.
     """
     prefixes: list[int] = []
     tokens: list[float] = []
@@ -481,7 +494,7 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
 def gains_per_token(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]:
     """Return the rate of each candidate, [candidate], for many problems at once.
 
-    The rate is the gain of the candidate's best probe per expected token, weighted by the
+    The rate is the gain of the candidate's best probe per expected token, divided by the
     completer's cost.
     """
     if not problems:

@@ -1,1 +1,3 @@
-"""The `trace` estimator, which labels errors and repairs in solutions that correct themselves."""
+"""The `trace` estimator, which labels errors and their repairs in solutions that correct
+themselves.
+"""

@@ -1,12 +1,12 @@
-"""Evidence from the content of steps: repetitions within a solution, and agreement with others.
+"""Counts what the content of steps shows: repetitions in a solution, and steps that others take.
 
 A solution that corrects itself repeats some of its steps. So each step is classified by its content
-and by the content of the step before it. A step is *first* if its content is new and the solution
-has not continued from the step before it yet. It is *again* if it repeats the earlier continuation
-of the step before it. It is *otherwise* if it differs from that continuation, as a repair does, or
-a slip in a check. And it is *back* if it returns to an earlier step. Content is compared by the
-keys of `mclabel.labeling.prefixes`. Two kinds of steps are not compared: steps with fewer than two
-numbers, which derive nothing, and steps that state an answer.
+and by the content of the step before it (its predecessor). A step is *first* if its content is new
+and no step has followed the predecessor's content in the solution yet. It is *again* if it repeats
+the step that followed this content earlier. It is *otherwise* if it differs from that step, as a
+repair does, or a slip in a check. And it is *back* if it returns to an earlier step. Content is
+compared by the keys of `mclabel.labeling.prefixes`. Two kinds of steps are not compared: steps with
+fewer than two numbers, which derive nothing, and steps that state an answer.
 
 Samples are the other solutions of the problem. A wrong step is typically one that few samples take,
 after a step that many samples contain. A repair typically replaces a continuation that few samples
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 FIRST, AGAIN, OTHERWISE, BACK = range(4)
 """Classes of a step, as described in the module's docstring."""
 WAY = "way"
-"""Source of evidence that counts the classes of steps."""
+"""Name of the source of evidence that counts the classes of steps."""
 _HELD_BY = {Outcome.RIGHT: "held by right", Outcome.WRONG: "held by wrong"}
 SOURCES = {
     # One row for each kind of move: carried, recovered, error, sound.
@@ -47,14 +47,16 @@ SOURCES = {
     "turns from": ((0.4, 0.6), (0.3, 0.7), (0.85, 0.15), (0.9, 0.1)),
     "rollouts": ((0.4, 0.6), (0.4, 0.6), (0.15, 0.85), (0.7, 0.3)),
 }
-"""Initial mean shares [move, kind] of each source of evidence on steps, before any fit.
+"""Initial mean shares [move, kind] of each source of evidence on steps, before any fit. A move is a
+pair of states before and after a step, numbered as in `mclabel.labeling.estimators.trace.chain`.
+The kinds of each source are:
 
-- `way`: the class of the step; its kinds are first, again, otherwise and back.
+- `way`: the class of the step: first, again, otherwise, back.
 - `held by right`, `held by wrong`: right (or wrong) samples that contain the step anywhere, and
   those that do not. Counted if the step's content is new in the solution.
 - `follows`: samples that take the step right after the step before it, and samples that continue
   differently. Counted if the step is first.
-- `turns to`: the same two numbers, counted if the step is otherwise.
+- `turns to`: the kinds of `follows`, counted if the step is otherwise.
 - `turns from`: samples that take the solution's earlier continuation of the step before, and
   samples that continue differently. Counted if the step is otherwise.
 - `rollouts`: rollouts that take the step after the step before it, and rollouts that continue
@@ -65,14 +67,16 @@ SOURCES = {
 def compare_solutions(
     paths: Sequence[SolutionPath], samples: Sequence[SolutionPath]
 ) -> dict[str, Floats]:
-    """Count the evidence that solutions are on each other's steps, in linear time.
+    """Count, for each step, the repetitions in its solution and the samples that agree with it, in
+    linear time.
 
     Args:
         paths: the first solution of each chain.
         samples: all solutions of the problem.
 
     Returns:
-        Counts [T, kind, chain] by source; those of `rollouts` are still zero.
+        Counts [T, kind, chain] by source, where T is the number of steps of the longest solution.
+        Those of `rollouts` are zero; `add_rollout` fills them.
     """
     width = max((path.num_steps for path in paths), default=1)
     counts = {
@@ -106,18 +110,22 @@ class _Samples:
 
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
-        """Number of right and of wrong samples, by source: `held by right`, `held by wrong`."""
+        """Number of right samples under `held by right`, and of wrong samples under `held by
+        wrong`."""
         self.holding: Counter[tuple[str, str]] = Counter()
-        """Number of right or wrong samples that contain a step, by source and step key."""
+        """Number of samples that contain a step. A key is a pair: the source (`held by right` or
+        `held by wrong`) and the step's key."""
         self.coming: Counter[str | None] = Counter()
-        """Number of samples that continue after a step, by step key; None is the bare problem."""
+        """Number of samples that continue after a step, by the step's key; None stands for the
+        start of the solution."""
         self.taking: Counter[tuple[str | None, str]] = Counter()
-        """Number of samples that take one step right after another, by pair of step keys."""
+        """Number of samples that take one step directly after another, by the pair of their keys in
+        this order."""
 
     def add(self, path: SolutionPath, increment: int) -> None:
         """Add a solution to the counts, or remove it.
 
-        A solution whose `sampled` is false is no evidence, and is ignored.
+        A solution whose `sampled` is false was chosen by its outcome, and is ignored.
 
         Args:
             path: the solution.
@@ -138,7 +146,9 @@ class _Samples:
 
 
 def _iter_evidence(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int, int]]:
-    """Yield the evidence on a solution's steps: step index, source, kind, and count."""
+    """Yield the evidence on a solution's steps as tuples: step index from 0, source, index of the
+    kind, and count.
+    """
     held: set[str] = set()
     after: dict[str | None, str] = {}
     last: str | None = None
@@ -170,7 +180,8 @@ def _iter_evidence(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, 
 def _agreement_counts(
     step: int, source: str, num_agreeing: int, num_samples: int
 ) -> Iterator[tuple[int, str, int, int]]:
-    """Yield two counts of a source: samples that agree with a step, and those that do not.
+    """Yield two counts of a source, samples that agree with a step and samples that do not, as
+    `_iter_evidence` does.
 
     Args:
         step: index of the step.
@@ -185,7 +196,7 @@ def _agreement_counts(
 def comparable_steps(path: SolutionPath) -> Iterator[tuple[int, str]]:
     """Yield index and key of each step whose content is compared.
 
-    The last step is left out, since the outcome is the evidence on it.
+    The last step is left out, since the outcome determines its label.
     """
     for step, key in enumerate(path.step_keys[:-1]):
         is_answer = bool(path.commitments) and path.commitments[step] is not None
@@ -201,15 +212,15 @@ def _has_two_numbers(key: str) -> bool:
 def add_rollout(
     counts: Mapping[str, Floats], path: SolutionPath, chain: int, begin: int, keys: Sequence[str]
 ) -> None:
-    """Add the evidence of a rollout on a solution's steps to the source `rollouts`.
+    """Count, in the source `rollouts`, whether a rollout agrees with a solution's steps.
 
-    It counts up to the first step that differs from the solution's.
+    Steps are counted up to the first one in which the rollout differs from the solution.
 
     Args:
-        counts: counts that `compare_solutions` returned, which are changed.
+        counts: counts that `compare_solutions` returned; they are changed in place.
         path: the solution.
         chain: index of the solution's chain.
-        begin: number of steps of the prefix that was rolled out.
+        begin: number of steps of the prefix from which the rollout was sampled.
         keys: keys of the rollout's steps.
     """
     for step, (ours, taken) in enumerate(

@@ -1,23 +1,24 @@
 """Exact inference along traces with a hidden Markov chain that may return from errors.
 
-After each step, the hidden state of a solution is a pair: it is sound or unsound, and it has a
-`level`, which says how likely the rest is to succeed. A sound solution may go wrong, and an unsound
-one may recover, because the policy corrects itself. So the assumption of
-`mclabel.labeling.estimators.posterior`, that no step repairs an error, does not hold. The observed
-evidence depends on the hidden states:
+After each step, the hidden state of a solution is a pair: it is sound or unsound (contains an
+unrepaired error), and it has a `level`, which says how likely the rest is to succeed. A sound
+solution may go wrong, and an unsound one may recover, because the policy corrects itself. So the
+assumption of `mclabel.labeling.estimators.posterior`, that no step repairs an error, does not hold.
+The observed evidence depends on the hidden states:
 
 - Completions from a prefix by each completer are right, right after revoking a step of the prefix,
   or wrong. Their shares vary from prefix to prefix around a mean (Dirichlet-multinomial).
-- Answers that the solution states on its way, and its outcome, are right or wrong.
+- Answers that the solution states before its end, and its outcome, are right or wrong.
 - A step repeats earlier steps or departs from them, and some number of other solutions take it, too
   (`mclabel.labeling.estimators.trace.agreement`). This evidence depends on the move, which is the
   pair of states before and after the step.
 
-Every completer has its own mean shares, by level, state, and number of steps to go. All solutions
-of a problem begin at the same level. Time and memory are linear in the number of steps.
+Every completer (model that samples completions) has its own mean shares, by level, state, and
+number of steps to go. All solutions of a problem begin at the same level. Time and memory are
+linear in the number of steps.
 
-The last axis of arrays is the chain, and nothing is summed along it; see
-`mclabel.labeling.estimators.posterior.arithmetic`.
+Each distinct solution has one chain. The last axis of arrays is the chain, and nothing is summed
+along it, so that results do not depend on which solutions are computed together.
 """
 
 from __future__ import annotations
@@ -40,25 +41,29 @@ RIGHT, REPAIRED, WRONG = 0, 1, 2
 NUM_LEVELS = 5
 """Number of levels; a higher level has a higher probability of success."""
 NUM_STATES = 2 * NUM_LEVELS
-"""Number of pairs of a level and a state, which are numbered 2 * level + state."""
+"""Number of pairs of a level and a state. A pair has the index 2 * level + state."""
 CARRIED, RECOVERED, ERROR, KEPT = range(4)
-"""Moves, numbered 2 * (state before the step) + (state after the step)."""
+"""Moves, numbered 2 * (state before the step) + (state after the step): an error stays, an error is
+repaired, an error is made, the solution stays sound."""
 NUM_TO_GO = 7
-"""Bins of the number of steps still to go: 1, 2 to 3, 4 to 7, and so on."""
+"""Number of bins for the number of steps still to go: 1, 2 to 3, 4 to 7, and so on."""
 _TINY = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassRates:
-    """Prior rates for the problems of an answer class."""
+    """Rates (probabilities of the chain) for the problems of one answer class, the kind of gold
+    answer.
+    """
 
     level: Floats
-    """[level]: probability of each level of the bare problem."""
+    """[level]: probability of each level of the problem without steps."""
     moves: Floats
-    """[NUM_STATES, NUM_STATES]: probability of each level and state after a step, by level and
-    state before it."""
+    """[NUM_STATES, NUM_STATES]: probability of each level and state after a step (second axis), by
+    level and state before it (first axis)."""
     end: Floats
-    """[state, 2]: probability that a solution in this state ends right, and that it ends wrong."""
+    """[state, 2]: probability that a solution in this state after its last step ends right, and
+    that it ends wrong."""
     commitment: Floats
     """[state, 2]: probability that an answer stated in this state is right, and that it is
     wrong."""
@@ -67,11 +72,14 @@ class ClassRates:
     of completions."""
     spread: Mapping[str, float]
     """For each completer's name, the sum of the parameters of the Dirichlet distribution from which
-    the shares of a prefix are drawn. The larger it is, the nearer shares are to their means."""
+    the shares of a prefix are drawn. The larger the sum, the nearer the shares are to their
+    means."""
     steps: Mapping[str, Floats]
-    """For each source of `TraceEvidence.steps`, mean shares [move, kind] of its kinds."""
+    """For each source of `TraceEvidence.steps`, [move, kind]: mean share of each kind of
+    observation, by move."""
     step_spread: Mapping[str, float]
-    """For each source, the sum of the Dirichlet parameters of the shares of a step."""
+    """For each source of `TraceEvidence.steps`, the sum of the parameters of the Dirichlet
+    distribution from which the shares of a step are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,19 +89,20 @@ class TraceEvidence:
     num_steps: Ints
     """[chain]: number of steps."""
     counts: Mapping[str, Floats]
-    """For each completer's name, [T, 3, chain]: number of completions after each step, by
-    result."""
+    """For each completer's name, [T, 3, chain]: number of completions sampled after each step, by
+    result (`RIGHT`, `REPAIRED`, `WRONG`)."""
     root: Mapping[str, Floats]
-    """For each completer's name, [3]: number of completions of the bare problem, by result."""
+    """For each completer's name, [3]: number of completions of the problem without steps, by
+    result."""
     commitments: Floats
-    """[T, 2, chain]: 1 if a step before the last states a right answer, and if it states a wrong
-    one; else 0."""
+    """[T, 2, chain]: (1, 0) if the step is not the last one and states a right answer, (0, 1) if it
+    states a wrong one, else (0, 0)."""
     steps: Mapping[str, Floats]
     """For each source of `SOURCES` in `mclabel.labeling.estimators.trace.agreement`, [T, kind,
-    chain]: counts on each step."""
+    chain]: number of observations of each kind on each step."""
     end: Floats
-    """[2, chain]: 1 if the solution may have ended right, and if it may have ended wrong; else 0.
-    Both are 1 for an unknown outcome."""
+    """[2, chain]: (1, 0) if the solution ended right, (0, 1) if it ended wrong, (1, 1) if its
+    outcome is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,20 +110,21 @@ class TraceBeliefs:
     """Posterior of a problem's chains; zero beyond a chain's length."""
 
     root: Floats
-    """[level]: probability of each level of the bare problem."""
+    """[level]: probability of each level of the problem without steps."""
     states: Floats
     """[T, level, state, chain]: probability of each level and state after each step."""
     moves: Floats
-    """[T, 4, chain]: probability that a step is carried, recovered, an error, and sound."""
+    """[T, 4, chain]: probability of each move at each step, in the order `CARRIED`, `RECOVERED`,
+    `ERROR`, `KEPT`."""
     first_error: Floats
-    """[T + 1, chain]: probability that each step is the first wrong one, and last that no step
-    is."""
+    """[T + 1, chain]: probability that each step is the first wrong one, and last that no step is
+    wrong."""
     before: Floats
-    """[T, NUM_STATES, chain]: forward messages, from the evidence before each step."""
+    """[T, NUM_STATES, chain]: forward messages, computed from the evidence before each step."""
     to: Floats
-    """[T, state before, NUM_STATES, chain]: backward messages, from the evidence on each step and
-    after it. The product of `before`, the prior probability of a move, and `to` is the posterior
-    probability of the move at a step."""
+    """[T, state before, NUM_STATES, chain]: backward messages, computed from the evidence on each
+    step and after it. The product of `before`, the prior probability of a move, and `to` is the
+    posterior probability of the move at a step."""
 
 
 def steps_to_go_bins(num_steps: Ints, width: int) -> Ints:
@@ -129,8 +139,9 @@ def steps_to_go_bins(num_steps: Ints, width: int) -> Ints:
 def count_likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
     """Return the Dirichlet-multinomial likelihood of counts, divided by a factor.
 
-    The factor depends only on counts and spread; `log_count_factors` returns its logarithm. The
-    division keeps the likelihood of hundreds of completions within the range of floats.
+    The factor depends only on counts and spread, not on the shares; `log_count_factors` returns its
+    logarithm. The division keeps the likelihood of hundreds of completions within the range of
+    floats.
 
     Args:
         counts: [..., kind], number of observations of each kind.
@@ -198,15 +209,15 @@ def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
 
 
 def _scale_to_largest(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
-    """Divide likelihoods by the largest along some axes, since only their ratios matter."""
+    """Divide likelihoods by their maximum over the given axes, since only their ratios matter."""
     return np.asarray(likely / np.maximum(likely.max(axis, keepdims=True), _TINY))
 
 
 def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     """Compute the posterior of a problem's chains.
 
-    All chains begin at the bare problem and share its level. So the initial distribution of a chain
-    is that of the level given the evidence on all other chains.
+    All chains begin at the problem without steps and share its level. So the initial distribution
+    of a chain is that of the level given the evidence on all other chains.
     """
     seen = step_likelihoods(evidence, rates).reshape(-1, 2, NUM_STATES, len(evidence.num_steps))
     width, _, _, count = seen.shape
@@ -261,7 +272,9 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
 
 
 def _normalise_logs(logs: Floats) -> Floats:
-    """Return probabilities [level, chain] from their logarithms up to a constant."""
+    """Return probabilities [level, chain] from their logarithms, which may lack a constant per
+    chain.
+    """
     weights = exp(logs - logs.max(0))
     return weights / ordered_sum(weights)
 
@@ -272,7 +285,9 @@ def _apply_moves(matrix: Floats, states: Floats) -> Floats:
 
 
 def _root(evidence: TraceEvidence, rates: ClassRates) -> Floats:
-    """Return probabilities of the bare problem's level given its completions, [level]."""
+    """Return the probabilities of the problem's level, [level], given the completions of the
+    problem without steps.
+    """
     level = rates.level
     furthest = steps_to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
     for name, counts in evidence.root.items():

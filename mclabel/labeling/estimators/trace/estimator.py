@@ -1,9 +1,9 @@
 """Labels solutions that correct themselves, by evidence that costs no rollouts.
 
 The chains of the problem's solutions are inferred once (`mclabel.labeling.estimators.trace.chain`)
-from the solutions' outcomes, the answers that they state on the way, their agreement, and recorded
-rollouts. The estimator asks for no rollouts, because they did not improve labels in the domain for
-which it was developed (docs/traces.md).
+from the solutions' outcomes, the answers that they state before their ends, the steps that several
+of them take (agreement), and recorded rollouts. The estimator asks for no rollouts, because they
+did not improve labels in the domain for which it was developed (docs/traces.md).
 
 If solutions were compared with each other, probabilities of first errors are raised to the power
 0.5 and normalised (a coarsened posterior, arXiv 1506.06101). The same few solutions are compared at
@@ -72,16 +72,17 @@ _NAMES: dict[int, StepState] = {
     KEPT: "sound",
 }
 MAX_ON_RECORD = 1_024
-"""Maximum number of recorded rollouts of a prefix, for which intervals of values are valid. The run
-that recorded them may have stopped rollouts by their outcomes."""
+"""Maximum number of recorded rollouts of a prefix for which intervals of values are valid. The
+intervals allow for a run that stopped sampling rollouts depending on their outcomes."""
 
 
 class TraceEstimator(Estimator):
     """Labels the states of steps from evidence that costs no rollouts."""
 
     class Settings(EstimatorSettings):
-        """Labels errors, the steps that rest on them, and repairs in long solutions that correct
-        themselves, from outcomes, answers stated on the way, agreement, and recorded rollouts.
+        """Labels errors, the steps that depend on them, and repairs in long solutions that correct
+        themselves. It uses outcomes, answers stated before the end, steps that several solutions
+        take, and recorded rollouts.
         """
 
         min_belief: float = Field(0.5, ge=0, le=1)
@@ -90,7 +91,7 @@ class TraceEstimator(Estimator):
         pilot: Annotated[int, at_most(1_000_000, "evidence on them is held in memory")] = Field(
             100, ge=1
         )
-        """Number of solutions that each engine labels before it fits rates to the run."""
+        """Number of solutions that each engine labels before it first fits rates to the run."""
 
     follow: ClassVar[Follow] = "known"
     joint: ClassVar[bool] = True
@@ -109,7 +110,7 @@ class TraceEstimator(Estimator):
         Args:
             settings: settings of the estimator.
             problem: problem with the paths of its solutions.
-            rates: rates of the run; None uses wide, uninformed rates.
+            rates: rates fitted to the run; None uses the default rates, `uninformed_rates`.
         """
         self._settings, self._problem = settings, problem
         run_rates = rates or uninformed_rates(problem.completers)
@@ -125,17 +126,19 @@ class TraceEstimator(Estimator):
         knowledge: TraceRates | None = None,
         min_gain: float | None = None,
     ) -> Self:
-        """Make the estimator of a problem, with the rates of the run; see `Estimator`."""
+        """Make the estimator of a problem, with `knowledge` as its rates; `min_gain` is not
+        used.
+        """
         return cls(settings, problem, rates=knowledge)
 
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> TraceLearner:
-        """Make the learner of a run's rates; see `Estimator`."""
+        """Make the learner of a run's rates."""
         return TraceLearner(uninformed_rates(()), pilot=settings.pilot)
 
     @classmethod
     def read_knowledge(cls, content: str) -> TraceRates:
-        """Read the rates in a file of a run; see `Estimator`."""
+        """Parse rates from the JSON text of a run's file."""
         return TraceRates.from_json(content)
 
     def wanted(self) -> Sequence[int | Probe]:
@@ -147,13 +150,13 @@ class TraceEstimator(Estimator):
         self._table.record(rollout)
 
     def evidence(self) -> ObservedProblem:
-        """Return the evidence so far, for fitting rates."""
+        """Return the evidence recorded so far, in the form to which rates are fitted."""
         return ObservedProblem(
             evidence=self._table.evidence(), completers=tuple(self._problem.completers)
         )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label every solution with its most probable first error; see `judge_completers`."""
+        """Label every solution as `judge_completers` does, from the rollouts of one completer."""
         return self.judge_completers([counts])
 
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
@@ -161,7 +164,7 @@ class TraceEstimator(Estimator):
         probable state given that error.
 
         A label with a probability below the setting `min_belief` becomes None. Values of steps are
-        those of the strongest completer.
+        those of the strongest completer (the model that samples rollouts and has the highest cost).
         """
         if not self._problem.paths:
             return []
@@ -216,10 +219,12 @@ class TraceEstimator(Estimator):
 
 
 class TraceLearner(FittingLearner[TraceRates, ObservedProblem]):
-    """Learns the rates of a run; see `FittingLearner`."""
+    """A `FittingLearner` that fits the rates of a run."""
 
     def lag(self, number: int) -> int:
-        """Return 1: each problem waits for the previous one, since no rollouts run meanwhile."""
+        """Return 1: each problem waits for the previous one, which takes little time, since no
+        rollouts are sampled.
+        """
         return 1
 
     def parse_knowledge(self, content: str) -> TraceRates:
@@ -240,8 +245,8 @@ def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
 
     Args:
         moves: [steps, 4], marginal probability of each move.
-        error: index of the solution's first error, which is the first error of the sequence; None
-            if no step is wrong.
+        error: index (from 0) of the solution's first error, which must be the first `ERROR` in the
+            result; None if no step is wrong.
     """
     steps = len(moves)
     if error is None:
@@ -258,7 +263,7 @@ def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
 
 
 class _Table:
-    """The evidence on one problem's solutions, to which every rollout adds.
+    """The evidence on one problem's solutions, to which every recorded rollout is added.
 
     Solutions with the same prefixes and the same outcome share one chain.
     """
@@ -275,13 +280,14 @@ class _Table:
         self.holders: dict[int, list[tuple[int, int]]] = {
             ROOT: [(chain, -1) for chain in range(len(self.paths))]
         }
-        """For each prefix index, pairs of a chain that contains the prefix and the index of its
-        step at which the prefix ends; -1 for the bare problem."""
+        """For each prefix index, pairs of the index of a chain that contains the prefix and the
+        index of the prefix's last step in it; -1 if the prefix has no steps."""
         for chain, path in enumerate(self.paths):
             for step, prefix in enumerate(path.prefixes):
                 self.holders.setdefault(prefix, []).append((chain, step))
         self._counts: dict[tuple[int, int], Floats] = {}
-        """[3]: number of completions by result, for each pair of a prefix and a completer index."""
+        """For each pair of a prefix index and a completer index, [3]: number of completions by
+        result."""
         self._steps = compare_solutions(self.paths, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:

@@ -1,4 +1,9 @@
-"""Fits the rates of a run to its evidence by expectation maximisation, without true labels."""
+"""Fits the rates of a run to its evidence by expectation maximisation, without true labels.
+
+Evidence is what is observed on solutions: outcomes, stated answers, repeated steps and rollouts.
+Rates are the probabilities of the hidden Markov chain in
+`mclabel.labeling.estimators.trace.chain`.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +35,26 @@ ROUNDS = 12
 MIN_SOLUTIONS = 40
 """Minimum number of solutions for which an answer class gets its own rates."""
 TO_WIDE, TO_POOLED = 4.0, 12.0
-"""Weights of the wide and of the pooled rates, in observations per cell."""
+"""Weights with which a fit is shrunk towards the wide rates (those before any fit), and towards the
+pooled rates of all answer classes, in observations per array element."""
 NEIGHBOUR = 0.3
-"""Weight of observations in the neighbouring bins of steps to go."""
+"""Weight with which observations also count in the neighbouring bins of steps to go."""
 MOVES_HOLD = STEPS_HOLD = 100
-"""Factors of the weight of the rates towards which a fit is shrunk, for two kinds of rates: how
-often steps err and repair, and the shares of evidence on steps. With smaller factors, the hidden
-states can come to stand for something else that explains the evidence as well, such as whether a
-step is a repetition."""
+"""Factors by which `TO_WIDE` and `TO_POOLED` are multiplied for two kinds of rates: how often steps
+err and repair, and the shares of evidence on steps. With smaller factors, the hidden states can
+come to stand for something else that explains the evidence as well, such as whether a step is a
+repetition."""
 ENDS_HOLD = 1000
-"""The same factor for outcomes and stated answers. It is large because their rates define what
-sound and unsound mean."""
+"""Factor of the same kind for the rates of outcomes and stated answers. It is large because these
+rates define what sound and unsound mean."""
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""Candidate values of a spread; see `ClassRates.spread`."""
+"""Candidate values of `ClassRates.spread` and `ClassRates.step_spread`, among which a fit
+chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedProblem:
-    """The evidence on a finished problem, and the problem's completers."""
+    """The evidence on a finished problem, and the models that sample its rollouts."""
 
     evidence: TraceEvidence
     completers: tuple[Completer, ...]
@@ -62,8 +69,8 @@ def fit_rates(problems: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
     """Fit rates by maximising the likelihood of the evidence, with shrinkage.
 
     Args:
-        problems: finished problems, by answer class. The choice of rollouts does not bias the fit,
-            since it depended only on the evidence itself.
+        problems: finished problems, by answer class (kind of gold answer). The choice of rollouts
+            does not bias the fit, since it depended only on earlier evidence.
     """
     everyone = {
         problem.name: problem
@@ -92,7 +99,8 @@ def fit_rates(problems: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
 class _Expected:
     """Expected counts, from which `ClassRates` are computed.
 
-    The first four are shaped like the fields of `ClassRates` with the same names.
+    `level`, `moves`, `end` and `commitment` are shaped like the fields of `ClassRates` with the
+    same names.
     """
 
     level: Floats = field(default_factory=lambda: np.zeros(NUM_LEVELS))
@@ -201,7 +209,7 @@ def _maximise(expected: _Expected, towards: ClassRates, strength: float) -> Clas
 
 
 def _fit_moves(expected: Floats, towards: Floats, strength: float) -> Floats:
-    """Return probabilities of moves [NUM_STATES, NUM_STATES].
+    """Return fitted probabilities of moves, `ClassRates.moves`, [NUM_STATES, NUM_STATES].
 
     Each is a product of two factors: the probability that a step errs or repairs, which does not
     depend on the level, and the probability of the level after the step. The first step of an
@@ -210,7 +218,7 @@ def _fit_moves(expected: Floats, towards: Floats, strength: float) -> Floats:
     that always fail as wrong from the first step.
 
     Args:
-        expected: expected counts, of the same shape.
+        expected: expected counts of moves, of the same shape.
         towards: probabilities of the same shape, towards which the result is shrunk.
         strength: weight of `towards`, in observations.
     """
@@ -236,14 +244,14 @@ def _fit_shares(
 ) -> tuple[Floats, float]:
     """Return mean shares, shaped like `target`, and their spread, fitted to weighted counts.
 
-    Completions of one prefix are correlated. So all completions of a prefix together have a weight
-    of less than spread + 1 observations.
+    Completions of one prefix are correlated, so all of them together have a weight of less than
+    spread + 1 observations.
 
     Args:
         places: triples of counts, bins and weights, as in `_Expected.seen` and `_Expected.steps`.
         target: mean shares towards which the result is shrunk.
         spread: spread before this fit.
-        strength: weight of `target`, in observations per cell.
+        strength: weight of `target`, in observations per array element.
     """
     if not places:
         return target, spread

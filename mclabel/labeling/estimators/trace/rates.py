@@ -1,10 +1,12 @@
 """Rates of a run: the probabilities that steps go wrong and recover, and those of the evidence.
 
 Rates are fitted without true labels (`mclabel.labeling.estimators.trace.fit`). Every answer class
-has rates of its own, because wrong reasoning often reaches a yes/no answer by luck, and seldom a
-free-form one. Before the first fit, wide rates are used. Under them, the level of a problem
-determines how often a completion from a sound prefix ends right. A completion from an unsound
-prefix hardly ever ends right, unless it revokes a step of the prefix.
+(kind of gold answer) has rates of its own, because wrong reasoning often reaches a yes/no answer by
+luck, and seldom a free-form one. A completer is a model that samples completions; a prefix is sound
+if it contains no unrepaired error. Before the first fit, default rates are used, the wide rates.
+Under these, the level of a problem determines how often a completion from a sound prefix ends
+right. A completion from an unsound prefix hardly ever ends right, unless it corrects a step of the
+prefix.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ _LEVELS = np.array([0.03, 0.2, 0.5, 0.8, 0.96])
 """Default rates: probability that a completion from a sound prefix ends right, for each level."""
 LUCK, REPAIR = 0.04, 0.3
 """Default rates of right completions from an unsound prefix. `LUCK` is the probability of a right
-answer by luck. `REPAIR` is the probability of one after revoking a step, divided by the level's
-value in `_LEVELS`."""
+answer by luck. `REPAIR` times the level's value in `_LEVELS` is the probability of a right answer
+after correcting a step."""
 SPREAD = 8.0
 """Default value of `ClassRates.spread`, used where none was fitted."""
 STEP_SPREAD = 3.0
@@ -190,7 +192,7 @@ def _round_to_list(array: Floats) -> Any:
 
 
 def _round_stored(array: Floats) -> Floats:
-    """Round an array as files store it, to seven significant digits."""
+    """Round an array to seven significant digits, the precision of files."""
     return np.asarray(np.vectorize(lambda x: float(f"{x:.7g}"))(array))
 
 
@@ -214,7 +216,8 @@ def uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
 def _wide_moves() -> Floats:
     """Return wide probabilities of moves, `ClassRates.moves`.
 
-    The level mostly stays the same. After an error any level can follow, the lowest most often.
+    The level mostly stays the same over a step. After an error any level can follow, most often the
+    lowest.
     """
     distance = np.abs(np.arange(NUM_LEVELS)[:, None] - np.arange(NUM_LEVELS))
     near = np.array([1.0, 0.1, 0.02, 0.01, 0.01])[distance]
