@@ -36,7 +36,7 @@ from mclabel.answers.values.forms import Opaque, Special
 from mclabel.answers.values.forms import Sequence as ListOfForms
 from mclabel.answers.workers.attempt import MAX_STEPS
 from mclabel.answers.workers.guard import refuse_form
-from mclabel.answers.workers.pool import PASSING, Proof, WorkerPool
+from mclabel.answers.workers.pool import PASSING, WorkerPool, WorkerReply
 from mclabel.core.records import Verdict
 
 _MAX_MEMO_TEXT = 500
@@ -48,10 +48,10 @@ T = TypeVar("T")
 
 
 class Aside(Protocol):
-    """An async function that runs a blocking function outside the event loop."""
+    """Type of async functions that run blocking work, usually in a thread beside the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Run `work` and return its result, or raise its exception."""
+        """Run `work`, usually in another thread, and return its result or raise its exception."""
 
 
 class Checker:
@@ -112,7 +112,7 @@ class Checker:
             max_ahead: maximum number of pairs that are read before the grade of the first of them
                 is yielded; None sets no limit.
         """
-        begun: deque[tuple[str, str, Grade | Future[Proof]]] = deque()
+        begun: deque[tuple[str, str, Grade | Future[WorkerReply]]] = deque()
         for answer, gold in pairs:
             pending = _NO_ANSWER if answer is None else self._begin_grading(answer, gold, True)
             if not begun and isinstance(pending, Grade):
@@ -175,7 +175,7 @@ class Checker:
             aside: function that runs the cheap layers outside the event loop.
         """
 
-        def begin_grading_all() -> list[tuple[ExtractedAnswer, Grade | Future[Proof]] | None]:
+        def begin_grading_all() -> list[tuple[ExtractedAnswer, Grade | Future[WorkerReply]] | None]:
             answers = [_find_answer(text, gold) for text, gold in items]
             return [
                 None
@@ -194,8 +194,8 @@ class Checker:
                 continue
             extracted, grade = begun
             if isinstance(grade, Future):
-                proof = await asyncio.wrap_future(grade)
-                grade = self._grade_of_proof(proof, extracted.answer, gold, units_optional)
+                reply = await asyncio.wrap_future(grade)
+                grade = self._grade_of_reply(reply, extracted.answer, gold, units_optional)
             graded.append(
                 (
                     extracted.answer or None,
@@ -214,10 +214,10 @@ class Checker:
         """
         pending = await aside(lambda: self._begin_unparsed_gold(gold))
         if isinstance(pending, Future):
-            return _parsing_failure(await asyncio.wrap_future(pending))
+            return _gold_parsing_failure(await asyncio.wrap_future(pending))
         return pending
 
-    def _begin_unparsed_gold(self, gold: str) -> str | Future[Proof] | None:
+    def _begin_unparsed_gold(self, gold: str) -> str | Future[WorkerReply] | None:
         """Return None if the cheap layers can parse a gold, or the reason why it cannot be parsed.
 
         If only a worker may be able to parse it, return the future of the worker's reply.
@@ -245,7 +245,9 @@ class Checker:
         if pool is not None:
             pool.close()
 
-    def _begin_grading(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
+    def _begin_grading(
+        self, answer: str, gold: str, units_optional: bool
+    ) -> Grade | Future[WorkerReply]:
         """Return the grade of a pair if the cache or a cheap layer decides it.
 
         Otherwise send the pair to a worker, and return the future of its reply. If
@@ -264,7 +266,7 @@ class Checker:
 
     def _begin_extracted(
         self, extracted: ExtractedAnswer, gold: str, units_optional: bool, grade_guesses: bool
-    ) -> Grade | Future[Proof]:
+    ) -> Grade | Future[WorkerReply]:
         if not extracted.answer:
             return _IN_WORDS
         if extracted.is_guess and not grade_guesses:
@@ -274,7 +276,7 @@ class Checker:
     def _grade_of_extracted(
         self,
         extracted: ExtractedAnswer,
-        grade: Grade | Future[Proof],
+        grade: Grade | Future[WorkerReply],
         gold: str,
         units_optional: bool,
     ) -> Grade:
@@ -284,18 +286,20 @@ class Checker:
         return mark_as_guess(grade)
 
     def _await_grade(
-        self, answer: str, gold: str, pending: Grade | Future[Proof], units_optional: bool
+        self, answer: str, gold: str, pending: Grade | Future[WorkerReply], units_optional: bool
     ) -> Grade:
         if isinstance(pending, Grade):
             return pending
-        return self._grade_of_proof(pending.result(), answer, gold, units_optional)
+        return self._grade_of_reply(pending.result(), answer, gold, units_optional)
 
-    def _grade_of_proof(self, proof: Proof, answer: str, gold: str, units_optional: bool) -> Grade:
-        if proof.same is None:
-            grade = Grade(verdict=Verdict.UNKNOWN, reason=proof.reason, layer="sympy")
+    def _grade_of_reply(
+        self, reply: WorkerReply, answer: str, gold: str, units_optional: bool
+    ) -> Grade:
+        if reply.same is None:
+            grade = Grade(verdict=Verdict.UNKNOWN, reason=reply.reason, layer="sympy")
         else:
-            grade = _PROVED[proof.same]
-        if proof.reason not in PASSING:
+            grade = _PROVED[reply.same]
+        if reply.reason not in PASSING:
             self._remember_grade(answer, gold, units_optional, grade)
         return grade
 
@@ -310,7 +314,7 @@ class Checker:
                 memo.pop(old, None)
         memo[answer, gold, units_optional] = grade
 
-    def _ask_worker(self, question: dict[str, object]) -> Future[Proof]:
+    def _ask_worker(self, question: dict[str, object]) -> Future[WorkerReply]:
         with self._lock:
             if self._pool is None:
                 self._pool = WorkerPool(
@@ -403,12 +407,13 @@ def _after_fork() -> None:
         checker._after_fork()
 
 
-def _is_done(pending: Grade | Future[Proof]) -> bool:
+def _is_done(pending: Grade | Future[WorkerReply]) -> bool:
     return isinstance(pending, Grade) or pending.done()
 
 
-def _parsing_failure(proof: Proof) -> str | None:
-    return None if proof.same else "not_parsed" if proof.same is False else proof.reason
+def _gold_parsing_failure(reply: WorkerReply) -> str | None:
+    """Return the reason why a worker could not parse a gold; None if it could."""
+    return None if reply.same else "not_parsed" if reply.same is False else reply.reason
 
 
 _NO_ANSWER = Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")

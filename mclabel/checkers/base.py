@@ -26,10 +26,10 @@ WEAK_PREFIX = "weak: "
 
 
 class Aside(Protocol):
-    """An async function that runs a blocking function outside the event loop."""
+    """Type of async functions that run blocking work, usually in a thread beside the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Run `work`, and return its result or raise its exception."""
+        """Run `work`, usually in another thread, and return its result or raise its exception."""
 
 
 async def here(work: Callable[[], T], /) -> T:

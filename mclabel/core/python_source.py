@@ -1,4 +1,4 @@
-"""Parses Python source in a process that has several threads."""
+"""Parses Python source in one thread at a time, as Python 3.11 has a fault with several."""
 
 from __future__ import annotations
 

@@ -208,7 +208,14 @@ def _running_code(frame: FrameType | None) -> Iterator[CodeType]:
 
 
 def _end_at_second_signal(reader: int) -> None:
-    """End the process at the second signal."""
+    """Wait for signals, and end the process at the second one.
+
+    If a context of `end_process_within` is active, the process also ends some seconds after the
+    first signal.
+
+    Args:
+        reader: descriptor of a pipe to which the interpreter writes the number of each signal.
+    """
     first: float | None = None
     is_ending = False
     while signals := os.read(reader, 1):

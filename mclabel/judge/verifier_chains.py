@@ -202,7 +202,7 @@ def _template(run: OpinionRun) -> Template:
     """Return the prompt template that the critic of a run used.
 
     Raises:
-        DataError: the judge writes no chains, or its prompts contained references.
+        DataError: the judge writes no chains, or its prompts contained reference solutions.
         ShardError: the run does not record the template.
     """
     asked: Mapping[str, Any] = (read_claim(Store(run.location), MANIFEST) or {}).get("asked") or {}

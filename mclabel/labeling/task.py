@@ -211,7 +211,7 @@ class LabelRunner:
             self._learning_queue = LearningQueue(
                 learner, self._executor, fit=lambda: self._fit(learner)
             )
-        self._adopted: set[str] = set()
+        self._merged_priors: set[str] = set()
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:
@@ -243,7 +243,7 @@ class LabelRunner:
         learner.
         """
         if self._learner is not None:
-            await asyncio.to_thread(self._adopt, self._learner)
+            await asyncio.to_thread(self._merge_new_priors, self._learner)
             if self._learning_queue is not None:
                 self._learning_queue.refresh_first_state()
 
@@ -342,15 +342,15 @@ class LabelRunner:
     def _write_priors(self, knowledge: Knowledge) -> None:
         self._store.create(priors_name(knowledge.id), knowledge.to_json().encode())
 
-    def _adopt(self, learner: RunLearner) -> None:
+    def _merge_new_priors(self, learner: RunLearner) -> None:
         """Merge each priors file of the run that this runner has not read yet into the learner."""
-        for name in set(self._store.names(PRIORS)) - self._adopted:
+        for name in set(self._store.names(PRIORS)) - self._merged_priors:
             identity = name.removeprefix(f"{PRIORS}/").removesuffix(".json")
             content = read_priors(self._store, identity)
             if content is not None:
                 with report_priors_damage(self._store, identity):
                     self._estimators.call("the learner's adopt", learner.adopt, content.decode())
-            self._adopted.add(name)
+            self._merged_priors.add(name)
 
     def _count_outcome(self, kind: str, outcome: Outcome) -> None:
         self._counts[kind] += 1

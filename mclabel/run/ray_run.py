@@ -250,13 +250,19 @@ class RayRun:
         who = _third_party_hint() if isinstance(error, RayActorError) and not preempted else ""
         why = engine.why or f"{who}{cause or error}"
         self._record_loss(engine)
-        self._release(engine, why, counts=not blameless)
+        self._release_blocks(engine, why, may_be_cause=not blameless)
 
-    def _release(self, engine: EngineActor, why: str, *, counts: bool) -> None:
-        """Release the blocks of a lost engine, so that other engines run them."""
+    def _release_blocks(self, engine: EngineActor, why: str, *, may_be_cause: bool) -> None:
+        """Release the blocks of a lost engine, so that other engines run them.
+
+        Args:
+            engine: the lost engine.
+            why: reason why it was lost.
+            may_be_cause: True if one of the blocks may have caused the loss.
+        """
         blocks, engine.blocks = engine.blocks, []
         for block_id in blocks:
-            self._book.release(engine, block_id, why, may_be_cause=counts)
+            self._book.release(engine, block_id, why, may_be_cause=may_be_cause)
 
     def _record_loss(self, engine: EngineActor) -> None:
         """Record that an engine was lost, and prepare to load it again after Ray restarts it."""
@@ -302,7 +308,7 @@ class RayRun:
                 self._record_loss(engine)
                 self._engines[number] = fresh = EngineActor(*self._fleet.new_actor())
                 self._call("node", fresh)
-                self._release(engine, why, counts=True)
+                self._release_blocks(engine, why, may_be_cause=True)
 
     def _report_progress(self) -> None:
         now = time.monotonic()

@@ -82,7 +82,9 @@ def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
 
 
 def mark_finished(out: Path, model: Path) -> None:
-    """Write the final mark of a training, before its model is moved to its final folder.
+    """Mark a training as finished: write `finished.json` with the digest of each covered file.
+
+    Call this before the model is moved to its final folder.
 
     Args:
         out: folder of the training's output.

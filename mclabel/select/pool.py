@@ -175,8 +175,8 @@ class ChosenSolutions:
     these solutions were drawn."""
 
 
-def num_to_draw(budget: int, uniform_share: float) -> int:
-    """Return how many solutions of the budget to draw at random: at least 1 if the share is > 0."""
+def num_drawn_uniformly(budget: int, uniform_share: float) -> int:
+    """Return the size of the uniform part of a budget: at least 1 if the share is above 0."""
     if uniform_share == 0:
         return 0
     return min(budget, max(1, round(uniform_share * budget)))
@@ -223,7 +223,7 @@ def choose_solutions(
     Raises:
         DataError: the rule can rank too few solutions.
     """
-    num_random = num_to_draw(budget, uniform_share)
+    num_random = num_drawn_uniformly(budget, uniform_share)
     wanted = budget - num_random
     ranked = np.flatnonzero(~np.isnan(keys))
     _, place, counts = np.unique(keys[ranked], return_inverse=True, return_counts=True)

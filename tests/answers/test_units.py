@@ -13,7 +13,7 @@ from mclabel.answers.values.units import (
     PREFIXED_SIGNS,
     PREFIXES,
     TABLE,
-    read_unit,
+    read_multiplier_and_unit,
 )
 
 _PINT_NAMES = {"hz": "hertz", "in": "inch", "au": "astronomical_unit"}
@@ -70,12 +70,12 @@ def test_temperatures() -> None:
     ],
 )
 def test_phrases_of_one_unit(one: str, other: str) -> None:
-    assert read_unit(one) == read_unit(other) is not None
+    assert read_multiplier_and_unit(one) == read_multiplier_and_unit(other) is not None
 
 
 @pytest.mark.parametrize("text", ["m", "x", " x", "cm + 1", " and 5", " or more", ""])
 def test_no_units(text: str) -> None:
-    assert read_unit(text) is None
+    assert read_multiplier_and_unit(text) is None
 
 
 COMPOUND = [
@@ -87,7 +87,7 @@ COMPOUND = [
 
 @pytest.mark.parametrize("text", COMPOUND)
 def test_compound_and_prefixed_units_are_those_of_pint(text: str, registry: Any) -> None:
-    found = read_unit(f" {text}")
+    found = read_multiplier_and_unit(f" {text}")
     assert found is not None and found[1] is not None
     base = "*".join(f"{_BASE[unit]}**{power}" for unit, power in found[1].dimension)
     written = text.replace(" ", "*")
@@ -96,11 +96,11 @@ def test_compound_and_prefixed_units_are_those_of_pint(text: str, registry: Any)
 
 @pytest.mark.parametrize("name", sorted(PREFIXED_SIGNS | PREFIXED_NAMES))
 def test_prefixes_are_powers_of_ten(name: str) -> None:
-    bare = read_unit(f" {name}")
+    bare = read_multiplier_and_unit(f" {name}")
     for prefix, exponent in PREFIXES.items():
         if (len(prefix) > 1) != (name in PREFIXED_NAMES) or prefix + name in ("cd", "min", "pt"):
             continue
-        found = read_unit(f" {prefix}{name}")
+        found = read_multiplier_and_unit(f" {prefix}{name}")
         assert found is not None and found[1] is not None, prefix
         if name in ("K", "kelvin") or prefix + name in ("ha", "hm", "Pa", "dB", "ft", "au"):
             continue

@@ -188,7 +188,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     [
         ({"num_solutions": -1}, "num_solutions=-1: must be at least 0"),
         ({"rates": {"small": {"blindness": 1.5, "luck": 0.1}}}, "rates.small.blindness=1.5: must"),
-        ({"classes": {}}, "classes: must have pooled, has none"),
+        ({"classes": {}}, "answer classes must include pooled, but include none"),
         ({"classes": []}, "classes: must be keys with values, is a list"),
         ({"values": {POOLED: {"root": [[1.0]]}}}, "classes.pooled: must have root, sound"),
         ({"root": [[0.5]]}, r"classes.pooled.root: must be numbers of shape \(8, 14\)"),

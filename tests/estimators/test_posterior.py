@@ -97,7 +97,7 @@ def test_forward_backward_is_brute_force() -> None:
         for r in range(1, steps + 1):
             joint = beliefs.joint[:, : steps + 1, r - 1, b].T
             assert joint == pytest.approx(exact[:, r], abs=1e-12)
-        assert beliefs.values[:, steps - 1, b] == pytest.approx(exact[:, steps].sum(0))
+        assert beliefs.value_probabilities[:, steps - 1, b] == pytest.approx(exact[:, steps].sum(0))
 
 
 def test_gain_of_a_probe_by_hand() -> None:

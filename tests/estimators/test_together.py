@@ -86,7 +86,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         outcome=request.outcome,
         external_likelihood=request.external_likelihood,
     )
-    values = infer_beliefs(evidence, request.priors).values[..., 0].T
+    values = infer_beliefs(evidence, request.priors).value_probabilities[..., 0].T
     for r in (1, 2):
         for i, m in enumerate(DRAWS):
             # The geometric series up to m: the sum over j < m of the chances that j rollouts

@@ -147,7 +147,7 @@ _MAX_SIZE = 10**12
 _NEAR = 1e-6
 _HALF_TURN = frozenset((("π", 1),))
 
-Gaussian = tuple[int, int]
+GaussianInteger = tuple[int, int]
 
 
 def same_angles(left: Value, right: Value) -> bool:
@@ -159,12 +159,12 @@ def same_angles(left: Value, right: Value) -> bool:
     ):
         return False
     difference = algebra.add(left, algebra.negate(right))
-    terms = [_gaussian_of_angle(mono) for mono in difference.num]
+    terms = [_gaussian_integer_of_angle(mono) for mono in difference.num]
     if None in terms:
         return False
     times = [Fraction(coefficient) for coefficient in difference.num.values()]
     scale = lcm(*(multiple.denominator for multiple in times))
-    product: Gaussian = (1, 0)
+    product: GaussianInteger = (1, 0)
     for factor, multiple in zip(terms, times, strict=True):
         count = int(multiple * scale)
         if abs(count) > _MAX_TIMES:
@@ -181,7 +181,7 @@ def _has_inverse_trigonometric(value: Value) -> bool:
     return any(isinstance(x, tuple) and x[0] in _ARCS for mono in value.num for x, _ in mono)
 
 
-def _gaussian_of_angle(mono: Any) -> Gaussian | None:
+def _gaussian_integer_of_angle(mono: Any) -> GaussianInteger | None:
     """Return the Gaussian integer whose argument is the monomial; None if it is not an angle."""
     if mono == _HALF_TURN:
         return (-1, 0)
@@ -204,7 +204,9 @@ def _gaussian_of_angle(mono: Any) -> Gaussian | None:
     return (other, across) if x[0] == "arcsin" else (across, other)
 
 
-def _multiply_by_power(product: Gaussian, factor: Gaussian, count: int) -> Gaussian:
+def _multiply_by_power(
+    product: GaussianInteger, factor: GaussianInteger, count: int
+) -> GaussianInteger:
     a, b = product
     c, d = factor if count >= 0 else (factor[0], -factor[1])
     for _ in range(abs(count)):

@@ -29,7 +29,7 @@ from mclabel.answers.values.forms import (
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import Monomial, NotClosed
 from mclabel.answers.values.reals import make_interval, union
-from mclabel.answers.values.units import Unit, read_unit
+from mclabel.answers.values.units import Unit, read_multiplier_and_unit
 
 _INITIALS: dict[Monomial, tuple[str, ...]] = {
     frozenset(((letter, 1),)): word
@@ -94,7 +94,7 @@ def _read_letter_as_unit(value: Value) -> Quantity | None:
     names = [(name, n) for name, n in mono if isinstance(name, str) and name not in ("π", "e", "i")]
     if len(names) != 1 or names[0][1] != 1:
         return None
-    unit = read_unit(f" {names[0][0]}")
+    unit = read_multiplier_and_unit(f" {names[0][0]}")
     if unit is None or unit[1] is None:
         return None
     return Quantity(_from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1])

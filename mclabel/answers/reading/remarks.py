@@ -21,7 +21,7 @@ from mclabel.answers.values.forms import (
     closed_value,
 )
 from mclabel.answers.values.literals import Literal
-from mclabel.answers.values.units import read_unit
+from mclabel.answers.values.units import read_multiplier_and_unit
 
 _MAX_REMARK = 80
 """Maximum number of characters of a remark in brackets."""
@@ -193,7 +193,7 @@ def _last_bracket(text: str) -> int:
 
 
 def _is_unit(remark: str) -> bool:
-    unit = read_unit(f" {remark}") if len(remark) > 1 and remark.isalpha() else None
+    unit = read_multiplier_and_unit(f" {remark}") if len(remark) > 1 and remark.isalpha() else None
     return unit is not None and unit[1] is not None and not unit[1].is_counted
 
 

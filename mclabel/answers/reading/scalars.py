@@ -20,7 +20,7 @@ from mclabel.answers.values.forms import (
     Sequence,
 )
 from mclabel.answers.values.literals import Literal, read_literal
-from mclabel.answers.values.units import LETTERS, Unit, currency_unit, read_unit
+from mclabel.answers.values.units import LETTERS, Unit, currency_unit, read_multiplier_and_unit
 
 _BASED = re.compile(
     r"\(?(-?[\dA-Fa-f]+(?:\.[\dA-Fa-f]+)?)\)?\s*"
@@ -234,7 +234,7 @@ def read_quantity(text: str, read: Reader) -> Form | None:
     """
     quotient = _UNIT_QUOTIENT.search(text) if text[-1] == "}" else None
     if quotient:
-        unit = read_unit(f" {quotient[1].strip()}/({quotient[2].strip()})")
+        unit = read_multiplier_and_unit(f" {quotient[1].strip()}/({quotient[2].strip()})")
         amount = read(text[: quotient.start()]) if unit else None
         if unit and unit[1] is not None and isinstance(amount, Number | Closed):
             return Quantity(_multiply_amount(amount, unit[0]), unit[1])
@@ -248,7 +248,7 @@ def read_quantity(text: str, read: Reader) -> Form | None:
         money = currency_unit(sign[2])
         return Quantity(_as_money(amount, money), money)
     for match in _unit_splits(text):
-        read_tail = read_unit(match[1])
+        read_tail = read_multiplier_and_unit(match[1])
         if read_tail is None:
             continue
         multiplier, measure = read_tail
@@ -296,7 +296,7 @@ def read_compound(text: str) -> Quantity | None:
     total = Fraction(0)
     first: Unit | None = None
     for amount, name in pairs:
-        unit = read_unit(f" {name}")
+        unit = read_multiplier_and_unit(f" {name}")
         if unit is None or unit[1] is None:
             return None
         measure = unit[1]

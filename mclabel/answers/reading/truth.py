@@ -1,4 +1,4 @@
-"""Parser of sentences that only call a statement true or false: `The statement is not true.`"""
+"""Parser of sentences that say only whether a statement is true: `The statement is not true.`"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES_CLAIM = re.compile(rf"\b{_CLAIM}\b", re.IGNORECASE)
 
 
 def read_truth(text: str) -> str | None:
-    """Return `true` or `false` if a text only calls a statement so; None for any other text."""
+    """Return `true` or `false` if a text says only that a statement is true or false, else None."""
     lower = text.lower() if len(text) <= MAX_LENGTH else ""
     if not any(word in lower for word in _WORDS):
         return None

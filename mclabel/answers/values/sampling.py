@@ -164,7 +164,7 @@ def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
         total += term
         largest = max(largest, abs(term))
     if largest and abs(total) < 1e-9 * largest:
-        raise ValueError("cancellation")
+        raise ValueError("the terms of this sum cancel, so that its value is inaccurate")
     return total
 
 
@@ -187,7 +187,7 @@ def _require_single_branch(z: complex, point: Mapping[str, float]) -> complex:
         ValueError: `z` is not positive, so that its roots and logarithm are not unique.
     """
     if len(point) > 1 and not (z.imag == 0 and z.real > 0):
-        raise ValueError("several branches")
+        raise ValueError("roots and the logarithm of this number have several branches")
     return z
 
 

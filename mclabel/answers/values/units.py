@@ -190,7 +190,7 @@ _WHOLE = re.compile(rf"(?:[\s.{LETTERS}°€£¥¢$%/*()-]|\\ |{_POWER})++")
 
 
 @lru_cache(maxsize=4096)
-def read_unit(text: str) -> tuple[int, Unit | None] | None:
+def read_multiplier_and_unit(text: str) -> tuple[int, Unit | None] | None:
     """Parse the text after a number as a multiplier such as `million` and a unit or noun.
 
     Args:

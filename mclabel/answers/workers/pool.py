@@ -44,8 +44,8 @@ questions, the next ones alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof:
-    """A worker's reply: what sympy proved of two expressions, or why it proved nothing."""
+class WorkerReply:
+    """A worker's reply: whether sympy found two expressions equal, or could parse a gold."""
 
     same: bool | None
     """True if the pair is equal or the gold can be parsed, False if not, None if undecided."""
@@ -61,7 +61,7 @@ PASSING = frozenset(("no_worker", "worker_died"))
 @dataclass(slots=True, eq=False)
 class _Question:
     body: dict[str, Any]
-    future: Future[Proof]
+    future: Future[WorkerReply]
     counted: bool = False
     """True if the next attempt counts steps, because the quick attempt took too long."""
     deaths: int = 0
@@ -111,16 +111,16 @@ class WorkerPool:
         self._thread = threading.Thread(target=self._run_loop, name="mclabel-checker", daemon=True)
         self._thread.start()
 
-    def submit(self, question: dict[str, Any]) -> Future[Proof]:
-        """Queue a question and return the future of its proof.
+    def submit(self, question: dict[str, Any]) -> Future[WorkerReply]:
+        """Queue a question and return the future of its reply.
 
         Args:
             question: object with `gold`, and for a comparison also `answer` and `units_optional`.
         """
-        future: Future[Proof] = Future()
+        future: Future[WorkerReply] = Future()
         with self._lock:
             if self._closed or len(json.dumps(question)) > MAX_MESSAGE // 2:
-                future.set_result(Proof(same=None, reason="no_worker"))
+                future.set_result(WorkerReply(same=None, reason="no_worker"))
                 return future
             self._quick.append(_Question(question, future))
         self._wake_thread()
@@ -286,12 +286,12 @@ class WorkerPool:
 
     def _settle_question(self, question: _Question, message: dict[str, Any]) -> None:
         if "died" not in message:
-            question.future.set_result(Proof(same=message["same"], reason=message["reason"]))
+            question.future.set_result(WorkerReply(same=message["same"], reason=message["reason"]))
         elif message["died"] == signal.SIGPROF and not question.counted:
             question.counted = True
             (self._again if question.alone else self._slow).append(question)
         elif message["died"] == signal.SIGXCPU:
-            question.future.set_result(Proof(same=None, reason="worker_died"))
+            question.future.set_result(WorkerReply(same=None, reason="worker_died"))
         else:
             self._ask_again(question)
 
@@ -304,7 +304,7 @@ class WorkerPool:
         if question.deaths < MAX_DEATHS:
             self._again.append(question)
         else:
-            question.future.set_result(Proof(same=None, reason="worker_died"))
+            question.future.set_result(WorkerReply(same=None, reason="worker_died"))
 
     def _end_standstill(self) -> None:
         """Kill processes that have not replied for `STALL_S` seconds.
@@ -359,7 +359,7 @@ class WorkerPool:
                 collection.clear()
         for question in waiting:
             if not question.future.done():
-                question.future.set_result(Proof(same=None, reason="no_worker"))
+                question.future.set_result(WorkerReply(same=None, reason="no_worker"))
 
     def _shut_down(self) -> None:
         with self._lock:

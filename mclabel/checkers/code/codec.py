@@ -287,14 +287,19 @@ def _read_value(content: Any, depth: int, referrer: Referrer | None) -> Any:
     return read([_read_value(item, depth + 1, referrer) for item in rest] if is_deep else rest)
 
 
-def _of_type(values: list[Any], *types: type) -> list[Any]:
+def _check_types(values: list[Any], *types: type) -> list[Any]:
+    """Return the values unchanged if each has the type at its place in `types`.
+
+    Raises:
+        Malformed: a type is different, or the number of values is.
+    """
     if [type(value) for value in values] != list(types):
         raise Malformed("values of unexpected types")
     return values
 
 
-def _hex(values: list[Any]) -> Any:
-    return bytes.fromhex(*_of_type(values, str))
+def _bytes_of_hex(values: list[Any]) -> Any:
+    return bytes.fromhex(*_check_types(values, str))
 
 
 def _read_deque(values: list[Any]) -> deque[Any]:
@@ -313,21 +318,21 @@ def _named_type(names: str) -> Any:
 
 
 _READERS: dict[str, tuple[Callable[[list[Any]], Any], bool]] = {
-    "i": (lambda values: int(_of_type(values, str)[0], 16), False),
-    "c": (lambda values: complex(*_of_type(values, float, float)), False),
-    "b": (_hex, False),
-    "u": (lambda values: _hex(values).decode("utf-32-le", "surrogatepass"), False),
-    "a": (lambda values: bytearray(_hex(values)), False),
-    "D": (lambda values: Decimal(*_of_type(values, str)), False),
-    "f": (lambda values: Fraction(*_of_type(values, int, int)), True),
-    "r": (lambda values: range(*_of_type(values, int, int, int)), True),
+    "i": (lambda values: int(_check_types(values, str)[0], 16), False),
+    "c": (lambda values: complex(*_check_types(values, float, float)), False),
+    "b": (_bytes_of_hex, False),
+    "u": (lambda values: _bytes_of_hex(values).decode("utf-32-le", "surrogatepass"), False),
+    "a": (lambda values: bytearray(_bytes_of_hex(values)), False),
+    "D": (lambda values: Decimal(*_check_types(values, str)), False),
+    "f": (lambda values: Fraction(*_check_types(values, int, int)), True),
+    "r": (lambda values: range(*_check_types(values, int, int, int)), True),
     "l": (list, True),
     "t": (tuple, True),
     "s": (set, True),
     "z": (frozenset, True),
     "d": (_read_dict, True),
     "q": (_read_deque, True),
-    "nt": (lambda values: _named_type(*_of_type(values[:1], str))(*values[1:]), True),
+    "nt": (lambda values: _named_type(*_check_types(values[:1], str))(*values[1:]), True),
     "dc": (lambda values: Counter(_read_dict(values)), True),
     "do": (lambda values: OrderedDict(_read_dict(values)), True),
     "dd": (lambda values: defaultdict(None, _read_dict(values)), True),

@@ -181,7 +181,7 @@ def _gold_of_test_source(content: Mapping[str, Any]) -> Gold:
         raise BadGold(f"entry_point must name a function, such as add or Solution().add: {entry!r}")
     prompt = _text_field(content, "prompt", "")
     gold = Gold(setup=setup, check=entry, prompt=prompt, solution=_solution(content))
-    return _resolve_names(
+    return _complete_gold_from_tests(
         gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_root_name(entry)
     )
 
@@ -216,7 +216,7 @@ def _gold_of_statements(content: Mapping[str, Any], form: str, *, required_name:
     tests = tuple(map(ast.unparse, nodes))
     prompt = _text_field(content, "prompt", "")
     gold = Gold(tests=tests, setup=setup, prompt=prompt, solution=_solution(content))
-    return _resolve_names(
+    return _complete_gold_from_tests(
         gold, content, source="\n".join([setup, *tests]), required_name=required_name
     )
 
@@ -276,7 +276,7 @@ def _join_lines(lines: Any) -> str:
     raise BadGold("inputs and outputs of whole programs must be texts, or lists of lines")
 
 
-def _resolve_names(
+def _complete_gold_from_tests(
     gold: Gold, content: Mapping[str, Any], *, source: str, required_name: str = ""
 ) -> Gold:
     """Complete a gold by examining the source of its tests.

@@ -126,12 +126,12 @@ class Peer:
         before = None
         try:
             if self._is_tests:
-                self._permit(operation, *parts[:2])
+                self._check_is_permitted(operation, *parts[:2])
             if len(parts) == 4:
                 before = self._text(parts[2:]) if self.references.was_used else content
             result: list[Any] = [answer(self, *parts)]
             kind = b"V"
-        except _NoGlobal:
+        except _NameNotDefined:
             write_frame_and_exit(b"M", "")
         except BaseException as error:
             result, kind = [error], b"E"
@@ -146,7 +146,7 @@ class Peer:
             self._end_unsendable("too large") if self._is_tests else write_frame_and_exit(b"B", "")
         write_frame(kind, text)
 
-    def _permit(self, operation: str, target: Any, name: Any = "") -> None:
+    def _check_is_permitted(self, operation: str, target: Any, name: Any = "") -> None:
         """Refuse requests that a program may not send to the process of its tests.
 
         A program may use the objects that the tests lend. It may neither inspect them nor create
@@ -174,7 +174,7 @@ class Peer:
             assert self._find_global is not None
             return self._find_global(name)
         except LookupError as error:
-            raise _NoGlobal from error
+            raise _NameNotDefined from error
 
     def _next(self, target: Any, count: int) -> Any:
         """Return a list of up to `count` items of an iterator, and True if it has ended."""
@@ -214,7 +214,7 @@ class Peer:
         return self.trust_log.trusted_result(own, name, args, value)
 
 
-class _NoGlobal(Exception):
+class _NameNotDefined(Exception):
     """The program does not define a requested name."""
 
 

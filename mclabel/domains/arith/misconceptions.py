@@ -123,7 +123,7 @@ def write_misread_solution(
 
 @dataclass(frozen=True, kw_only=True)
 class Misreading:
-    """A wrong way to read an event."""
+    """A wrong way to read an event of a problem's story, such as a purchase."""
 
     kind: Kind
     number: int = 0

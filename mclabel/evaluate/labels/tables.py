@@ -53,13 +53,13 @@ AGAINST = {
 def label_grids(report: LabelReport) -> list[Grid]:
     """Return the tables of a report, leaving out tables without rows."""
     grids = [
-        *_quality(report),
-        _states(report),
+        *_quality_grids(report),
+        _state_grid(report),
         *([] if report.sources is None else consensus_grids(report.sources)),
-        _calibration(report),
-        _intervals(report),
-        _shape(report),
-        _positions(report),
+        _calibration_grid(report),
+        _interval_coverage_grid(report),
+        _shape_grid(report),
+        _position_grid(report),
     ]
     return [_without_repeats(grid) for grid in grids if grid.rows]
 
@@ -84,7 +84,7 @@ def _shown_groups(report: LabelReport) -> dict[str, GroupReport]:
     }
 
 
-def _quality(report: LabelReport) -> list[Grid]:
+def _quality_grids(report: LabelReport) -> list[Grid]:
     if report.truth is None:
         return []
     unknown = report.groups[ALL].num_unknown
@@ -140,7 +140,7 @@ def _quality(report: LabelReport) -> list[Grid]:
     ]
 
 
-def _states(report: LabelReport) -> Grid:
+def _state_grid(report: LabelReport) -> Grid:
     states = report.groups[ALL].states
     return Grid(
         conclusion=""
@@ -162,7 +162,7 @@ def _states(report: LabelReport) -> Grid:
     )
 
 
-def _calibration(report: LabelReport) -> Grid:
+def _calibration_grid(report: LabelReport) -> Grid:
     rows = [
         (
             group,
@@ -192,7 +192,7 @@ def _calibration(report: LabelReport) -> Grid:
     )
 
 
-def _intervals(report: LabelReport) -> Grid:
+def _interval_coverage_grid(report: LabelReport) -> Grid:
     rows = [
         (
             group,
@@ -233,7 +233,7 @@ def _intervals(report: LabelReport) -> Grid:
     )
 
 
-def _shape(report: LabelReport) -> Grid:
+def _shape_grid(report: LabelReport) -> Grid:
     def row(name: str, group: GroupReport) -> tuple[str, ...]:
         cost = group.cost
         return (
@@ -265,7 +265,7 @@ def _shape(report: LabelReport) -> Grid:
     )
 
 
-def _positions(report: LabelReport) -> Grid:
+def _position_grid(report: LabelReport) -> Grid:
     curves = report.groups[ALL].positions
     parts = sorted({(p.low, p.high) for curve in curves.values() for p in curve})
     ends = [
@@ -309,10 +309,10 @@ RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later
 
 def consensus_grids(report: ConsensusReport) -> list[Grid]:
     """Return tables of the quality of sources, alone and combined; a table may have no rows."""
-    return [_labels(report), _flags(report), _rates(report)]
+    return [_label_grid(report), _flag_grid(report), _rate_grid(report)]
 
 
-def _labels(report: ConsensusReport) -> Grid:
+def _label_grid(report: ConsensusReport) -> Grid:
     rows = [_row(name, source.labels) for name, source in report.sources.items()]
     rows.append(_row(SAME_LOCATION, report.same_location.labels))
     if report.same_location.surest is not None:
@@ -344,7 +344,7 @@ def _row(name: str, labels: KeptQuality) -> tuple[str, ...]:
     )
 
 
-def _flags(report: ConsensusReport) -> Grid:
+def _flag_grid(report: ConsensusReport) -> Grid:
     return Grid(
         title="Judges that flag an error at a step or before it",
         header=("", *FLAGS),
@@ -358,7 +358,7 @@ def _flags(report: ConsensusReport) -> Grid:
     )
 
 
-def _rates(report: ConsensusReport) -> Grid:
+def _rate_grid(report: ConsensusReport) -> Grid:
     rows = []
     for name, source in report.sources.items():
         rates, learned = source.rates, source.learned_rates

@@ -1,4 +1,7 @@
-"""Batches of encoded solutions, as padded tensors or as trees of tokens, and their computation."""
+"""Batches of encoded solutions, as padded tensors or as trees of tokens.
+
+It also has the functions that apply a network to such batches, in parallel on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -214,7 +217,7 @@ def map_solutions(
             return compute(batch.to(network.device), group[0])
 
     groups = _batches(distinct, trees=accepts_attention_masks(network))
-    with run_in_parallel(network, threads) as each:
+    with open_parallel_map(network, threads) as each:
         for (group, _), results in zip(groups, each(run, groups), strict=True):
             by_solution.update(zip(group, results, strict=True))
             on_progress(len(by_solution), len(distinct))
@@ -222,7 +225,9 @@ def map_solutions(
 
 
 @contextmanager
-def run_in_parallel(network: PreTrainedModel, threads: int | None) -> Iterator[Callable[..., Any]]:
+def open_parallel_map(
+    network: PreTrainedModel, threads: int | None
+) -> Iterator[Callable[..., Any]]:
     """Yield a function that maps another function over batches in parallel, like `map`.
 
     Results are in the order of the batches. On a CPU, each batch is computed in a thread with one

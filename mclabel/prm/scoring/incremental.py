@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from mclabel.core.errors import DataError, EngineError
-from mclabel.prm.examples.batch import PADDING, num_workers, run_in_parallel
+from mclabel.prm.examples.batch import PADDING, num_workers, open_parallel_map
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.cached import CachedBody, NewTokens, Row
 from mclabel.prm.model.heads import (
@@ -281,7 +281,7 @@ class IncrementalPRM:
             return dict(zip(group, self._score(group, self._body.run(rows)), strict=True))
 
         if batches:
-            with run_in_parallel(network, self._threads) as each:
+            with open_parallel_map(network, self._threads) as each:
                 for results in each(run, batches):
                     by_job.update(results)
         self.num_computed += sum(len(job.ids) for job in jobs)

@@ -74,7 +74,7 @@ class Store:
         self._was_reached = was_reached or self.is_local
         if not self.is_local:
             retries: Any = {**_RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
-            client: Any = {**_CLIENT, **self._client()}
+            client: Any = {**_CLIENT, **self._client_options()}
             try:
                 self._store: ObjectStore = from_url(
                     location, config=None, retry_config=retries, client_options=client
@@ -234,7 +234,7 @@ class Store:
                 "another file refers to it. Delete the damaged file and run the job again"
             )
         if not self._was_reached:
-            check_bucket_reachable(self.location, self._client())
+            check_bucket_reachable(self.location, self._client_options())
             self._was_reached = True
         if self.is_local and name:
             check_plain(self._path / name, ShardError, name=self.location)
@@ -246,8 +246,8 @@ class Store:
                 "Committed blocks are safe. When the store works again, run the same command"
             ) from error
 
-    def _client(self) -> dict[str, Any]:
-        """Return the options of a client, without its timeouts."""
+    def _client_options(self) -> dict[str, Any]:
+        """Return the options of the HTTP client of a bucket, without its timeouts."""
         return {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
 
 

@@ -44,8 +44,11 @@ class PlannedProblems:
         """True if the run has a plan. Imported runs and runs that were graded again have none."""
         self._entries = np.setdiff1d(np.concatenate(planned), np.concatenate(superseded))
 
-    def planned_for_block(self, block: str) -> Set[int]:
-        """Return the hashes of the problems that are planned for a block."""
+    def item_hashes_of_block(self, block: str) -> Set[int]:
+        """Return the hashes of the ids of the items that are planned for a block.
+
+        Items are problems; in a run of `mclabel judge` they are solutions.
+        """
         (key,) = name_hashes([block])
         low = np.searchsorted(self._entries["block"], key, side="left")
         high = np.searchsorted(self._entries["block"], key, side="right")
@@ -185,7 +188,7 @@ def _check_items(
     """
     if not planned.is_there:
         return
-    hashes, wanted = set(name_hashes(there).tolist()), planned.planned_for_block(block)
+    hashes, wanted = set(name_hashes(there).tolist()), planned.item_hashes_of_block(block)
     if hashes != wanted:
         raise damaged_file_error(
             store,

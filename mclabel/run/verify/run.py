@@ -164,7 +164,7 @@ class _LabelShards:
         }
         present, planned = (
             set(name_hashes(problems).tolist()),
-            self._planned.planned_for_block(block),
+            self._planned.item_hashes_of_block(block),
         )
         if present != planned:
             fault = (

@@ -100,7 +100,7 @@ class Beliefs:
     """Likelihoods from which the posterior was computed."""
 
     @property
-    def values(self) -> Floats:
+    def value_probabilities(self) -> Floats:
         """[grid, R, batch]: probability of each value at each prefix. Index 0 of R is the prefix
         with one step to go.
         """

@@ -113,7 +113,7 @@ def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
         wide = evidence.right.shape[1]
         there = np.arange(1, wide) <= evidence.num_steps[:, None]
         probes = np.concatenate(
-            [probe_gains(beliefs), weighted_sums(_DRAWS_AND_MEAN, beliefs.values)]
+            [probe_gains(beliefs), weighted_sums(_DRAWS_AND_MEAN, beliefs.value_probabilities)]
         )
         table[rows, 1:wide, :-1] = np.where(there[..., None], probes.T[: len(rows)], 0.0)
         table[rows, :wide, -1] = beliefs.first_error.T[: len(rows)]

@@ -337,7 +337,10 @@ def _classes_to_json(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
 
 def _classes_from_json(classes: _Numbers) -> dict[str, ClassPriors]:
     if POOLED not in classes:
-        raise ValueError(f"classes: must have {POOLED}, has {', '.join(classes) or 'none'}")
+        raise ValueError(
+            f"classes: priors of the answer classes must include {POOLED}, "
+            f"but include {', '.join(classes) or 'none'}"
+        )
     return {name: _read_class(name, arrays) for name, arrays in classes.items()}
 
 
@@ -427,7 +430,10 @@ def uninformed_priors() -> Priors:
 
 
 def _move_probabilities(centre: Floats, logit: Floats, *, width: float) -> Floats:
-    """Return probabilities [r, grid, grid] of moves to values near a centre.
+    """Return the probabilities [r, grid, grid] of moving to each value near a centre.
+
+    r is the number of steps to go, as in `ClassPriors`, or an axis of length 1 that holds for every
+    number. The two grid axes are the value before and the value after the step.
 
     Args:
         centre: [r, grid], log odds of the most likely value after the step, by value before it.

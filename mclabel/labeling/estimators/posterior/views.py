@@ -150,7 +150,7 @@ class CompleterView:
         self.agreement_likelihood = agreement_likelihood
 
     def plan_request(self) -> PlanRequest:
-        """Return the request from which the next plan is made."""
+        """Return the evidence from which the next plan, the gain of each probe, is computed."""
         return PlanRequest(
             num_steps=self.table.num_steps,
             counts=self.table.counts,
@@ -162,7 +162,7 @@ class CompleterView:
         )
 
     def labelling_request(self) -> PlanRequest:
-        """Return the request from which labels are inferred. It covers all chains, and leaves out
+        """Return the evidence from which labels are inferred. It covers all chains, and leaves out
         `agreement_likelihood`.
         """
         everything = range(len(self.table.num_steps))
@@ -174,7 +174,7 @@ class CompleterView:
         )
 
     def own_evidence_request(self) -> PlanRequest:
-        """Return the request from which `own_beliefs` is updated.
+        """Return the evidence from which `own_beliefs` is updated.
 
         It covers only the chains in `unshared_chains`.
         """
@@ -186,7 +186,7 @@ class CompleterView:
         )
 
     def values_request(self) -> PlanRequest:
-        """Return the request from which expected values of steps are computed. Each outcome counts
+        """Return the evidence from which expected values of steps are computed. Each outcome counts
         once.
         """
         return replace(

@@ -126,7 +126,9 @@ class TraceRates(Knowledge):
         written = read_record(_Written, raw)
         if POOLED not in written.classes:
             has = ", ".join(written.classes) or "none"
-            raise ValueError(f"classes: must have {POOLED}, has {has}")
+            raise ValueError(
+                f"classes: rates of the answer classes must include {POOLED}, but include {has}"
+            )
         return cls(
             classes={
                 name: _read(name, class_rates) for name, class_rates in written.classes.items()
