@@ -149,7 +149,7 @@ class _Engine:
 CONNECTS = """
 import sys
 {before}
-from mclabel.run.ray_cluster import enable_token_authentication, connect
+from mclabel.run.ray_cluster import connect_to_ray, enable_token_authentication
 assert "ray" not in sys.modules or {before!r}
 {does}
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
@@ -164,7 +164,7 @@ print(is_token_auth_enabled())
         ("", "enable_token_authentication()", None, "True"),
         (
             "import ray",
-            "connect('local'); print(ray.get(ray.remote(lambda: 7).remote()))",
+            "connect_to_ray('local'); print(ray.get(ray.remote(lambda: 7).remote()))",
             None,
             "7\nTrue",
         ),
