@@ -1,8 +1,8 @@
 """Records an engine's shared memory in /dev/shm, so that the next engine can free it after a kill.
 
-vLLM's processes share memory segments in /dev/shm, and read new weights from a file there. A killed
-process removes neither. Every engine therefore creates and locks a folder in /dev/shm, in which it
-lists its segments and keeps its files. A folder that nobody locks belongs to an engine that died.
+vLLM's processes share memory segments in /dev/shm, which a killed process does not remove. Every
+engine therefore creates and locks a folder in /dev/shm, in which it lists its segments. A folder
+that nobody locks belongs to an engine that died.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
 
 @pytest.mark.slow
 def test_beliefs_are_those_of_all_ways_there_are() -> None:
-    evidence = evidence_of(np.random.default_rng(3), [3, 2, 3, 1])
+    evidence = evidence_of(np.random.default_rng(3), [3, 2, 1])
     found = infer_beliefs(evidence, RATES)
     roots, firsts, moves = by_enumeration(evidence)
     np.testing.assert_allclose(found.root, roots, rtol=1e-9)
