@@ -106,7 +106,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
             calls.made.append((tuple(given), tuple(sampled)))
             yield output
 
-    monkeypatch.setattr(AsyncLLM, "generate_problems", recording)
+    monkeypatch.setattr(AsyncLLM, "generate", recording)
     policy = engine(model=chat_model(tmp_path), temperature=TEMPERATURE, max_tokens=96)
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 2 * NUM_SOLUTIONS
