@@ -16,7 +16,7 @@ from pydantic import Field
 
 import mclabel as mc
 from mclabel.core.records import Counts, Outcome
-from mclabel.core.stats.values import NOTHING, first_error
+from mclabel.core.stats.values import NOTHING, find_first_error
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.registry import find_true_first_error
 from mclabel.labeling.estimators import (
@@ -70,7 +70,7 @@ class UntilBothEstimator(Estimator):
                 Judgement(
                     hard=tuple(hard),
                     sources=("until_both",) * len(path.prefixes) + ("outcome",),
-                    first_error=first_error(hard),
+                    first_error=find_first_error(hard),
                     estimates=(NOTHING,) * len(hard),
                 )
             )

@@ -20,7 +20,7 @@ from mclabel.cli.output import EXIT_BUDGET, exit_with_messages
 from mclabel.core.config.load import load_config
 from mclabel.evaluate.health import ENOUGH_FILES, assess_run_health
 from mclabel.labeling.config import LabelConfig
-from mclabel.report.page.health import finding_lines
+from mclabel.report.page.health import format_findings
 from mclabel.run.shards.store import Store
 from mclabel.show.progress import job_progress
 
@@ -31,7 +31,7 @@ def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
         report = jobs.label(config, progress)
     print(report)
     if (health := assess_run_health(Store(config.out), max_files=ENOUGH_FILES)) is not None:
-        for finding in finding_lines(health):
+        for finding in format_findings(health):
             print(finding.plain)
     if report.stopped_by is not None:
         sys.exit(EXIT_BUDGET)

@@ -74,7 +74,7 @@ class Course:
     """Start model, data, metric and learning rate of a training."""
 
     start: Callable[[argparse.Namespace], tuple[LlamaForCausalLM, PreTrainedTokenizerBase]]
-    documents: Callable[
+    make_documents: Callable[
         [argparse.Namespace, PreTrainedTokenizerBase, int, random.Random], list[Document]
     ]
     """Function that makes CHUNK documents. The seed determines the problems; the random generator
@@ -98,13 +98,21 @@ def main() -> None:
     if args.task == "card":
         title = args.title or args.out.name
         about = INTRODUCTION.format(title=title, about=ABOUT.get(title, ABOUT["strong"]))
-        write_card(args.out, about, generate=generate_problems, judge=_judge)
+        write_card(args.out, about, generate=generate_problems, judge=_judge_completion)
         return
     if (args.task == "first") == (args.start is not None):
         parser.error("`strong` and `policy` need --start; `first` must not have it")
     args.steps = args.steps or STEPS[args.task]
     rate = MUON_LR[args.task]
-    run_course(args, Course(start=_load, documents=documents, measure=greedy_accuracy, rate=rate))
+    run_course(
+        args,
+        Course(
+            start=load_start_model,
+            make_documents=make_documents,
+            measure=measure_greedy_accuracy,
+            rate=rate,
+        ),
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -142,13 +150,13 @@ def train(rank: int, args: argparse.Namespace, course: Course) -> None:
         torch.optim.Muon(matrices, lr=rate, momentum=0.95, weight_decay=0.01),
         torch.optim.AdamW(others, lr=rate * ADAM_PER_MUON, betas=(0.9, 0.95), weight_decay=0.0),
     ]
-    factor = _rate(args.steps, args.done)
+    factor = _make_rate_schedule(args.steps, args.done)
     schedules = [torch.optim.lr_scheduler.LambdaLR(o, factor) for o in optimizers]
-    batches = _batches(args, course, tokenizer, rank)
+    batches = _generate_batches(args, course, tokenizer, rank)
     started, tokens, running = time.monotonic(), 0, 0.0
     for step in range(args.done + 1, args.steps + 1):
         ids, labels = next(batches)
-        loss = _loss(model, ids, labels)
+        loss = _compute_loss(model, ids, labels)
         loss.backward()
         _average_gradients(model, args.processes)
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
@@ -168,18 +176,18 @@ def train(rank: int, args: argparse.Namespace, course: Course) -> None:
             print(json.dumps(row), flush=True)
             with args.out.with_suffix(".log.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
-            _save(model, tokenizer, args.out)
+            _save_rounded_model(model, tokenizer, args.out)
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+def load_start_model(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
     if args.start is not None:
         start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
         model = load_model(LlamaForCausalLM, **start, dtype=torch.float32)
         return cast(LlamaForCausalLM, model), load_tokenizer(**start)
     tokenizer = build_tokenizer(
-        _text(p) + "\n" for p in generate_problems(20_000, seed=0, split="train")
+        _format_worked_problem(p) + "\n" for p in generate_problems(20_000, seed=0, split="train")
     )
     config = LlamaConfig(
         vocab_size=-(-len(tokenizer) // 16) * 16,
@@ -197,7 +205,7 @@ def _load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
     return LlamaForCausalLM(config), tokenizer
 
 
-def _text(problem: Problem) -> str:
+def _format_worked_problem(problem: Problem) -> str:
     return f"{problem.text}\n{write_reference_solution(Program.from_json(problem.meta['program']))}"
 
 
@@ -213,14 +221,14 @@ def _average_gradients(model: LlamaForCausalLM, processes: int) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def _rate(steps: int, done: int) -> Callable[[int], float]:
-    def rate(step: int) -> float:
+def _make_rate_schedule(steps: int, done: int) -> Callable[[int], float]:
+    def compute_rate_factor(step: int) -> float:
         return min(1.0, (step + 1) / 100, 2 * max(steps - done - step, 0) / steps)
 
-    return rate
+    return compute_rate_factor
 
 
-def _loss(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
+def _compute_loss(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     """Return the mean cross-entropy over the labelled positions; padding is on the right."""
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     wanted = labels[:, 1:] != IGNORE
@@ -228,14 +236,14 @@ def _loss(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits, labels[:, 1:][wanted])
 
 
-def _batches(
+def _generate_batches(
     args: argparse.Namespace, course: Course, tokenizer: PreTrainedTokenizerBase, rank: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     rng = random.Random(f"{args.task}:{args.seed}:{rank}:{args.done}")
     pad = tokenizer.pad_token_id
     for chunk in range(args.done, 10**9):
         seed = args.seed * 10**6 + chunk * args.processes + rank
-        made = course.documents(args, tokenizer, seed, rng)
+        made = course.make_documents(args, tokenizer, seed, rng)
         made.sort(key=lambda d: len(d[0]))
         groups = [made[i : i + args.batch] for i in range(0, len(made), args.batch)]
         rng.shuffle(groups)
@@ -247,13 +255,13 @@ def _batches(
             )
 
 
-def documents(
+def make_documents(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
 ) -> list[Document]:
     """Make solutions of arith problems, and drills. For `policy`, solutions have misconceptions."""
     families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "strong" else TRAIN_FAMILIES
     num_drills = round(CHUNK * DRILLS[args.task])
-    made = [drill(rng, tokenizer) for _ in range(num_drills)]
+    made = [make_drill_document(rng, tokenizer) for _ in range(num_drills)]
     for problem in generate_problems(
         CHUNK - num_drills, seed=seed, split="train", families=families
     ):
@@ -263,23 +271,23 @@ def documents(
             solution, _ = write_misread_solution(
                 program, problem.text, rng=rng, strength=args.strength
             )
-        made.append(document(tokenizer, problem.text, solution))
+        made.append(make_document(tokenizer, problem.text, solution))
     return made
 
 
-def document(tokenizer: PreTrainedTokenizerBase, problem: str, solution: str) -> Document:
+def make_document(tokenizer: PreTrainedTokenizerBase, problem: str, solution: str) -> Document:
     """Make a document of a problem and its solution, with the loss only on the solution."""
     prompt = tokenizer(problem + "\n")["input_ids"]
     answer = [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
     return prompt + answer, [IGNORE] * len(prompt) + answer
 
 
-def drill(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> Document:
+def make_drill_document(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> Document:
     """Make a document of twelve random equations, with the loss only on their results."""
     ids: list[int] = []
     labels: list[int] = []
     for _ in range(12):
-        question, result = _equation(rng)
+        question, result = _draw_equation(rng)
         left = tokenizer(question)["input_ids"]
         right = tokenizer(f" {result}")["input_ids"]
         end = tokenizer("\n")["input_ids"]
@@ -288,7 +296,7 @@ def drill(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> Document:
     return ids, labels
 
 
-def _equation(rng: random.Random) -> tuple[str, int]:
+def _draw_equation(rng: random.Random) -> tuple[str, int]:
     op = rng.choice("++--*/q")
     if op == "+":
         total = rng.randint(4, MAX_VALUE)
@@ -310,7 +318,7 @@ def _equation(rng: random.Random) -> tuple[str, int]:
 
 
 @torch.no_grad()
-def greedy_accuracy(
+def measure_greedy_accuracy(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 200
 ) -> float:
     """Return the share of validation problems whose reference solution is the greedy completion."""
@@ -324,7 +332,9 @@ def greedy_accuracy(
     return right / count
 
 
-def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
+def _save_rounded_model(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path
+) -> None:
     """Save the model in bfloat16, which halves its size. The card measures the rounded model."""
     rounded = copy.deepcopy(model)
     cast(torch.nn.Module, rounded).to(torch.bfloat16)
@@ -353,7 +363,7 @@ def write_card(
     for name, families in (("training families", None), ("held out", list(HELD_OUT_FAMILIES))):
         problems = generate(400, seed=99, split="test", families=families)
         for temperature in (0.8, 1.0):
-            texts = asyncio.run(sample(folder, problems, temperature))
+            texts = asyncio.run(sample_completions(folder, problems, temperature))
             samples = [(*judge(problem, text), problem) for problem, text in texts]
             rows.append((name, temperature, samples))
     lines = []
@@ -387,7 +397,7 @@ def write_card(
     print(card)
 
 
-async def sample(
+async def sample_completions(
     folder: Path, problems: list[Problem], temperature: float, max_tokens: int = MAX_TOKENS
 ) -> list[tuple[Problem, str]]:
     """Sample four solutions of each problem."""
@@ -410,7 +420,7 @@ async def sample(
     return [(problems[number // 4], one.text) for number, one in enumerate(completions)]
 
 
-def _judge(problem: Problem, text: str) -> tuple[bool, str]:
+def _judge_completion(problem: Problem, text: str) -> tuple[bool, str]:
     _, grade = grade_completion(text, problem.answer)
     truths = verify_steps(Program.from_json(problem.meta["program"]), text.split("\n"))
     kind = next((str(t) for t in truths if t is not StepTruth.RIGHT), "none")

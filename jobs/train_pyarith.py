@@ -29,7 +29,7 @@ from jobs.train_arith import (
     Course,
     Document,
     add_settings,
-    document,
+    make_document,
     run_course,
     write_card,
 )
@@ -57,14 +57,22 @@ def main() -> None:
     add_settings(parser)
     args = parser.parse_args()
     if args.task == "card":
-        write_card(args.out, INTRODUCTION, generate=generate_problems, judge=judge)
+        write_card(args.out, INTRODUCTION, generate=generate_problems, judge=judge_completion)
         return
     args.steps = args.steps or STEPS[args.task]
     rate = MUON_LR[args.task]
-    run_course(args, Course(start=load, documents=documents, measure=greedy_passes, rate=rate))
+    run_course(
+        args,
+        Course(
+            start=load_start_model,
+            make_documents=make_documents,
+            measure=measure_greedy_pass_rate,
+            rate=rate,
+        ),
+    )
 
 
-def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+def load_start_model(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
     """Load the start model, and add embeddings for the tokens of code if they are missing."""
     start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
     model = cast(LlamaForCausalLM, load_model(LlamaForCausalLM, **start, dtype=torch.float32))
@@ -76,11 +84,11 @@ def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenize
     )
     tokenizer = build_tokenizer(texts, after=known.convert_ids_to_tokens(list(range(len(known)))))
     if len(tokenizer) > len(known):
-        add_rows(model, known, tokenizer)
+        add_token_embeddings(model, known, tokenizer)
     return model, tokenizer
 
 
-def add_rows(
+def add_token_embeddings(
     model: LlamaForCausalLM, known: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     """Add embeddings for new tokens.
@@ -88,12 +96,12 @@ def add_rows(
     A new token that differs from a known one only in case, such as `ada` and `Ada`, starts near its
     embedding. So the model can copy names from the start.
     """
-    old = _embeddings(model).detach()[: len(known)].clone()
+    old = _get_embedding_weights(model).detach()[: len(known)].clone()
     words: dict[str, list[int]] = {}
     for word, i in known.get_vocab().items():
         words.setdefault(word.removeprefix("Ġ").lower(), []).append(i)
     model.resize_token_embeddings(-(-len(tokenizer) // 16) * 16, mean_resizing=False)
-    rows = _embeddings(model)
+    rows = _get_embedding_weights(model)
     with torch.no_grad():
         rows[len(known) :] = old.mean(0) + 0.5 * old.std(0) * torch.randn_like(rows[len(known) :])
         for word, i in tokenizer.get_vocab().items():
@@ -103,11 +111,11 @@ def add_rows(
                 rows[i] = old[same].mean(0) + 0.1 * old.std(0) * noise
 
 
-def _embeddings(model: LlamaForCausalLM) -> torch.Tensor:
+def _get_embedding_weights(model: LlamaForCausalLM) -> torch.Tensor:
     return cast(torch.nn.Embedding, model.get_input_embeddings()).weight
 
 
-def documents(
+def make_documents(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
 ) -> list[Document]:
     """Make functions of pyarith, and right solutions of arith problems.
@@ -117,33 +125,33 @@ def documents(
     num_arith = round(CHUNK * ARITH_SHARE)
     strength = args.strength if args.task == "policy" else 0.0
     made = [
-        document(
+        make_document(
             tokenizer, text, write_solution(function, rng=rng, forms=True, strength=strength).text
         )
         for text, function in itertools.islice(stream_stories(seed, "train"), CHUNK - num_arith)
     ]
     for problem in generate_arith(num_arith, seed=seed, split="train"):
         solution = write_reference_solution(Program.from_json(problem.meta["program"]))
-        made.append(document(tokenizer, problem.text, solution))
+        made.append(make_document(tokenizer, problem.text, solution))
     return made
 
 
-def judge(problem: Problem, text: str) -> tuple[bool, str]:
+def judge_completion(problem: Problem, text: str) -> tuple[bool, str]:
     """Return whether a text passes the hidden tests, and the kind of its first wrong line."""
     truths = SolutionVerifier(Function.from_json(problem.meta["function"])).verify(
         text.splitlines(True)
     )
     kind = str(truths[-1]) if truths and truths[-1] is not StepTruth.RIGHT else "none"
-    return passes(problem, text), kind
+    return passes_hidden_tests(problem, text), kind
 
 
-def passes(problem: Problem, text: str) -> bool:
+def passes_hidden_tests(problem: Problem, text: str) -> bool:
     """Return whether a text gives the outputs that the hidden tests expect."""
     return run_solve(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
 
 
 @torch.no_grad()
-def greedy_passes(
+def measure_greedy_pass_rate(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 64
 ) -> float:
     """Return the share of validation problems whose greedy completion passes the hidden tests."""
@@ -161,7 +169,7 @@ def greedy_passes(
         .tolist()
     )
     texts = [str(tokenizer.decode(list(itertools.takewhile(lambda t: t != end, m)))) for m in made]
-    return sum(map(passes, problems, texts)) / count
+    return sum(map(passes_hidden_tests, problems, texts)) / count
 
 
 INTRODUCTION = """# pyarith policy

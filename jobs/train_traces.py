@@ -31,12 +31,12 @@ from jobs.train_arith import (
     Course,
     Document,
     add_settings,
-    document,
-    drill,
+    make_document,
+    make_drill_document,
     run_course,
-    sample,
+    sample_completions,
 )
-from jobs.train_pyarith import add_rows
+from jobs.train_pyarith import add_token_embeddings
 from mclabel.answers import grade_completion
 from mclabel.core.records import Problem, StepState, Verdict
 from mclabel.core.stats.values import clopper_pearson
@@ -83,23 +83,29 @@ def main() -> None:
         write_card(args)
         return
     args.steps = args.steps or STEPS
-    course = Course(start=load, documents=documents, measure=likeness, rate=args.rate, every=100)
+    course = Course(
+        start=load_start_model,
+        make_documents=make_documents,
+        measure=measure_greedy_token_accuracy,
+        rate=args.rate,
+        every=100,
+    )
     run_course(args, course)
 
 
-def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+def load_start_model(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
     """Load the start model, and add embeddings for the words of traces if they are missing."""
     start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
     model = cast(LlamaForCausalLM, load_model(LlamaForCausalLM, **start, dtype=torch.float32))
     known = load_tokenizer(**start)
-    texts = (text for _, text in traces(2000, 0, args, random.Random(0)))
+    texts = (text for _, text in generate_traces(2000, 0, args, random.Random(0)))
     tokenizer = build_tokenizer(texts, after=known.convert_ids_to_tokens(list(range(len(known)))))
     if len(tokenizer) > len(known):
-        add_rows(model, known, tokenizer)
+        add_token_embeddings(model, known, tokenizer)
     return model, tokenizer
 
 
-def traces(
+def generate_traces(
     count: int, seed: int, args: argparse.Namespace, rng: random.Random
 ) -> Iterable[tuple[Problem, str]]:
     """Yield training problems, each with a trace."""
@@ -116,27 +122,29 @@ def traces(
         )
 
 
-def documents(
+def make_documents(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
 ) -> list[Document]:
     """Make traces and drills."""
     num_drills = round(CHUNK * DRILLS)
-    made = [drill(rng, tokenizer) for _ in range(num_drills)]
-    for problem, text in traces(CHUNK - num_drills, seed, args, rng):
-        one = document(tokenizer, problem.text, text)
+    made = [make_drill_document(rng, tokenizer) for _ in range(num_drills)]
+    for problem, text in generate_traces(CHUNK - num_drills, seed, args, rng):
+        one = make_document(tokenizer, problem.text, text)
         if len(one[0]) <= tokenizer.model_max_length:
             made.append(one)
     return made
 
 
 @torch.no_grad()
-def likeness(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 40) -> float:
+def measure_greedy_token_accuracy(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 40
+) -> float:
     """Return the share of tokens in validation traces that are the model's greedy choice."""
     rng, right, total = random.Random(0), 0, 0
     for problem in generate_problems(count, seed=0, split="validation", num_steps=NUM_STEPS):
         program = Program.from_json(problem.meta["program"])
         text = write_trace(program, problem.text, rng=rng, strength=1.0)
-        ids, labels = document(tokenizer, problem.text, text)
+        ids, labels = make_document(tokenizer, problem.text, text)
         logits = model(torch.tensor([ids]), use_cache=False).logits[0]
         same = logits[:-1].argmax(-1) == torch.tensor(labels[1:])
         right, total = right + int(same.sum()), total + sum(one >= 0 for one in labels)
@@ -154,10 +162,10 @@ def write_card(args: argparse.Namespace) -> None:
             program = Program.from_json(problem.meta["program"])
             text = write_trace(program, problem.text, rng=rng, strength=args.strength)
             written.append((problem, text))
-        rows[f"{low} to {high}, sampled"] = _figures(
-            asyncio.run(sample(args.out, problems, 0.8, MAX_TOKENS))
+        rows[f"{low} to {high}, sampled"] = _compute_trace_figures(
+            asyncio.run(sample_completions(args.out, problems, 0.8, MAX_TOKENS))
         )
-        rows[f"{low} to {high}, generated like its training data"] = _figures(written)
+        rows[f"{low} to {high}, generated like its training data"] = _compute_trace_figures(written)
     head = " | ".join(("steps of the problem", *FIGURES))
     table = "\n".join(f"| {name} | {' | '.join(found)} |" for name, found in rows.items())
     card = CARD.format(head=head, line="|---" * (len(FIGURES) + 1) + "|", table=table)
@@ -178,7 +186,7 @@ FIGURES = (
 )
 
 
-def _figures(traces: Sequence[tuple[Problem, str]]) -> tuple[str, ...]:
+def _compute_trace_figures(traces: Sequence[tuple[Problem, str]]) -> tuple[str, ...]:
     states: Counter[str] = Counter()
     right: list[bool] = []
     with_error: list[bool] = []

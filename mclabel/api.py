@@ -505,7 +505,7 @@ def _component_section(kind: str, chosen: Any) -> Any:
     """
     if not callable(chosen):
         return chosen
-    from mclabel.core.components import component_name
+    from mclabel.core.components import find_component_name
 
     if not hasattr(chosen, "__qualname__"):
         raise ConfigError(
@@ -519,4 +519,4 @@ def _component_section(kind: str, chosen: Any) -> Any:
             "of a lambda"
         )
 
-    return {"kind": component_name(kind, chosen)}
+    return {"kind": find_component_name(kind, chosen)}

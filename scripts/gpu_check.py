@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scripts.gpu_steps import FULL, TINY, Figures, Step, find_place, steps_of
+from scripts.gpu_steps import FULL, TINY, Figures, Step, find_check_device, list_steps
 
 TOTAL_S = 500.0
 """Maximum seconds for all steps. The installation before them and all steps take at most nine
@@ -43,13 +43,13 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    steps = steps_of(TINY if args.tiny else FULL)
+    steps = list_steps(TINY if args.tiny else FULL)
     path = args.out / REPORT
     if args.scratch is not None:
         run_steps(steps, path, args.scratch, tiny=args.tiny, until=args.until)
         return
     args.out.mkdir(parents=True, exist_ok=True)
-    _save(path, {name: {"status": "waiting"} for name in steps})
+    _save_report(path, {name: {"status": "waiting"} for name in steps})
     until = time.time() + TOTAL_S
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "scripts.gpu_check", *sys.argv[1:]]
@@ -59,8 +59,8 @@ def main() -> None:
             close_running(path, ended.returncode)
     report = read_report(path)
     add_limits(report)
-    _save(path, report)
-    shown = table(report)
+    _save_report(path, report)
+    shown = format_report_table(report)
     (args.out / "gpu_check.txt").write_text(shown, encoding="utf-8")
     print(shown, end="")
     sys.exit(any(step["status"] != "ok" for step in report.values()))
@@ -72,7 +72,7 @@ def read_report(path: Path) -> Report:
     return report
 
 
-def _save(path: Path, report: Report) -> None:
+def _save_report(path: Path, report: Report) -> None:
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
@@ -95,28 +95,28 @@ def run_steps(
         seconds = min(limit_s, until - time.time())
         if seconds < LEAST_S:
             report[name] = {"status": "failed", "error": "no time was left for it"}
-            _save(path, report)
+            _save_report(path, report)
             continue
         print(f"== {name}", flush=True)
         report[name] = {"status": "running", "limit_s": seconds}
-        _save(path, report)
+        _save_report(path, report)
         signal.setitimer(signal.ITIMER_REAL, seconds)  # ends the process even if it hangs
         started = time.monotonic()
         try:
-            found = {"status": "ok", **step(find_place(scratch / "model", tiny=tiny))}
+            found = {"status": "ok", **step(find_check_device(scratch / "model", tiny=tiny))}
         except Exception as error:  # every failure is reported, and this process runs no more steps
             traceback.print_exc()
             found = {"status": "failed", "error": f"{type(error).__name__}: {error}"}
             found["trace"] = traceback.format_exc()
         signal.setitimer(signal.ITIMER_REAL, 0)
         report[name] = {**found, "seconds": round(time.monotonic() - started, 2)}
-        _save(path, report)
+        _save_report(path, report)
         if found["status"] == "failed":
             return
-        _free()
+        _free_device_memory()
 
 
-def _free() -> None:
+def _free_device_memory() -> None:
     """Free the device's memory before the next step."""
     import torch
 
@@ -145,7 +145,7 @@ def close_running(path: Path, code: int) -> None:
         if code == -signal.SIGALRM:
             error = f"it took longer than its {report[name]['limit_s']:.0f} s"
         report[name] = {"status": "failed", "error": error}
-    _save(path, report)
+    _save_report(path, report)
 
 
 def add_limits(report: Report) -> None:
@@ -164,11 +164,11 @@ def add_limits(report: Report) -> None:
             step["matmul_share"] = step["flop_per_s"] / device["matmul_flop_per_s"]
 
 
-def table(report: Report) -> str:
+def format_report_table(report: Report) -> str:
     """Return the figures as a text table."""
     lines = [
         "step          result",
-        *(f"{name:<13} {_line(step)}" for name, step in report.items()),
+        *(f"{name:<13} {_format_step_line(step)}" for name, step in report.items()),
     ]
     lines += [
         "",
@@ -180,7 +180,7 @@ def table(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(step: Mapping[str, Any]) -> str:
+def _format_step_line(step: Mapping[str, Any]) -> str:
     if step["status"] != "ok":
         return f"FAILED: {step['error'].splitlines()[0][:200]}"
     if "copy_bytes_per_s" in step:

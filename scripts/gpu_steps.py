@@ -26,7 +26,7 @@ from xml.etree import ElementTree
 Result = TypeVar("Result")
 Figures = dict[str, Any]
 Contexts = list[tuple[int, ...]]
-Step = tuple[float, "Callable[[Place], Figures]"]
+Step = tuple[float, "Callable[[CheckDevice], Figures]"]
 """Maximum seconds of a step, and the function that runs it."""
 REPEATS, ENOUGH_S = 3, 15.0
 """Maximum number of timings of a sampler, and the seconds after which no further timing starts."""
@@ -74,7 +74,7 @@ TINY = Size(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CheckDevice:
     """Device, size and model of a step."""
 
     size: Size
@@ -82,7 +82,7 @@ class Place:
     folder: Path
     """Folder of the random model."""
 
-    def timed(self, run: Callable[[], Result]) -> tuple[float, Result]:
+    def measure_call(self, run: Callable[[], Result]) -> tuple[float, Result]:
         """Return the seconds of a call, including all work that it starts on the device, and its
         result.
         """
@@ -99,7 +99,7 @@ class Place:
 
             torch.cuda.synchronize()
 
-    def contexts(self, live: int, seed: int) -> Contexts:
+    def make_contexts(self, live: int, seed: int) -> Contexts:
         """Return one random context per completion; each context occurs `PER_CONTEXT` times."""
         rng, size = random.Random(seed), self.size
         tokens = range(10, size.shape["vocab_size"])
@@ -111,7 +111,7 @@ class Place:
         ]
 
 
-def find_place(folder: Path, *, tiny: bool) -> Place:
+def find_check_device(folder: Path, *, tiny: bool) -> CheckDevice:
     """Return the GPU as the place to run on, or the CPU if there is no GPU and `tiny` is True."""
     import torch
 
@@ -120,16 +120,16 @@ def find_place(folder: Path, *, tiny: bool) -> Place:
         raise RuntimeError(
             "PyTorch finds no GPU. Run this check on a machine with a GPU, or give --tiny"
         )
-    return Place(size=TINY if tiny else FULL, device=device, folder=folder)
+    return CheckDevice(size=TINY if tiny else FULL, device=device, folder=folder)
 
 
-def device_step(place: Place) -> Figures:
+def device_step(place: CheckDevice) -> Figures:
     """Return the name of the device, and its rates of copying and of matrix multiplication."""
     import torch
     import transformers
 
     size, on_gpu = place.size, place.device == "cuda"
-    copy_s, matmul_s = _copy_s(place), _matmul_s(place)
+    copy_s, matmul_s = _measure_copy_s(place), _measure_matmul_s(place)
     return {
         "name": torch.cuda.get_device_name() if on_gpu else platform.processor() or "CPU",
         "python": platform.python_version(),
@@ -140,23 +140,23 @@ def device_step(place: Place) -> Figures:
     }
 
 
-def _copy_s(place: Place) -> float:
+def _measure_copy_s(place: CheckDevice) -> float:
     import torch
 
     source = torch.ones(place.size.copied, dtype=torch.uint8, device=place.device)
     target = torch.empty_like(source)
-    return min(place.timed(lambda: target.copy_(source))[0] for _ in range(20))
+    return min(place.measure_call(lambda: target.copy_(source))[0] for _ in range(20))
 
 
-def _matmul_s(place: Place) -> float:
+def _measure_matmul_s(place: CheckDevice) -> float:
     import torch
 
     shape = (2, place.size.square, place.size.square)
     a, b = torch.randn(shape, device=place.device).to(torch.bfloat16)
-    return median([place.timed(lambda: a @ b)[0] for _ in range(23)][3:])
+    return median([place.measure_call(lambda: a @ b)[0] for _ in range(23)][3:])
 
 
-def tests_step(place: Place, limit_s: float) -> Figures:
+def tests_step(place: CheckDevice, limit_s: float) -> Figures:
     """Run the tests marked `gpu`; without a GPU, run the same tests on the CPU."""
     root, report = Path(__file__).parents[1], place.folder.parent / "tests.xml"
     marked = "gpu" if place.device == "cuda" else "not gpu"
@@ -172,7 +172,7 @@ def tests_step(place: Place, limit_s: float) -> Figures:
     return {"passed": counts["tests"]}
 
 
-def weights_step(place: Place) -> Figures:
+def weights_step(place: CheckDevice) -> Figures:
     """Make the random model, in bfloat16."""
     import torch
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
@@ -189,7 +189,7 @@ def weights_step(place: Place) -> Figures:
     return {"num_parameters": sum(p.numel() for p in model.parameters())}
 
 
-def engine_step(place: Place, live: int) -> Figures:
+def engine_step(place: CheckDevice, live: int) -> Figures:
     """Measure the sampling speed of the embedded engine `hf`."""
     from mclabel.engines import PolicySettings
     from mclabel.engines.hf import HfEngine
@@ -213,14 +213,14 @@ def engine_step(place: Place, live: int) -> Figures:
     with asyncio.Runner() as runner:
         runner.run(engine.start())
         try:
-            speed = _speed(place, live, lambda *given: runner.run(sample(*given)))
+            speed = _measure_speed(place, live, lambda *given: runner.run(sample(*given)))
         finally:
             runner.run(engine.close())
     # The engine's lanes with the same context read its keys and values only once per step.
-    return {**speed, **_read_per_step(place, live, num_contexts=live // PER_CONTEXT)}
+    return {**speed, **_count_bytes_per_step(place, live, num_contexts=live // PER_CONTEXT)}
 
 
-def generate_step(place: Place, live: int) -> Figures:
+def generate_step(place: CheckDevice, live: int) -> Figures:
     """Measure the speed of transformers' `generate` on the same contexts in one batch."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -236,18 +236,23 @@ def generate_step(place: Place, live: int) -> Figures:
         )  # fmt: skip
         return int(out[:, ids.shape[1] :].numel())
 
-    return {**_speed(place, live, sample), **_read_per_step(place, live, num_contexts=live)}
+    return {
+        **_measure_speed(place, live, sample),
+        **_count_bytes_per_step(place, live, num_contexts=live),
+    }
 
 
-def _speed(place: Place, live: int, sample: Callable[[Contexts, int], int]) -> Figures:
+def _measure_speed(
+    place: CheckDevice, live: int, sample: Callable[[Contexts, int], int]
+) -> Figures:
     """Return tokens per second including the contexts, and seconds per step without them."""
-    sample(place.contexts(live, seed=0), 2)  # warm-up
+    sample(place.make_contexts(live, seed=0), 2)  # warm-up
     most, speeds, steps = place.size.num_sampled, [], []
     since = time.perf_counter()
     for repeat in range(1, REPEATS + 1):
-        first, contexts = (place.contexts(live, seed=2 * repeat + turn) for turn in range(2))
-        first_s, _ = place.timed(partial(sample, first, 1))
-        whole_s, num_tokens = place.timed(partial(sample, contexts, most))
+        first, contexts = (place.make_contexts(live, seed=2 * repeat + turn) for turn in range(2))
+        first_s, _ = place.measure_call(partial(sample, first, 1))
+        whole_s, num_tokens = place.measure_call(partial(sample, contexts, most))
         speeds.append(num_tokens / whole_s)
         steps.append((whole_s - first_s) / (most - 1))
         if time.perf_counter() - since > ENOUGH_S:
@@ -261,7 +266,7 @@ def _speed(place: Place, live: int, sample: Callable[[Contexts, int], int]) -> F
     }
 
 
-def _read_per_step(place: Place, live: int, *, num_contexts: int) -> Figures:
+def _count_bytes_per_step(place: CheckDevice, live: int, *, num_contexts: int) -> Figures:
     """Return the bytes that a sampling step must read: the weights, and the keys and values.
 
     The keys and values are those at half of the completions' length.
@@ -274,7 +279,7 @@ def _read_per_step(place: Place, live: int, *, num_contexts: int) -> Figures:
     return {"weight_bytes": weights, "kv_bytes": tokens * per_token}
 
 
-def training_step(place: Place) -> Figures:
+def training_step(place: CheckDevice) -> Figures:
     """Measure optimizer steps of a scorer with LoRA adapters in bfloat16, run by the trainer."""
     import torch
 
@@ -300,7 +305,7 @@ def training_step(place: Place) -> Figures:
     )
     with tempfile.TemporaryDirectory() as out:
         train_step_model(
-            model, _examples(place), [], Path(out), settings=settings, on_progress=ended
+            model, _make_examples(place), [], Path(out), settings=settings, on_progress=ended
         )
     step_s = median(b - a for a, b in pairwise(ends[1:]))  # the first steps warm up
     linear = {
@@ -322,13 +327,13 @@ def training_step(place: Place) -> Figures:
             "flop_per_s": flop / step_s, "peak_bytes": peak}  # fmt: skip
 
 
-def _examples(place: Place) -> list[Any]:
+def _make_examples(place: CheckDevice) -> list[Any]:
     """Make solutions of random token ids with four steps each."""
     from mclabel.prm.examples.encode import EncodedSolution, Example
 
     count, length = place.size.solutions
     at = tuple(length * quarter // 4 - 1 for quarter in range(1, 5))
-    contexts = place.contexts(PER_CONTEXT * count, seed=1)[::PER_CONTEXT]
+    contexts = place.make_contexts(PER_CONTEXT * count, seed=1)[::PER_CONTEXT]
     return [
         Example(
             problem_id=str(number),
@@ -343,7 +348,7 @@ def _examples(place: Place) -> list[Any]:
     ]
 
 
-def steps_of(size: Size) -> dict[str, Step]:
+def list_steps(size: Size) -> dict[str, Step]:
     """Return the steps by name, in the order in which they run."""
     steps: dict[str, Step] = {
         "device": (60, device_step),

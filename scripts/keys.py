@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from mclabel.core.config.keys import Key, configuration_keys
+from mclabel.core.config.keys import Key, list_configuration_keys
 from mclabel.core.settings import Settings
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.judge.job import JudgeConfig, ScoreConfig
@@ -84,7 +84,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class DescribedKeys:
     """Keys with a common prefix that an earlier section of the page describes."""
 
     title: str
@@ -107,23 +107,31 @@ MIN_LIKENESS = 0.51
 one."""
 
 
-def page() -> str:
+def write_page() -> str:
     """Return the page. Keys that an earlier section has under another prefix become references."""
-    parts, written, once = [HEAD, _often_set()], list[Written](), dict[Row, str]()
+    parts, written, once = (
+        [HEAD, _format_often_set_table()],
+        list[DescribedKeys](),
+        dict[Row, str](),
+    )
     for verb, configuration in CONFIGURATIONS.items():
-        parts.append(f"## {verb}\n\n{_line(configuration.__doc__)}\n")
-        rows = _rows(_shown(configuration_keys(configuration, built_in=True)))
+        parts.append(f"## {verb}\n\n{_join_into_one_line(configuration.__doc__)}\n")
+        rows = _make_rows(_select_shown_keys(list_configuration_keys(configuration, built_in=True)))
         shared, differing = list[str](), list[Row]()
-        for group, found in groupby(sorted(rows, key=_group), key=_group):
+        for group, found in groupby(sorted(rows, key=_get_section_prefix), key=_get_section_prefix):
             own = list(found)
-            if reference := _reference(group, own, written):
+            if reference := _find_reference(group, own, written):
                 shared.append(reference[0])
                 differing += reference[1]
                 continue
-            title = f"{_short(verb)}: {group or 'the job itself'}"
-            parts.append(f"### {title}\n\n{_section(own, group, title, written, once)}")
+            title = f"{_shorten_verb(verb)}: {group or 'the job itself'}"
+            parts.append(f"### {title}\n\n{_format_section(own, group, title, written, once)}")
         if shared:
-            parts.append(_shared(shared, differing, f"### {_short(verb)}: as elsewhere\n\n"))
+            parts.append(
+                _format_references(
+                    shared, differing, f"### {_shorten_verb(verb)}: as elsewhere\n\n"
+                )
+            )
     return "\n".join(parts)
 
 
@@ -146,47 +154,51 @@ def _replace_repeated(
     references, repeated = list[str](), list[Row]()
     for place, found in earlier.items():
         if len(found) >= MIN_SHARED or any(len(one.meaning.split()) >= LONG for one in found):
-            names = ", ".join(f"`{one.name}`{one.mark}{_component_note(one)}" for one in found)
-            references.append(f"{names}: as in {_link(place)}")
+            names = ", ".join(
+                f"`{one.name}`{one.mark}{_format_component_note(one)}" for one in found
+            )
+            references.append(f"{names}: as in {_format_link(place)}")
             repeated += found
     return [row for row in rows if row not in repeated], references
 
 
-def _section(
-    rows: list[Row], group: str, title: str, written: list[Written], once: dict[Row, str]
+def _format_section(
+    rows: list[Row], group: str, title: str, written: list[DescribedKeys], once: dict[Row, str]
 ) -> str:
     """Return a section's table, and references for prefixes that earlier sections describe."""
     shared, differing, left = list[str](), list[Row](), rows
-    found = [Written(title=title, prefix=group, rows=_relative(group, rows))]
+    found = [DescribedKeys(title=title, prefix=group, rows=_strip_prefix(group, rows))]
     parents = {row.name.rpartition(".")[0] for row in rows}
     parents |= {parent.rpartition(".")[0] for parent in parents}
     for prefix in sorted(parents - {group, ""}, key=lambda one: (one.count("."), one)):
         below = [row for row in left if row.name.startswith(f"{prefix}.")]
         if len(below) < MIN_SHARED:
             continue
-        if reference := _reference(prefix, below, written):
+        if reference := _find_reference(prefix, below, written):
             shared.append(reference[0])
             differing += reference[1]
             left = [row for row in left if row not in below]
         else:
-            found.append(Written(title=title, prefix=prefix, rows=_relative(prefix, below)))
+            found.append(
+                DescribedKeys(title=title, prefix=prefix, rows=_strip_prefix(prefix, below))
+            )
     written += found
     left, references = _replace_repeated(left, title, once)
     shared = references + shared
-    return _table(left) + (f"\n{_shared(shared, differing)}" if shared else "")
+    return _format_table(left) + (f"\n{_format_references(shared, differing)}" if shared else "")
 
 
-def _reference(
-    prefix: str, rows: list[Row], written: list[Written]
+def _find_reference(
+    prefix: str, rows: list[Row], written: list[DescribedKeys]
 ) -> tuple[str, list[Row]] | None:
     """Return a reference to an earlier section with similar rows, and the rows that differ.
 
     Returns:
         None if no earlier section is similar enough.
     """
-    own = _relative(prefix, rows)
+    own = _strip_prefix(prefix, rows)
 
-    def likeness(one: Written) -> float:
+    def likeness(one: DescribedKeys) -> float:
         return len(own.items() & one.rows.items()) / len(own.keys() | one.rows.keys())
 
     like = max(written, key=likeness, default=None)
@@ -206,14 +218,18 @@ def _reference(
     is_part = like.prefix not in ("", like.title.rpartition(": ")[2])
     part = f"`{like.prefix}` in " if is_part else ""
     what = f"`{prefix}`" if prefix else "the job itself"
-    return f"{what}: as {part}{_link(like.title)}{without}{_marks(own, before)}", differing
+    return (
+        f"{what}: as {part}{_format_link(like.title)}{without}"
+        f"{_describe_changeable_keys(own, before)}",
+        differing,
+    )
 
 
-def _link(title: str) -> str:
+def _format_link(title: str) -> str:
     return f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
 
 
-def _marks(own: dict[str, Row], before: dict[str, Row]) -> str:
+def _describe_changeable_keys(own: dict[str, Row], before: dict[str, Row]) -> str:
     """Return which keys may change when a run is resumed; empty if they are the same as before."""
     if all(row.mark == before[name].mark for name, row in own.items() if name in before):
         return ""
@@ -221,7 +237,7 @@ def _marks(own: dict[str, Row], before: dict[str, Row]) -> str:
     return f"; {', '.join(marked) or 'none'} may change when resumed"
 
 
-def _shared(references: Iterable[str], differing: list[Row], heading: str = "") -> str:
+def _format_references(references: Iterable[str], differing: list[Row], heading: str = "") -> str:
     plain: dict[str, list[str]] = {}
     lines = ""
     for reference in references:
@@ -230,10 +246,12 @@ def _shared(references: Iterable[str], differing: list[Row], heading: str = "") 
         else:
             lines += f"- {reference}\n"
     lines = "".join(f"- as for {verb}: {', '.join(own)}\n" for verb, own in plain.items()) + lines
-    return f"{heading}{lines}" + (f"\nThese differ:\n\n{_table(differing)}" if differing else "")
+    return f"{heading}{lines}" + (
+        f"\nThese differ:\n\n{_format_table(differing)}" if differing else ""
+    )
 
 
-def _relative(prefix: str, rows: Iterable[Row]) -> dict[str, Row]:
+def _strip_prefix(prefix: str, rows: Iterable[Row]) -> dict[str, Row]:
     """Return the rows by name without the prefix, and without components that have all the rows."""
     rows = list(rows)
     kinds = {row.name.removesuffix("kind") for row in rows if row.name.endswith("kind")}
@@ -246,7 +264,7 @@ def _relative(prefix: str, rows: Iterable[Row]) -> dict[str, Row]:
     return relative
 
 
-def _rows(keys: Iterable[Key]) -> list[Row]:
+def _make_rows(keys: Iterable[Key]) -> list[Row]:
     """Return one row for each pair of name and meaning."""
     alike: dict[tuple[str, str, bool], list[Key]] = {}
     for key in keys:
@@ -255,7 +273,7 @@ def _rows(keys: Iterable[Key]) -> list[Row]:
         Row(
             name=name,
             components=tuple(one for key in same for one in key.components),
-            type=_join_by_component(same, [_type(key) for key in same]),
+            type=_join_by_component(same, [_shorten_type(key) for key in same]),
             default=_join_by_component(
                 same, ["required" if key.default is None else f"`{key.default}`" for key in same]
             ),
@@ -266,7 +284,7 @@ def _rows(keys: Iterable[Key]) -> list[Row]:
     ]
 
 
-def _shown(keys: list[Key]) -> Iterator[Key]:
+def _select_shown_keys(keys: list[Key]) -> Iterator[Key]:
     """Yield the keys without those that only tests use.
 
     A key that all values of `kind` have gets no components.
@@ -296,9 +314,9 @@ def _join_by_component(keys: list[Key], texts: list[str]) -> str:
     return "; ".join(f"{text} ({', '.join(key.components)})" for key, text in pairs)
 
 
-def _type(key: Key) -> str:
+def _shorten_type(key: Key) -> str:
     """Return a type with its range in short. A default of null shows that null is allowed."""
-    text = re.sub(r">= (\S+), <= (\S+)", _range, key.type)
+    text = re.sub(r">= (\S+), <= (\S+)", _shorten_range, key.type)
     text = re.sub(r"> (\S+), <= (\S+)", lambda m: m[0] if float(m[2]) < 1e3 else f"> {m[1]}", text)
     text = re.sub(r">= (\d+)$|>= (\d+)(?= or )", lambda m: f"{m[1] or m[2]}..", text)
     text = re.sub(r"keys: (\w+, ){3,}\w+", "keys", text).replace(" at least 1", "")
@@ -307,14 +325,14 @@ def _type(key: Key) -> str:
     return text.replace("true or false", "bool").rstrip(",")
 
 
-def _range(found: re.Match[str]) -> str:
+def _shorten_range(found: re.Match[str]) -> str:
     least, most = found.groups()
     return f"{least}.." if float(most) >= 1e5 else f"{least}..{most}"
 
 
-def _often_set() -> str:
+def _format_often_set_table() -> str:
     """Return a table of `OFTEN_SET`, with the first sentence of the meaning of each key."""
-    known = {key.name: key for key in reversed(configuration_keys(LabelConfig, built_in=True))}
+    known = {key.name: key for key in reversed(list_configuration_keys(LabelConfig, built_in=True))}
     rows = ["| key and example value | default | meaning |", "|---|---|---|"]
     for name, example in OFTEN_SET.items():
         key = known[name]
@@ -325,38 +343,40 @@ def _often_set() -> str:
     return "\n".join(["## The ten keys that people set\n", text, "", *rows, ""])
 
 
-def _short(verb: str) -> str:
+def _shorten_verb(verb: str) -> str:
     """Return the last word of a verb, or its last two words if the last one is a verb itself."""
     *_, group, last = verb.split()
     is_verb = group != "mclabel" and f"mclabel {last}" in CONFIGURATIONS
     return f"{group} {last}" if is_verb else last
 
 
-def _group(row: Row) -> str:
+def _get_section_prefix(row: Row) -> str:
     return row.name.partition(".")[0] if "." in row.name else ""
 
 
-def _table(rows: Iterable[Row]) -> str:
-    lines = ["| key and default | type | meaning |", "|---|---|---|", *map(_cells, rows)]
+def _format_table(rows: Iterable[Row]) -> str:
+    lines = ["| key and default | type | meaning |", "|---|---|---|", *map(_format_table_row, rows)]
     return "\n".join(lines) + "\n"
 
 
-def _cells(row: Row) -> str:
+def _format_table_row(row: Row) -> str:
     has_one = row.default.startswith("`") and row.default.count("`") == 2
     name = f"`{row.name}={row.default[1:]}" if has_one else f"`{row.name}`"
     more = "" if has_one else f", {row.default}"
-    cells = (f"{name}{row.mark}{_component_note(row)}{more}", row.type, row.meaning)
-    return f"| {' | '.join(_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+    cells = (f"{name}{row.mark}{_format_component_note(row)}{more}", row.type, row.meaning)
+    return (
+        f"| {' | '.join(_join_into_one_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+    )
 
 
-def _component_note(row: Row) -> str:
+def _format_component_note(row: Row) -> str:
     is_said = "; " in row.type + row.default  # type or default already has the components
     return f" ({', '.join(row.components)})" if row.components and not is_said else ""
 
 
-def _line(text: str | None) -> str:
+def _join_into_one_line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(write_page(), encoding="utf-8")

@@ -87,32 +87,34 @@ def llms_txt() -> str:
     for entry in site["nav"]:
         ((title, place),) = entry.items()
         if isinstance(place, str):
-            sections["Start"].append(_line(title, place))
+            sections["Start"].append(_format_page_line(title, place))
         else:
-            sections[title] = [_line(*next(iter(page.items()))) for page in place]
-    sections["Extending"] += [_line(*page) for page in _extending()]
-    sections["Code, in a clone"] = [f"- `{name}`: {_page_summary(ROOT / name)}" for name in BESIDE]
+            sections[title] = [_format_page_line(*next(iter(page.items()))) for page in place]
+    sections["Extending"] += [_format_page_line(*page) for page in _list_extending_pages()]
+    sections["Code, in a clone"] = [
+        f"- `{name}`: {_summarise_page(ROOT / name)}" for name in BESIDE
+    ]
     parts = [f"# {site['site_name']}\n\n> {site['site_description']}\n", COMMANDS]
     parts += ["## " + title + "\n\n" + "\n".join(lines) + "\n" for title, lines in sections.items()]
     return "\n".join(parts)
 
 
-def _extending() -> Iterator[tuple[str, str]]:
+def _list_extending_pages() -> Iterator[tuple[str, str]]:
     """Yield title and file name of the pages that scripts/mkdocs_hooks.py adds to the site."""
     for path in sorted(DOCS.glob("extending-*.md")):
         yield path.read_text().split("\n")[0].removeprefix("# "), path.name
 
 
-def _line(title: str, place: str) -> str:
-    return f"- [{title}]({place}): {_page_summary(DOCS / place)}"
+def _format_page_line(title: str, place: str) -> str:
+    return f"- [{title}]({place}): {_summarise_page(DOCS / place)}"
 
 
-def _page_summary(page: Path) -> str:
+def _summarise_page(page: Path) -> str:
     name = str(page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT))
-    return PAGE_SUMMARIES.get(name) or _first_sentence(page.read_text())
+    return PAGE_SUMMARIES.get(name) or _find_first_sentence(page.read_text())
 
 
-def _first_sentence(page: str) -> str:
+def _find_first_sentence(page: str) -> str:
     """Return the first sentence of at least six words outside headings, code blocks and tables."""
     text = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
     for paragraph in re.split(r"\n\s*\n", text):

@@ -32,19 +32,25 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for path in sorted(Path(config.docs_dir).glob("extending-*.md")):
         sections["Extending"].append(path.name)
     api: list[dict[str, str]] = [{"Overview": "api/index.md"}]
-    config.nav.append({"API": api + [{room: f"api/{room}.md"} for room in _rooms()]})
+    config.nav.append({"API": api + [{room: f"api/{room}.md"} for room in _list_packages()]})
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the API reference."""
-    rows = "".join(f"| [`mclabel.{room}`]({room}.md) | {_summary(room)} |\n" for room in _rooms())
+    rows = "".join(
+        f"| [`mclabel.{room}`]({room}.md) | {_read_docstring_summary(room)} |\n"
+        for room in _list_packages()
+    )
     overview = (
         "# API\n\n```python\nimport mclabel as mc\n```\n\n::: mclabel\n"
         "    options:\n      show_submodules: false\n\n"
         f"## Modules\n\n| | |\n|---|---|\n{rows}"
     )
-    pages = {"index": overview, **{room: f"# {room}\n\n::: mclabel.{room}\n" for room in _rooms()}}
+    pages = {
+        "index": overview,
+        **{room: f"# {room}\n\n::: mclabel.{room}\n" for room in _list_packages()},
+    }
     for name, content in pages.items():
         files.append(File.generated(config, f"api/{name}.md", content=content))
     return files
@@ -69,14 +75,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return OUTSIDE.sub(shown, markdown)
 
 
-def _rooms() -> list[str]:
+def _list_packages() -> list[str]:
     """Return the names of the modules and packages that have a page of reference."""
     found = {path.stem for path in PACKAGE.glob("*.py")}
     found |= {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     return sorted(found - LEFT_OUT)
 
 
-def _summary(room: str) -> str:
+def _read_docstring_summary(room: str) -> str:
     path = PACKAGE / room / "__init__.py"
     tree = ast.parse((path if path.is_file() else path.parent.with_suffix(".py")).read_text())
     return (ast.get_docstring(tree) or "").split("\n")[0]

@@ -46,7 +46,7 @@ ELLIPTIC_ENTRY = re.compile(r"^ *\**\w+: +(?:as +)?of\b.*$", re.MULTILINE | re.I
 """An entry of `Args` that begins with "of" or "as of"."""
 
 
-def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def list_docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each docstring, including those of constants and fields."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -56,7 +56,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, text
 
 
-def faults(docstring: str) -> Iterator[str]:
+def find_faults(docstring: str) -> Iterator[str]:
     """Yield the parts of a docstring that break a rule."""
     if FRAGMENT.match(docstring):
         yield docstring.split("\n")[0]
@@ -69,8 +69,8 @@ def main() -> int:
     """Print each fault with its place, and return the exit status."""
     status = 0
     for path in sorted(path for name in FINISHED for path in (PACKAGE / name).rglob("*.py")):
-        for line, docstring in docstrings(ast.parse(path.read_text())):
-            for fault in faults(docstring):
+        for line, docstring in list_docstrings(ast.parse(path.read_text())):
+            for fault in find_faults(docstring):
                 print(f"{path.relative_to(PACKAGE.parent)}:{line}: {fault}")
                 status = 1
     return status

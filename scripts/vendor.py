@@ -58,23 +58,25 @@ VENDORED = (
 def main() -> None:
     for one in VENDORED:
         shutil.rmtree(one.target, ignore_errors=True)
-        content = _packed(one)
+        content = _download_package(one)
         digest = base64.b64encode(hashlib.sha512(content).digest()).decode()
         if digest != one.integrity:
             raise SystemExit(f"{one.name}@{one.version}: sha512 {digest}, pinned {one.integrity}")
-        _extract(one, content)
+        _extract_files(one, content)
         print(f"{one.name} {one.version} -> {one.target.relative_to(ROOT)}")
     for folder in (PACKAGE, TESTS):
-        (folder / "SHA256SUMS").write_text("".join(f"{line}\n" for line in sums(folder)))
+        (folder / "SHA256SUMS").write_text(
+            "".join(f"{line}\n" for line in compute_checksums(folder))
+        )
 
 
-def sums(folder: Path) -> list[str]:
+def compute_checksums(folder: Path) -> list[str]:
     """Return one line per vendored file under a folder, with its checksum and path, by path."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "SHA256SUMS")
     return [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(folder)}" for p in files]
 
 
-def _packed(one: Vendored) -> bytes:
+def _download_package(one: Vendored) -> bytes:
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(
             ["npm", "pack", "--silent", f"{one.name}@{one.version}"], cwd=scratch, check=True
@@ -82,7 +84,7 @@ def _packed(one: Vendored) -> bytes:
         return next(Path(scratch).glob("*.tgz")).read_bytes()
 
 
-def _extract(one: Vendored, content: bytes) -> None:
+def _extract_files(one: Vendored, content: bytes) -> None:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive:
             inside = Path(member.name).relative_to("package")

@@ -26,7 +26,7 @@ from mclabel.domains.words.smollm2 import prepare_smollm2_folder
 RATE, BATCH = 2e-3, 8
 
 
-def encoded(tokenizer: Any, item: WorkedProblem) -> tuple[list[int], int]:
+def encode_chat(tokenizer: Any, item: WorkedProblem) -> tuple[list[int], int]:
     """Return the token ids of the chat, and the 0-based position at which the solution begins."""
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": item.problem}], add_generation_prompt=True
@@ -59,7 +59,7 @@ def main() -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate
         items = [rng.choice([*TRAINED.values(), events])(rng) for _ in range(BATCH)]
-        rows = [encoded(tokenizer, item) for item in items]
+        rows = [encode_chat(tokenizer, item) for item in items]
         width = max(len(ids) for ids, _ in rows)
         ids = torch.tensor([r + [2] * (width - len(r)) for r, _ in rows])
         labels = torch.full_like(ids, -100)
@@ -81,11 +81,11 @@ def main() -> None:
             speed = tokens / (time.monotonic() - began)
             print(f"{step} steps, {tokens} tokens, {speed:.0f}/s, loss {loss:.3f}", flush=True)
         if step % 50 == 0:
-            save(model, args.out)
-    save(model, args.out)
+            save_adapter(model, args.out)
+    save_adapter(model, args.out)
 
 
-def save(model: Any, out: str) -> None:
+def save_adapter(model: Any, out: str) -> None:
     state = get_peft_model_state_dict(model)
     save_file({name: w.to(torch.bfloat16).contiguous() for name, w in state.items()}, out)
 

@@ -540,8 +540,8 @@ def test_a_broken_input_is_one_message(
     monkeypatch.chdir(tmp_path)
     for user in ("report.viewer.server", "serving.access"):  # these would serve forever
         monkeypatch.setattr(f"mclabel.{user}.serve_page", lambda *arguments: None)
-    for server in ("search.serve", "rl.serve"):  # these would, too
-        monkeypatch.setattr(f"mclabel.{server}._run", _served)
+    for server in ("search.serve._run", "rl.serve._load_and_serve"):  # these would, too
+        monkeypatch.setattr(f"mclabel.{server}", _served)
     values = (
         {value: value for value in slot.values}
         if isinstance(slot.values, tuple)
@@ -576,7 +576,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device", "figures.json")
 
-    monkeypatch.setattr("mclabel.data.exchange.job._json_line", full)
+    monkeypatch.setattr("mclabel.data.exchange.job._write_json_line", full)
     result = run_verb(["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")], code=2)
     assert "figures.json: No space left on device. Completed work is kept" in result.output
 

@@ -12,7 +12,7 @@ from mclabel.core.settings import Settings
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.policy import with_few_shot_examples
+from mclabel.labeling.policy import read_few_shot_examples
 from mclabel.prm.config import TrainConfig
 from mclabel.rl.config import ServeRewardsConfig
 from mclabel.search.config import SearchConfig
@@ -123,10 +123,10 @@ def test_examples_are_read_from_a_file_and_known_by_their_content(tmp_path: Path
     given = load_config(
         LabelConfig, None, ["out=x", "policy.few_shot=[{problem: '1+1?', solution: '2'}]"]
     )
-    assert with_few_shot_examples(read.policy) == given.policy
+    assert read_few_shot_examples(read.policy) == given.policy
     (tmp_path / "shots.jsonl").write_text('{"problem": "1+1?"}')
     with pytest.raises(DataError, match=r"line 1: an example of policy\.few_shot needs"):
-        with_few_shot_examples(read.policy)
+        read_few_shot_examples(read.policy)
 
 
 def test_broken_files(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 import mclabel as mc
 from mclabel import jobs
-from mclabel.data.readers.base import reader_settings
+from mclabel.data.readers.base import make_reader_settings
 from mclabel.data.readers.problems import read_problems
 from mclabel.judge.opinions import OpinionRun
 from mclabel.rl.config import CreditField, ServeRewardsConfig
@@ -65,7 +65,7 @@ def test_the_checkers() -> None:
 
 def test_the_readers(tmp_path: Path) -> None:
     source = "shown_extending_formats:countdown:7"
-    counted = list(read_problems(reader_settings(source, answer_column="gold")))
+    counted = list(read_problems(make_reader_settings(source, answer_column="gold")))
     assert [problem.text for problem in counted][:2] == ["What is 0 + 1?", "What is 1 + 1?"]
     assert len(counted) == 7
     (tmp_path / "2024-01.json").write_text(json.dumps({"problem": "1 + 1", "answer": "2"}))

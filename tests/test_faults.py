@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import Field, ValidationError
 
-from mclabel.core.components import component_names
+from mclabel.core.components import list_component_names
 from mclabel.core.config.load import check_config, load_config
 from mclabel.core.errors import ConfigError
 from mclabel.core.faults import REQUIRED, RULE_BY_ERROR_TYPE, UNKNOWN_KEY
@@ -18,8 +18,8 @@ from mclabel.core.settings import (
     NESTED_FAULTS,
     Chosen,
     Settings,
+    find_settings_class,
     rule,
-    settings_class,
 )
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.judge.job import ScoreConfig
@@ -54,8 +54,8 @@ def _nested(kind: type[Settings]) -> Iterator[type[Settings]]:
             yield info.annotation
         for mark in info.metadata:
             if isinstance(mark, Chosen):
-                for name in component_names(mark.component_kind, built_in=True):
-                    yield settings_class(mark.component_kind, name)
+                for name in list_component_names(mark.component_kind, built_in=True):
+                    yield find_settings_class(mark.component_kind, name)
 
 
 def faults_of(kind: type[Settings], content: dict[str, Any]) -> list[dict[str, Any]]:

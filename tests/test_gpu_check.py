@@ -10,19 +10,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from scripts.gpu_check import REPORT, add_limits, close_running, read_report, run_steps, table
-from scripts.gpu_steps import TINY, Figures, Place, steps_of
+from scripts.gpu_check import (
+    REPORT,
+    add_limits,
+    close_running,
+    format_report_table,
+    read_report,
+    run_steps,
+)
+from scripts.gpu_steps import TINY, CheckDevice, Figures, list_steps
 
 ROOT = Path(__file__).parents[1]
 
 
-def refused(place: Place) -> Figures:
+def refused(place: CheckDevice) -> Figures:
     raise ValueError(f"no {place.device} today")
 
 
 @pytest.mark.slow
 def test_steps_that_fail_are_named_and_the_others_are_measured(tmp_path: Path) -> None:
-    steps = steps_of(TINY)
+    steps = list_steps(TINY)
     steps["tests"] = (60.0, refused)
     path = tmp_path / REPORT
     path.write_text(json.dumps({name: {"status": "waiting"} for name in [*steps, "lost"]}))
@@ -36,7 +43,10 @@ def test_steps_that_fail_are_named_and_the_others_are_measured(tmp_path: Path) -
     close_running(path, -signal.SIGALRM)
     report = read_report(path)
     add_limits(report)
-    lines = dict(line.split(maxsplit=1) for line in table(report).splitlines()[1 : len(steps) + 2])
+    lines = dict(
+        line.split(maxsplit=1)
+        for line in format_report_table(report).splitlines()[1 : len(steps) + 2]
+    )
     assert lines["tests"].startswith("FAILED: ValueError: no ")
     assert lines["lost"] == "FAILED: it took longer than its 7 s"
     engine, device = report["engine-16"], report["device"]

@@ -7,8 +7,8 @@ import pytest
 
 from mclabel.core.stats.intervals import (
     ERRORS_AT_95,
-    Boundary,
-    _calibrated_error,
+    StoppingRule,
+    _calibrate_error,
     clopper_pearson,
     repeated_interval,
     stop_at_first_success,
@@ -46,12 +46,12 @@ def test_a_long_horizon_widens_intervals_a_little() -> None:
     bounds = [repeated_interval(50, 100, horizon=horizon) for horizon in (128, 256, 1024)]
     widths = [high - low for low, high in bounds]
     assert widths == sorted(widths) and widths[-1] < 1.2 * widths[0]
-    assert ERRORS_AT_95[256] == pytest.approx(_calibrated_error(256, 0.95), rel=1e-4)
+    assert ERRORS_AT_95[256] == pytest.approx(_calibrate_error(256, 0.95), rel=1e-4)
 
 
 def test_first_success_by_hand() -> None:
     rule = stop_at_first_success(batch=2, cap=4)
-    assert rule == Boundary(looks=(2, 4), low=(-1, -1), high=(1, 1))
+    assert rule == StoppingRule(looks=(2, 4), low=(-1, -1), high=(1, 1))
     assert [rule.stops(k, n) for k, n in ((1, 2), (0, 2), (0, 4))] == [True, False, True]
     assert not rule.ends_at(0, 2) and not rule.ends_at(3, 4)
     # The first batch has three ways to succeed. After a failed batch, its draws no longer count.
@@ -62,7 +62,7 @@ def test_first_success_by_hand() -> None:
 def test_path_counting_by_hand() -> None:
     # The rule stops at two successes or two failures. (2, 2) and (0, 2) have one way each. (2, 3)
     # has 2 ways, one of which begins with a success, and so has (1, 3).
-    rule = Boundary(looks=(1, 2, 3), low=(-1, 0, 1), high=(2, 2, 2))
+    rule = StoppingRule(looks=(1, 2, 3), low=(-1, 0, 1), high=(2, 2, 2))
     points = ((2, 2), (0, 2), (2, 3), (1, 3))
     assert [rule.value(*point) for point in points] == [1.0, 0.0, 0.5, 0.5]
 
@@ -72,11 +72,11 @@ def test_path_counting_by_hand() -> None:
     [
         stop_at_first_success(batch=1, cap=16),
         stop_at_first_success(batch=4, cap=64),
-        Boundary(looks=(4, 8, 16, 32), low=(0, 0, 2, 32), high=(5, 7, 12, 33)),
+        StoppingRule(looks=(4, 8, 16, 32), low=(0, 0, 2, 32), high=(5, 7, 12, 33)),
     ],
     ids=["first success", "in batches", "two-sided"],
 )
-def test_values_are_unbiased_and_intervals_cover_on_any_lattice(rule: Boundary) -> None:
+def test_values_are_unbiased_and_intervals_cover_on_any_lattice(rule: StoppingRule) -> None:
     points = [(k, n) for n in rule.looks for k in range(n + 1) if rule.ends_at(k, n)]
     for p in (0.003, 0.05, 0.2, 0.5, 0.81, 0.97):
         chance = _chances(rule, p)
@@ -91,7 +91,7 @@ def _holds(bounds: tuple[float, float], p: float) -> bool:
     return bounds[0] <= p <= bounds[1]
 
 
-def _chances(rule: Boundary, p: float) -> dict[tuple[int, int], float]:
+def _chances(rule: StoppingRule, p: float) -> dict[tuple[int, int], float]:
     """Return the chance of each stopping point, computed trial by trial."""
     alive, found, n = {0: 1.0}, {}, 0
     while alive:

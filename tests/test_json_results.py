@@ -25,10 +25,10 @@ WITHOUT = {"completion", "submit label", "serve", "serve-search", "serve-rewards
 NOISY = """
 import subprocess
 import click
-from mclabel.cli.output import console, json_option, record_result
+from mclabel.cli.output import console, add_json_option, record_result
 
 @click.command()
-@json_option
+@add_json_option
 def noisy():
     subprocess.run(["echo", "child"], check=True)
     assert record_result({"share": float("nan"), "num": 2})
@@ -119,7 +119,7 @@ def test_a_result_is_one_object(name: str, world: World, tmp_path: Path) -> None
 def test_every_verb_with_figures_has_the_option() -> None:
     named = dict(verbs(main))
     have = {name for name, verb in named.items() if "as_json" in {p.name for p in verb.params}}
-    assert have == named.keys() - WITHOUT, "give it json_option and result (cli/output.py)"
+    assert have == named.keys() - WITHOUT, "give it add_json_option and result (cli/output.py)"
     shown = {name.split(" --")[0] for name in COMMANDS} | ELSEWHERE
     assert have == shown, "give it a command above"
 

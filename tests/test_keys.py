@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pydantic import Field
 
 from mclabel.cli import main
-from mclabel.core.config.keys import Key, configuration_keys, find_keys
+from mclabel.core.config.keys import Key, find_keys, list_configuration_keys
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
 from mclabel.core.settings import OPERATIONAL, Chosen, Settings, at_most
@@ -53,7 +53,7 @@ class Outer(Settings):
 
 
 def keys_of(kind: type[Settings]) -> dict[str, Key]:
-    return {key.name: key for key in configuration_keys(kind)}
+    return {key.name: key for key in list_configuration_keys(kind)}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_component_has_its_name_and_its_own_keys() -> None:
 
 
 def test_words_are_sought_in_names_then_in_sentences() -> None:
-    keys = configuration_keys(Outer)
+    keys = list_configuration_keys(Outer)
     assert [key.name for key in find_keys(keys, "COUNT")] == ["count"]
     assert [key.name for key in find_keys(keys, "either")] == ["inner.how"]
     assert {k.name for k in find_keys(keys, "bisect")} > {"estimator.batch"}
@@ -95,7 +95,7 @@ def test_words_are_sought_in_names_then_in_sentences() -> None:
 
 @pytest.mark.parametrize("kind", CONFIGURATIONS)
 def test_every_key_has_a_sentence(kind: type[Settings]) -> None:
-    assert [key.name for key in configuration_keys(kind) if not key.sentence] == []
+    assert [key.name for key in list_configuration_keys(kind) if not key.sentence] == []
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_every_key_has_a_sentence(kind: type[Settings]) -> None:
 def test_verbs_print_their_keys(words: tuple[str, ...]) -> None:
     result = run_verb([*words, "--keys"])
     kind = {"label": LabelConfig, "train": TrainConfig}.get(words[0], BestOfNConfig)
-    assert result.output.count(";") >= len(configuration_keys(kind))
+    assert result.output.count(";") >= len(list_configuration_keys(kind))
     some = CliRunner().invoke(main, [*words, "--keys", "seed"])
     assert f"seed: integer >= 0, <= {2**63 - 1}; default 0" in some.output.splitlines()
 

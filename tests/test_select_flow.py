@@ -216,7 +216,7 @@ def test_a_killed_selection_is_resumed(
     options = ("--rule", "convincing", "--prm", prm)
     whole = select(pool, tmp_path / "whole.parquet", *options, budget=6)
     out = tmp_path / "next.parquet"
-    for module, name in (("select.job", "choose_solutions"), ("judge.score", "_deliver")):
+    for module, name in (("select.job", "choose_solutions"), ("judge.score", "_write_outputs")):
         with monkeypatch.context() as patch:
             patch.setattr(sys.modules[f"mclabel.{module}"], name, _killed)
             mclabel("select", pool, *options, "--budget", 6, "-o", out, code=EXIT_INTERRUPTED)

@@ -97,7 +97,7 @@ def act():
         stop()
         time.sleep(3600)
 
-    HfEngine._load = load
+    HfEngine._load_decoder = load
 """
 
 

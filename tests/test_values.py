@@ -7,16 +7,16 @@ import pytest
 from mclabel.core.records import Counts
 from mclabel.core.stats.intervals import stop_at_first_success
 from mclabel.core.stats.values import (
-    advantages,
     clopper_pearson,
+    compute_advantages,
     estimate_anytime,
     estimate_fixed,
+    estimate_root_value,
     estimate_stopped,
-    first_error,
+    estimate_value,
+    find_first_error,
+    is_recoverable,
     num_trials,
-    recovers,
-    root_value,
-    value,
 )
 
 COUNTS = Counts(num_right=3, num_wrong=5, num_truncated=2, num_ungraded=7, num_tokens=99)
@@ -36,7 +36,7 @@ def test_truncated_rollouts_count_as_wrong_or_not_at_all(
     counts: Counts, truncated: Literal["wrong", "exclude"], trials: int, expected: object
 ) -> None:
     assert num_trials(counts, truncated=truncated) == trials
-    assert value(counts, truncated=truncated) == expected
+    assert estimate_value(counts, truncated=truncated) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_clopper_pearson_refuses_impossible_counts() -> None:
 def test_a_policy_recovers_where_more_is_right_than_by_guessing(
     right: int, wrong: int, chance: float, expected: bool | None
 ) -> None:
-    assert recovers(Counts(num_right=right, num_wrong=wrong), chance=chance) is expected
+    assert is_recoverable(Counts(num_right=right, num_wrong=wrong), chance=chance) is expected
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_policy_recovers_where_more_is_right_than_by_guessing(
 def test_a_first_error_is_none_where_an_earlier_step_has_no_verdict(
     verdicts: list[bool | None], expected: int | None
 ) -> None:
-    assert first_error(verdicts) == expected
+    assert find_first_error(verdicts) == expected
 
 
 def test_estimates_by_rule() -> None:
@@ -115,12 +115,12 @@ def test_estimates_by_rule() -> None:
 
 def test_advantage() -> None:
     values = [0.8, 0.2, 0.0, 0.0, None, 0.5]
-    assert advantages(values, 0.4) == pytest.approx([0.4, -0.6, -0.2, 0.0, None, None])
-    assert advantages([0.3], None) == [None]
+    assert compute_advantages(values, 0.4) == pytest.approx([0.4, -0.6, -0.2, 0.0, None, None])
+    assert compute_advantages([0.3], None) == [None]
 
 
 def test_root_value_takes_rollouts_and_siblings_together() -> None:
     root, siblings = Counts(num_right=1, num_wrong=3), Counts(num_right=1, num_truncated=1)
-    assert root_value(root, siblings) == pytest.approx(2 / 6)
-    assert root_value(root, siblings, truncated="exclude") == pytest.approx(2 / 5)
-    assert root_value(Counts(), Counts(num_ungraded=2)) is None
+    assert estimate_root_value(root, siblings) == pytest.approx(2 / 6)
+    assert estimate_root_value(root, siblings, truncated="exclude") == pytest.approx(2 / 5)
+    assert estimate_root_value(Counts(), Counts(num_ungraded=2)) is None

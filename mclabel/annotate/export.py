@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Form:
+class _ExportForm:
     """A file format for annotations."""
 
     file: str
@@ -93,7 +93,7 @@ def export_people(
     form.write(partial, rows)
     partial.rename(place / form.file)
     num_people = len({event.person for _, event in opinions})
-    card = _card(form, format_name, len(opinions), num_people)
+    card = _write_card_text(form, format_name, len(opinions), num_people)
     (place / CARD).write_text(card, encoding="utf-8")
     url = None if push_to_hub is None else push_folder(place, push_to_hub, [form.file, CARD])
     return ExportReport(
@@ -116,7 +116,7 @@ def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd")
 
 
-def _plain_row(item: Item, event: Event) -> dict[str, Any]:
+def _make_plain_row(item: Item, event: Event) -> dict[str, Any]:
     content: dict[str, Any] = {**vars(item), **vars(event)}
     return {
         **{name: content[name] for name in SCHEMA.names if name in content},
@@ -126,7 +126,7 @@ def _plain_row(item: Item, event: Event) -> dict[str, Any]:
     }
 
 
-def _prm800k_row(item: Item, event: Event) -> dict[str, Any]:
+def _make_prm800k_row(item: Item, event: Event) -> dict[str, Any]:
     steps = [text.removesuffix("\n") for text in item.steps]
     rated = []
     for text, word in zip(steps, event.ratings, strict=True):
@@ -167,23 +167,23 @@ _LOSSES = (
     "ratings after the first bad step, notes, reasons for giving up and sampling probabilities are "
     "lost"
 )
-_FORMS: Mapping[str, _Form] = {
-    PRM800K: _Form(
+_FORMS: Mapping[str, _ExportForm] = {
+    PRM800K: _ExportForm(
         file="data.jsonl",
         losses=_LOSSES,
         write=_write_lines,
-        row=_prm800k_row,
+        row=_make_prm800k_row,
     ),
-    PARQUET: _Form(
+    PARQUET: _ExportForm(
         file="data.parquet",
         losses="earlier revisions of an opinion are lost",
         write=_write_table,
-        row=_plain_row,
+        row=_make_plain_row,
     ),
 }
 
 
-def _card(form: _Form, to: str, num_opinions: int, num_people: int) -> str:
+def _write_card_text(form: _ExportForm, to: str, num_opinions: int, num_people: int) -> str:
     return f"""---
 tags: [process-reward-model, mclabel]
 configs:

@@ -155,8 +155,8 @@ class Summary:
             return
         few = f" (fewer than {FEW_PROBLEMS}: too narrow)" if self.num_twice < FEW_PROBLEMS else ""
         yield f"Verdicts by at least two people: {self.num_twice} solutions{few}"
-        yield f"  same first error: {_estimate_text(self.agreement)}"
-        yield f"  Krippendorff's alpha: {_estimate_text(self.alpha)}"
+        yield f"  same first error: {_format_estimate(self.agreement)}"
+        yield f"  Krippendorff's alpha: {_format_estimate(self.alpha)}"
 
 
 def summarise(annotated: AnnotationFolder) -> Summary:
@@ -171,7 +171,7 @@ def summarise(annotated: AnnotationFolder) -> Summary:
     same = np.array([float(len(set(ratings)) == 1) for ratings in twice])
     table, statistic = nominal_alpha(twice)
     return Summary(
-        people=tuple(_person(name, annotated) for name in annotated.settings.people),
+        people=tuple(_summarise_person(name, annotated) for name in annotated.settings.people),
         num_items=len(annotated.items),
         num_done=len({solution for _, solution in annotated.last_events}),
         num_twice=len(twice),
@@ -180,7 +180,7 @@ def summarise(annotated: AnnotationFolder) -> Summary:
     )
 
 
-def _person(name: str, annotated: AnnotationFolder) -> PersonSummary:
+def _summarise_person(name: str, annotated: AnnotationFolder) -> PersonSummary:
     own = [event for (person, _), event in annotated.last_events.items() if person == name]
     return PersonSummary(
         name=name,
@@ -192,7 +192,7 @@ def _person(name: str, annotated: AnnotationFolder) -> PersonSummary:
     )
 
 
-def _estimate_text(estimate: Estimate) -> str:
+def _format_estimate(estimate: Estimate) -> str:
     if estimate.value is None:
         return "no variation to measure"
     return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
@@ -213,7 +213,7 @@ class HumanTruth:
     """Number of drawn solutions that nobody has submitted yet."""
 
 
-def human_truth(annotated: AnnotationFolder) -> HumanTruth:
+def collect_human_truth(annotated: AnnotationFolder) -> HumanTruth:
     """Return the first errors of the drawn solutions, from the last opinions in a folder."""
     judged, num_drawn, num_open = [], 0, 0
     for item in annotated.items:

@@ -75,7 +75,7 @@ def read_gold(path: str | Path) -> list[GoldLine]:
     return list(gold_lines.values())
 
 
-def gold_digest(lines: Sequence[GoldLine]) -> str:
+def digest_gold(lines: Sequence[GoldLine]) -> str:
     """Return a hash of the gold, by which a resumed folder is checked to use the same gold."""
     return content_id("gold", [{**vars(line), "steps": list(line.steps)} for line in lines])
 
@@ -105,7 +105,7 @@ def add_gold_items(
     named = {row.solution.id: row for row in rows() if row.solution.id in wanted}
     gold: dict[str, Item] = {}
     for line in lines:
-        item = _gold_item(line, drawn, named)
+        item = _make_gold_item(line, drawn, named)
         if bad := [e for e in line.errors if e is not None and e >= len(item.steps)]:
             raise DataError(
                 f"--gold: first_errors of solution {item.id} has step {bad[0]}, but its steps are "
@@ -122,13 +122,13 @@ def add_gold_items(
     return [*others, *(replace(item, people=tuple(given[item.id])) for item in gold.values())]
 
 
-def _gold_item(
+def _make_gold_item(
     line: GoldLine, drawn: Mapping[str, Item], rows: Mapping[str, LabeledSolution]
 ) -> Item:
     if not line.solution_id:
         digest = content_id("annotated", line.problem, list(line.steps))
         return Item(
-            id=_gold_id(digest),
+            id=_make_gold_id(digest),
             problem=line.problem,
             answer=line.answer,
             steps=line.steps,
@@ -151,10 +151,10 @@ def _gold_item(
 
 def is_run_solution(item: Item) -> bool:
     """Return whether an item is a solution of the run, and not one with texts in the gold file."""
-    return item.id != _gold_id(item.digest)
+    return item.id != _make_gold_id(item.digest)
 
 
-def _gold_id(digest: str) -> str:
+def _make_gold_id(digest: str) -> str:
     return content_id("gold", digest)
 
 

@@ -119,7 +119,7 @@ _RANGES = (
 """Name, smallest value and largest value of each numeric setting."""
 
 
-def solution_digest(row: LabeledSolution) -> str:
+def digest_solution(row: LabeledSolution) -> str:
     """Return the hash of the texts that people see: the problem and the steps of a solution."""
     return digest_texts(row.problem.text, [step.text for step in row.solution.steps])
 
@@ -147,7 +147,7 @@ def draw_items(
     if selected is None:
         drawn = _draw_solutions(rows(), settings)
     else:
-        drawn = _selected_solutions(rows(), selected, settings.run)
+        drawn = _list_selected_solutions(rows(), selected, settings.run)
     order = sorted(drawn, key=lambda item_id: content_id("order", settings.seed, item_id))
     people = dict(zip(order, _assign_people(len(order), settings), strict=True))
     items = {
@@ -165,12 +165,12 @@ def _draw_solutions(
     strata: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for row in rows:
         if row.steps:
-            strata[_stratum(row)].append(row.solution.id)
+            strata[_get_stratum(row)].append(row.solution.id)
     if not strata:
         raise DataError(f"{settings.run}: contains no solution with steps. Give another run")
     while len(strata) > max(1, settings.sample):  # one solution of each stratum must be drawn
         strata = _merge_strata(strata)
-    counts = _allocate({name: len(ids) for name, ids in strata.items()}, settings.sample)
+    counts = _allocate_sample({name: len(ids) for name, ids in strata.items()}, settings.sample)
     drawn: dict[str, tuple[str, float]] = {}
     for name, ids in strata.items():
         ranked = sorted(ids, key=lambda item_id: content_id("draw", settings.seed, item_id))
@@ -179,7 +179,7 @@ def _draw_solutions(
     return drawn
 
 
-def _selected_solutions(
+def _list_selected_solutions(
     rows: Iterable[LabeledSolution], selected: SelectionManifest, run: str
 ) -> dict[str, tuple[str, float]]:
     there = set()
@@ -211,7 +211,7 @@ def check_same_settings(
         )
 
 
-def _stratum(row: LabeledSolution) -> tuple[str, ...]:
+def _get_stratum(row: LabeledSolution) -> tuple[str, ...]:
     labelled = "undecided"
     if row.is_decided:
         labelled = "no error" if row.first_error is None else "error"
@@ -227,7 +227,9 @@ def _merge_strata(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str
     return strata_ids
 
 
-def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[str, ...], int]:
+def _allocate_sample(
+    sizes: Mapping[tuple[str, ...], int], sample: int
+) -> dict[tuple[str, ...], int]:
     """Return the number of solutions to draw from each stratum, at least one.
 
     The rest of the sample is divided in proportion to the square roots of the strata's sizes.
@@ -270,7 +272,7 @@ def make_item(
         answer=row.problem.answer,
         steps=tuple(step.text for step in row.solution.steps),
         prediction=row.solution.prediction,
-        digest=solution_digest(row),
+        digest=digest_solution(row),
         stratum=stratum,
         probability=probability,
         people=people,

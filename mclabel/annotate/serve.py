@@ -29,7 +29,7 @@ from mclabel.annotate.gold import (
     GoldLine,
     add_gold_items,
     build_queues,
-    gold_digest,
+    digest_gold,
     is_run_solution,
     read_gold,
 )
@@ -38,8 +38,8 @@ from mclabel.annotate.items import (
     AnnotationSettings,
     Item,
     check_same_settings,
+    digest_solution,
     draw_items,
-    solution_digest,
 )
 from mclabel.annotate.storage import (
     EventLog,
@@ -58,7 +58,7 @@ from mclabel.run.outputs import ANNOTATIONS, check_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.serving.access import PageFence
 from mclabel.serving.requests import Refused, json_response, parse_body, read_body
-from mclabel.show.solutions import shown_value
+from mclabel.show.solutions import get_shown_value
 from mclabel.show.texts import STATIC
 
 PORT = 8790
@@ -101,13 +101,13 @@ def annotate(
     labelled = _find_labelling_run(run)
     lines = [] if gold is None else read_gold(gold)
     selected = None if select is None else read_selected(select, "--select ")
-    given_settings = _with_digests(given_settings, lines, selected)
+    given_settings = _add_content_hashes(given_settings, lines, selected)
     check_output(out, ANNOTATIONS, key="-o ")
     folder = make_output_folder(out, "-o ")
     listening = listen_on_loopback(port, PORT)
     with closing(listening), lock_events_file(folder) as file:
         stored = _open_or_create(labelled, folder, given_settings, lines, selected)
-        rows = _rows_of(labelled, stored.items, out)
+        rows = _read_item_rows(labelled, stored.items, out)
         annotations = Annotations(stored, rows, EventLog(folder, file, stored))
         names = (*stored.settings.people, OVERSEER)
         tokens = {secrets.token_urlsafe(24): person for person in names}
@@ -134,7 +134,7 @@ def _find_labelling_run(place: str) -> Run:
     return runs[0]
 
 
-def _with_digests(
+def _add_content_hashes(
     given: Mapping[str, Any], lines: Sequence[GoldLine], selected: SelectionManifest | None
 ) -> dict[str, Any]:
     """Return the given settings, with the hashes of the gold file and of the selection.
@@ -149,7 +149,7 @@ def _with_digests(
         )
     content = dict(given)
     if lines:
-        content["gold"] = gold_digest(lines)
+        content["gold"] = digest_gold(lines)
     if selected is not None:
         if "sample" in content:
             raise ConfigError(
@@ -184,7 +184,7 @@ def _open_or_create(
     return write_folder(folder, settings, items)
 
 
-def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolution]:
+def _read_item_rows(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolution]:
     """Return the run's rows of the items, by solution id.
 
     Raises:
@@ -195,7 +195,7 @@ def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolu
     changed = [
         solution_id
         for solution_id in digests
-        if solution_id not in rows or solution_digest(rows[solution_id]) != digests[solution_id]
+        if solution_id not in rows or digest_solution(rows[solution_id]) != digests[solution_id]
     ]
     if changed:
         raise DataError(
@@ -301,13 +301,13 @@ class Annotations:
 
     def item(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the texts of a solution to label, without its labels and its outcome."""
-        item = self._assigned_item(person, query.get("id", ""))
+        item = self._require_assigned_item(person, query.get("id", ""))
         shown = ("id", "problem", "answer", "steps", "digest")
         return {name: getattr(item, name) for name in shown}
 
     def labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the run's labels of a solution on which the person has submitted an opinion."""
-        item = self._assigned_item(person, query.get("id", ""))
+        item = self._require_assigned_item(person, query.get("id", ""))
         if self._has_gold:
             raise Refused(403, "the labels of the run are not shown in a folder with gold")
         if self._log.first(person, item.id) is None:
@@ -317,7 +317,7 @@ class Annotations:
             "outcome": row.solution.outcome,
             "first_error": row.first_error,
             "decided": row.is_decided,
-            "values": [shown_value(step.source, step.estimate) for step in row.steps],
+            "values": [get_shown_value(step.source, step.estimate) for step in row.steps],
             "hard": [step.hard for step in row.steps],
         }
 
@@ -333,7 +333,7 @@ class Annotations:
                 f"person={event.person[:80]!r}: this browser is open for {person} now. Open the "
                 f"address of {event.person[:80]} again",
             )
-        item = self._assigned_item(person, event.solution)
+        item = self._require_assigned_item(person, event.solution)
         if (fault := find_event_fault(event, item, previous=None)) is not None:
             raise Refused(409, f"{fault}. Reload the page, and label the solution again")
         try:
@@ -343,7 +343,7 @@ class Annotations:
         except ShardError as error:
             raise Refused(503, str(error)) from None
 
-    def _assigned_item(self, person: str, solution: str) -> Item:
+    def _require_assigned_item(self, person: str, solution: str) -> Item:
         item = self._by_id.get(solution)
         is_overseer = person == OVERSEER
         if item is None or not (item.gold is None if is_overseer else person in item.people):
@@ -379,28 +379,32 @@ def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
     }
     app = Starlette(
         routes=[
-            Route("/", _page),
-            Route(OVERVIEW, _overview),
-            *(Route(path, partial(_answer, made)) for path, made in answers.items()),
+            Route("/", _serve_page),
+            Route(OVERVIEW, _serve_overview),
+            *(Route(path, partial(_answer_query, made)) for path, made in answers.items()),
             Route(EVENTS_PATH, partial(_record_opinion, annotations), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
-        exception_handlers={Refused: _refusal},
+        exception_handlers={Refused: _respond_refused},
     )
-    return PageFence(app, tokens, command="mclabel annotate", posts=(EVENTS_PATH,))
+    return PageFence(app, tokens, command="mclabel annotate", post_paths=(EVENTS_PATH,))
 
 
-async def _page(request: Request) -> Response:
+async def _serve_page(request: Request) -> Response:
     return FileResponse(STATIC / "annotate" / "index.html")
 
 
-async def _overview(request: Request) -> Response:
+async def _serve_overview(request: Request) -> Response:
     refuse_other_people(request.state.person, OVERSEER)
     return FileResponse(STATIC / "annotate" / "overview.html")
 
 
-async def _answer(made: Callable[[str, Mapping[str, str]], Any], request: Request) -> Response:
-    return json_response(await run_in_threadpool(made, request.state.person, request.query_params))
+async def _answer_query(
+    make_content: Callable[[str, Mapping[str, str]], Any], request: Request
+) -> Response:
+    return json_response(
+        await run_in_threadpool(make_content, request.state.person, request.query_params)
+    )
 
 
 async def _record_opinion(annotations: Annotations, request: Request) -> Response:
@@ -408,6 +412,6 @@ async def _record_opinion(annotations: Annotations, request: Request) -> Respons
     return json_response(await run_in_threadpool(annotations.add, request.state.person, content))
 
 
-async def _refusal(request: Request, error: Exception) -> Response:
+async def _respond_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     return json_response({"error": str(error)}, error.status, error.headers)

@@ -57,7 +57,7 @@ _CHANGED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineEnd:
+class FileEnd:
     """End of a file of lines: the number of its lines, and the digest of the last one."""
 
     num: int = 0
@@ -71,9 +71,9 @@ class Manifest:
     """The content of `annotations.json`."""
 
     settings: AnnotationSettings
-    items: LineEnd
+    items: FileEnd
     """End of `items.jsonl`, a file that never grows."""
-    events: LineEnd
+    events: FileEnd
     """End of the acknowledged lines of `events.jsonl`; the file may have further lines."""
 
 
@@ -86,7 +86,7 @@ class StoredFolder:
     """Items, in the order of the page."""
     events: Sequence[Event]
     """Events, in the order in which they were recorded."""
-    events_end: LineEnd
+    events_end: FileEnd
     """End of the complete lines of `events.jsonl`, including those that are not acknowledged."""
     events_size: int
     """Bytes of these complete lines."""
@@ -113,7 +113,7 @@ def read_folder(folder: str | Path) -> StoredFolder:
     Raises:
         DamagedFile: the folder has a fault; the message describes the first one.
     """
-    reading = _Reading(Path(folder))
+    reading = _FolderReader(Path(folder))
     stored = reading.read()
     if stored is None:
         raise reading.faults[0]
@@ -124,7 +124,7 @@ def read_folder(folder: str | Path) -> StoredFolder:
 
 def verify_annotations(folder: str) -> Verification:
     """Read a folder of annotations, and list all of its faults."""
-    reading = _Reading(Path(folder))
+    reading = _FolderReader(Path(folder))
     reading.read()
     verification = Verification(run=folder, holds="annotations", notes=reading.notes)
     verification.num_solutions, verification.num_opinions = reading.num_items, reading.num_events
@@ -136,16 +136,16 @@ def verify_annotations(folder: str) -> Verification:
 def write_folder(folder: Path, settings: AnnotationSettings, items: Sequence[Item]) -> StoredFolder:
     """Write a new folder. The manifest comes last: it shows that the other files are complete."""
     (folder / EVENTS).touch()
-    items_content, items_end = _chain_records(map(asdict, items), LineEnd())
+    items_content, items_end = _encode_chained_lines(map(asdict, items), FileEnd())
     write_atomically(folder / ITEMS, items_content)
-    manifest = Manifest(settings=settings, items=items_end, events=LineEnd())
+    manifest = Manifest(settings=settings, items=items_end, events=FileEnd())
     _write_manifest(folder, manifest)
     sync_folder(folder)
     return StoredFolder(
         manifest=manifest,
         items=tuple(items),
         events=(),
-        events_end=LineEnd(),
+        events_end=FileEnd(),
         events_size=0,
     )
 
@@ -220,7 +220,7 @@ class EventLog:
                     f"submitted {wanted - 1} opinions on solution {event.solution}, perhaps in "
                     "another window. Reload the page to change the last opinion"
                 )
-            line, end = _chain_records([asdict(event)], self._end)
+            line, end = _encode_chained_lines([asdict(event)], self._end)
             try:
                 os.ftruncate(self._file, self._size)  # removes the rest of a failed write
                 write_synced(self._file, line)
@@ -234,7 +234,7 @@ class EventLog:
             self._first |= first_opinions([event])
             return True
 
-    def _acknowledge_events(self, end: LineEnd) -> None:
+    def _acknowledge_events(self, end: FileEnd) -> None:
         """Record the end of the acknowledged events in the manifest."""
         manifest = Manifest(
             settings=self._manifest.settings, items=self._manifest.items, events=end
@@ -259,24 +259,24 @@ class EventLog:
 
 
 @dataclass
-class _Lines:
+class _FileLines:
     """The complete lines of a file, checked without the other files of the folder."""
 
     records: list[tuple[int, Any]] = field(default_factory=list)
     """1-based line number and parsed content of each line that can be parsed."""
-    checks: list[str] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
     """Digest written in each line, whether it is right or wrong; empty if a line has none."""
     size: int = 0
     """Bytes of all complete lines."""
-    rest: int = 0
+    num_rest_bytes: int = 0
     """Bytes after the last complete line."""
 
     @property
-    def end(self) -> LineEnd:
-        return LineEnd(num=len(self.checks), check=self.checks[-1] if self.checks else "")
+    def end(self) -> FileEnd:
+        return FileEnd(num=len(self.digests), check=self.digests[-1] if self.digests else "")
 
 
-class _Reading:
+class _FolderReader:
     """Reader of a folder that collects all faults instead of stopping at the first one."""
 
     def __init__(self, folder: Path) -> None:
@@ -291,15 +291,15 @@ class _Reading:
         The manifest is read first. Events that are recorded during the reading only add lines
         beyond those that the manifest counts.
         """
-        manifest = self._manifest()
-        item_lines = self._lines(ITEMS, _parse_item)
-        event_lines = self._lines(EVENTS, parse_event)
+        manifest = self._read_manifest()
+        item_lines = self._parse_lines(ITEMS, _parse_item)
+        event_lines = self._parse_lines(EVENTS, parse_event)
         if manifest is None or item_lines is None or event_lines is None:
             return None
         self._check_ends(manifest, item_lines, event_lines)
-        items = self._items(manifest.settings, item_lines)
-        events = self._events(items, event_lines)
-        self.num_items, self.num_events = len(item_lines.checks), len(event_lines.checks)
+        items = self._collect_items(manifest.settings, item_lines)
+        events = self._collect_events(items, event_lines)
+        self.num_items, self.num_events = len(item_lines.digests), len(event_lines.digests)
         if self.faults:
             return None
         return StoredFolder(
@@ -314,7 +314,7 @@ class _Reading:
         place = name if line is None else f"{name}, line {line}"
         self.faults.append(DamagedFile(str(self._folder), place, fault, remedy))
 
-    def _content(self, name: str) -> bytes | None:
+    def _read_file(self, name: str) -> bytes | None:
         try:
             _check_file(self._folder, name)
             return (self._folder / name).read_bytes()
@@ -324,8 +324,8 @@ class _Reading:
             self._add_fault(name, None, f"cannot be read ({error.strerror})", "Make it readable")
         return None
 
-    def _manifest(self) -> Manifest | None:
-        if (raw := self._content(MANIFEST)) is None:
+    def _read_manifest(self) -> Manifest | None:
+        if (raw := self._read_file(MANIFEST)) is None:
             return None
         try:
             content, check = parse_checked_object(raw)
@@ -341,12 +341,12 @@ class _Reading:
             return None
         return manifest
 
-    def _lines(self, name: str, parse: Callable[[Any], Any]) -> _Lines | None:
-        if (raw := self._content(name)) is None:
+    def _parse_lines(self, name: str, parse: Callable[[Any], Any]) -> _FileLines | None:
+        if (raw := self._read_file(name)) is None:
             return None
-        result, before = _Lines(), ""
+        result, before = _FileLines(), ""
         *lines, rest = raw.split(b"\n")
-        result.size, result.rest = len(raw) - len(rest), len(rest)
+        result.size, result.num_rest_bytes = len(raw) - len(rest), len(rest)
         for number, line in enumerate(lines, 1):
             parts = _LINE.fullmatch(line)
             check = "" if parts is None else parts[1].decode()
@@ -358,35 +358,36 @@ class _Reading:
             except (ValueError, RecursionError, DataError) as error:
                 self._add_fault(name, number, f"cannot be used: {error}")
             else:
-                if parts is None or check != _line_digest(before, parts[2]):
+                if parts is None or check != _digest_line(before, parts[2]):
                     self._add_fault(name, number, _CHANGED)
-            result.checks.append(check)
+            result.digests.append(check)
             before = check
         return result
 
-    def _check_ends(self, manifest: Manifest, items: _Lines, events: _Lines) -> None:
+    def _check_ends(self, manifest: Manifest, items: _FileLines, events: _FileLines) -> None:
         """Compare the numbers of lines and the last digests with the manifest."""
         for name, lines, end in ((ITEMS, items, manifest.items), (EVENTS, events, manifest.events)):
-            num, is_whole = len(lines.checks), name == ITEMS
+            num, is_whole = len(lines.digests), name == ITEMS
             if num < end.num or (is_whole and num > end.num):
-                cut = " and an incomplete line" if lines.rest else ""
+                cut = " and an incomplete line" if lines.num_rest_bytes else ""
                 written = f"{MANIFEST} counts {end.num:,}"
                 self._add_fault(name, None, f"has {num:,} complete lines{cut}, but {written}")
-            elif end.num and lines.checks[end.num - 1] != end.check:
-                carried = lines.checks[end.num - 1]
+            elif end.num and lines.digests[end.num - 1] != end.check:
+                carried = lines.digests[end.num - 1]
                 fault = f"has the digest {carried!r}, but {MANIFEST} records {end.check!r} for it"
                 self._add_fault(name, end.num, fault)
-            elif lines.rest and is_whole:
+            elif lines.num_rest_bytes and is_whole:
                 self._add_fault(
                     name, end.num + 1, f"was added: {MANIFEST} does not count this line"
                 )
-            elif lines.rest:
+            elif lines.num_rest_bytes:
                 self.notes.append(
-                    f"{self._folder / EVENTS}: the last line of {lines.rest:,} bytes is incomplete "
-                    "and is left out. The server was killed before it acknowledged the event"
+                    f"{self._folder / EVENTS}: the last line of {lines.num_rest_bytes:,} bytes "
+                    "is incomplete and is left out. The server was killed before it acknowledged "
+                    "the event"
                 )
 
-    def _items(self, settings: AnnotationSettings, lines: _Lines) -> dict[str, Item]:
+    def _collect_items(self, settings: AnnotationSettings, lines: _FileLines) -> dict[str, Item]:
         items: dict[str, Item] = {}
         for number, item in lines.records:
             if item.id in items:
@@ -400,7 +401,7 @@ class _Reading:
             items[item.id] = item
         return items
 
-    def _events(self, items: Mapping[str, Item], lines: _Lines) -> list[Event]:
+    def _collect_events(self, items: Mapping[str, Item], lines: _FileLines) -> list[Event]:
         events: dict[str, Event] = {}
         last: dict[tuple[str, str], Event] = {}
         for number, event in lines.records:
@@ -435,17 +436,19 @@ def _check_file(folder: Path, name: str) -> None:
         raise DamagedFile(str(folder), name, fault, _RESTORE)
 
 
-def _chain_records(contents: Iterable[Mapping[str, Any]], end: LineEnd) -> tuple[bytes, LineEnd]:
+def _encode_chained_lines(
+    contents: Iterable[Mapping[str, Any]], end: FileEnd
+) -> tuple[bytes, FileEnd]:
     """Return the lines of records, to be appended to a file with a given end, and the new end."""
     lines, num, check = [], end.num, end.check
     for content in contents:
         body = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()[1:]
-        num, check = num + 1, _line_digest(check, body)
+        num, check = num + 1, _digest_line(check, body)
         lines.append(b'{"%s":"%s",%s\n' % (_CHECK.encode(), check.encode(), body))
-    return b"".join(lines), LineEnd(num=num, check=check)
+    return b"".join(lines), FileEnd(num=num, check=check)
 
 
-def _line_digest(before: str, body: bytes) -> str:
+def _digest_line(before: str, body: bytes) -> str:
     """Return the digest of a line.
 
     Args:

@@ -32,8 +32,8 @@ from mclabel.answers.grade import (
     read_gold_form,
 )
 from mclabel.answers.reading.normalize import MAX_LENGTH
-from mclabel.answers.values.forms import Opaque, Special
 from mclabel.answers.values.forms import Sequence as ListOfForms
+from mclabel.answers.values.forms import SpecialValue, UnparsedText
 from mclabel.answers.workers.attempt import MAX_STEPS
 from mclabel.answers.workers.guard import refuse_form
 from mclabel.answers.workers.pool import PASSING, WorkerPool, WorkerReply
@@ -47,7 +47,7 @@ Longer pairs rarely repeat and would only fill memory."""
 T = TypeVar("T")
 
 
-class Aside(Protocol):
+class ThreadRunner(Protocol):
     """Type of async functions that run blocking work, usually in a thread beside the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
@@ -151,8 +151,8 @@ class Checker:
             return extracted.answer, self.grade(
                 extracted.answer, gold, units_optional=units_optional
             )
-        begun = self._begin_extracted(extracted, gold, units_optional, grade_guesses)
-        return extracted.answer or None, self._grade_of_extracted(
+        begun = self._begin_grading_extracted(extracted, gold, units_optional, grade_guesses)
+        return extracted.answer or None, self._await_extracted_grade(
             extracted, begun, gold, units_optional
         )
 
@@ -162,7 +162,7 @@ class Checker:
         *,
         units_optional: bool = True,
         grade_guesses: bool = True,
-        aside: Aside,
+        aside: ThreadRunner,
     ) -> list[tuple[str | None, Grade]]:
         """Return the answers and grades of many completions without blocking the event loop.
 
@@ -182,7 +182,7 @@ class Checker:
                 if extracted is None
                 else (
                     extracted,
-                    self._begin_extracted(extracted, gold, units_optional, grade_guesses),
+                    self._begin_grading_extracted(extracted, gold, units_optional, grade_guesses),
                 )
                 for extracted, (_, gold) in zip(answers, items, strict=True)
             ]
@@ -195,16 +195,16 @@ class Checker:
             extracted, grade = begun
             if isinstance(grade, Future):
                 reply = await asyncio.wrap_future(grade)
-                grade = self._grade_of_reply(reply, extracted.answer, gold, units_optional)
+                grade = self._make_grade_from_reply(reply, extracted.answer, gold, units_optional)
             graded.append(
                 (
                     extracted.answer or None,
-                    self._grade_of_extracted(extracted, grade, gold, units_optional),
+                    self._await_extracted_grade(extracted, grade, gold, units_optional),
                 )
             )
         return graded
 
-    async def explain_unparsed_gold(self, gold: str, *, aside: Aside) -> str | None:
+    async def explain_unparsed_gold(self, gold: str, *, aside: ThreadRunner) -> str | None:
         """Return the reason why a gold can be compared only as text; None if it can be parsed.
 
         Args:
@@ -212,12 +212,12 @@ class Checker:
             aside: function that runs the cheap layers outside the event loop. A worker tries to
                 parse a gold only if the cheap layers cannot.
         """
-        pending = await aside(lambda: self._begin_unparsed_gold(gold))
+        pending = await aside(lambda: self._begin_parsing_gold(gold))
         if isinstance(pending, Future):
-            return _gold_parsing_failure(await asyncio.wrap_future(pending))
+            return _explain_parsing_failure(await asyncio.wrap_future(pending))
         return pending
 
-    def _begin_unparsed_gold(self, gold: str) -> str | Future[WorkerReply] | None:
+    def _begin_parsing_gold(self, gold: str) -> str | Future[WorkerReply] | None:
         """Return None if the cheap layers can parse a gold, or the reason why it cannot be parsed.
 
         If only a worker may be able to parse it, return the future of the worker's reply.
@@ -225,14 +225,14 @@ class Checker:
         form = read_gold_form(gold)
         if form is None:
             return "too_much_work"
-        if isinstance(form, Special) and form.name == "empty text":
+        if isinstance(form, SpecialValue) and form.name == "empty text":
             return "empty"
-        if not isinstance(form, Opaque):
+        if not isinstance(form, UnparsedText):
             return None
         reason = refuse_form(form)
         if reason is not None:
             return reason
-        return self._ask_worker({"gold": normalize_gold(gold).text})
+        return self._submit_question({"gold": normalize_gold(gold).text})
 
     def host_pid(self) -> int | None:
         """Return the process id of the host, which forks the workers; None if it is not running."""
@@ -262,9 +262,11 @@ class Checker:
                 self._remember_grade(answer, gold, units_optional, here)
             return here
         ours, theirs = here
-        return self._ask_worker({"answer": ours, "gold": theirs, "units_optional": units_optional})
+        return self._submit_question(
+            {"answer": ours, "gold": theirs, "units_optional": units_optional}
+        )
 
-    def _begin_extracted(
+    def _begin_grading_extracted(
         self, extracted: ExtractedAnswer, gold: str, units_optional: bool, grade_guesses: bool
     ) -> Grade | Future[WorkerReply]:
         if not extracted.answer:
@@ -273,7 +275,7 @@ class Checker:
             return _NOT_GRADED
         return self._begin_grading(extracted.answer, gold, units_optional)
 
-    def _grade_of_extracted(
+    def _await_extracted_grade(
         self,
         extracted: ExtractedAnswer,
         grade: Grade | Future[WorkerReply],
@@ -290,9 +292,9 @@ class Checker:
     ) -> Grade:
         if isinstance(pending, Grade):
             return pending
-        return self._grade_of_reply(pending.result(), answer, gold, units_optional)
+        return self._make_grade_from_reply(pending.result(), answer, gold, units_optional)
 
-    def _grade_of_reply(
+    def _make_grade_from_reply(
         self, reply: WorkerReply, answer: str, gold: str, units_optional: bool
     ) -> Grade:
         if reply.same is None:
@@ -314,7 +316,7 @@ class Checker:
                 memo.pop(old, None)
         memo[answer, gold, units_optional] = grade
 
-    def _ask_worker(self, question: dict[str, object]) -> Future[WorkerReply]:
+    def _submit_question(self, question: dict[str, object]) -> Future[WorkerReply]:
         with self._lock:
             if self._pool is None:
                 self._pool = WorkerPool(
@@ -411,7 +413,7 @@ def _is_done(pending: Grade | Future[WorkerReply]) -> bool:
     return isinstance(pending, Grade) or pending.done()
 
 
-def _gold_parsing_failure(reply: WorkerReply) -> str | None:
+def _explain_parsing_failure(reply: WorkerReply) -> str | None:
     """Return the reason why a worker could not parse a gold; None if it could."""
     return None if reply.same else "not_parsed" if reply.same is False else reply.reason
 
@@ -470,12 +472,12 @@ def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> li
                 finished[number] = end.value
             else:
                 asked.append((number, pair))
-        verdicts = _equal_both_ways([pair for _, pair in asked], checker)
+        verdicts = _compare_both_ways([pair for _, pair in asked], checker)
         due = [(number, same) for (number, _), same in zip(asked, verdicts, strict=True)]
     return finished
 
 
-def _equal_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
+def _compare_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
     """Return for each pair whether its answers are equal, whichever of the two is the gold.
 
     A rounded answer may equal an exact gold, while the exact answer does not equal a rounded gold.

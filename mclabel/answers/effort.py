@@ -18,11 +18,11 @@ class TooMuchWork(Exception):
     """Grading a pair needs more work than its limit allows, so that its verdict is unknown."""
 
 
-class _Meter(threading.local):
+class _WorkMeter(threading.local):
     left = _UNLIMITED
 
 
-_meter = _Meter()
+_meter = _WorkMeter()
 
 
 def set_work_limit(units: int | None = MAX_WORK_UNITS) -> None:

@@ -81,7 +81,7 @@ _TAG = ("<answer>", "</answer>")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}")
 
 
-class Graded(Protocol):
+class GradeLike(Protocol):
     """A grade of any class: it has a verdict and a reason."""
 
     @property
@@ -93,7 +93,7 @@ class Graded(Protocol):
         """Return the reason for the verdict."""
 
 
-G = TypeVar("G", bound=Graded)
+G = TypeVar("G", bound=GradeLike)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Gold:
 
 
 @dataclass(frozen=True, slots=True)
-class NoGold:
+class InvalidGold:
     """The reason why a value is not a gold."""
 
     reason: Literal["no_gold", "wrong_type"]
@@ -116,29 +116,29 @@ class NoGold:
     before it."""
 
 
-def read_gold(value: Any) -> Gold | NoGold:
+def read_gold(value: Any) -> Gold | InvalidGold:
     """Return a value as a gold, or the reason why it is not one.
 
     Args:
         value: a value from a row of a data set, a request or a caller. NumPy arrays and numbers are
             allowed.
     """
-    value = _without_numpy(value)
+    value = _convert_numpy(value)
     if isinstance(value, Mapping) and _GROUND_TRUTH in value:
-        value = _without_numpy(value[_GROUND_TRUTH])
+        value = _convert_numpy(value[_GROUND_TRUTH])
     if isinstance(value, str):
-        return _read_text(value)
+        return _read_gold_text(value)
     if isinstance(value, bool):
-        return NoGold("wrong_type", "must be a text or a number, is a bool")
+        return InvalidGold("wrong_type", "must be a text or a number, is a bool")
     if value is None or (isinstance(value, float | Decimal) and isnan(value)):
-        return NoGold("no_gold", _MISSING[value is None])
+        return InvalidGold("no_gold", _MISSING[value is None])
     if isinstance(value, int | float | Decimal):
         if isinstance(value, int) or isfinite(value):
-            return Gold(_write_digits(value))
-        return NoGold("wrong_type", f"is {value}: must be finite, or a text such as '\\infty'")
+            return Gold(_write_plain_digits(value))
+        return InvalidGold("wrong_type", f"is {value}: must be finite, or a text such as '\\infty'")
     if isinstance(value, Mapping | list):
-        return _read_data(value)
-    return NoGold("wrong_type", f"must be a text or a number, is a {type(value).__name__}")
+        return _read_gold_data(value)
+    return InvalidGold("wrong_type", f"must be a text or a number, is a {type(value).__name__}")
 
 
 def list_acceptable_answers(gold: Gold) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def list_acceptable_answers(gold: Gold) -> tuple[str, ...]:
     if not isinstance(data, list) or not 0 < len(data) <= MAX_GOLDS:
         return ()
     golds = [read_gold(entry) for entry in data]
-    if any(isinstance(entry, NoGold) and entry.reason != "no_gold" for entry in golds):
+    if any(isinstance(entry, InvalidGold) and entry.reason != "no_gold" for entry in golds):
         return ()
     return tuple(entry.answer for entry in golds if isinstance(entry, Gold) and not entry.is_json)
 
@@ -189,26 +189,28 @@ _MISSING = {
 }
 
 
-def _read_text(text: str) -> Gold | NoGold:
-    if (listed := _read_list(text)) is not None:
-        return _read_data(listed)
+def _read_gold_text(text: str) -> Gold | InvalidGold:
+    if (listed := _parse_gold_list(text)) is not None:
+        return _read_gold_data(listed)
     answer = extract_reference_answer(text)
     if answer == text.strip():
-        answer = _named_answer(answer)
+        answer = _extract_named_answer(answer)
     bare = _WRAPPED.sub(r"\1", answer).strip(" \t\n$*.()[]\\").casefold()
     if not text.strip():
-        return NoGold("no_gold", _MISSING[True])
+        return InvalidGold("no_gold", _MISSING[True])
     if bare == "nan":
-        return NoGold("no_gold", _MISSING[False])
+        return InvalidGold("no_gold", _MISSING[False])
     last_line = bare.rpartition("\n")[2][-_MAX_NO_VALUE:]
     if (bare in SENTINELS and (bare or not answer.strip())) or _NO_VALUE.fullmatch(
         last_line or answer.strip()
     ):
-        return NoGold("no_gold", f"is {answer.strip()[:40]!r}, which says that there is no answer")
+        return InvalidGold(
+            "no_gold", f"is {answer.strip()[:40]!r}, which says that there is no answer"
+        )
     return Gold(answer)
 
 
-def _named_answer(text: str) -> str:
+def _extract_named_answer(text: str) -> str:
     """Return the answer in a final `<answer>` tag or in a last line such as `Answer: 72`; the whole
     text if it has neither.
     """
@@ -219,31 +221,34 @@ def _named_answer(text: str) -> str:
     return match[1].strip() if match else text
 
 
-def _read_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
+def _read_gold_data(value: Mapping[str, Any] | list[Any]) -> Gold | InvalidGold:
     if isinstance(value, list):
-        value = [_write_digits(item) if _has_too_many_digits(item) else item for item in value]
+        value = [
+            _write_plain_digits(item) if _has_too_many_digits(item) else item for item in value
+        ]
     if not value:
-        return NoGold("no_gold", "is an empty list or object. Remove the row")
+        return InvalidGold("no_gold", "is an empty list or object. Remove the row")
     if isinstance(value, list) and all(
-        isinstance(leaf := _read_entry(item), NoGold) and leaf.reason == "no_gold" for item in value
+        isinstance(leaf := _read_gold_entry(item), InvalidGold) and leaf.reason == "no_gold"
+        for item in value
     ):
-        return NoGold("no_gold", "is a list in which every entry says that there is no answer")
+        return InvalidGold("no_gold", "is a list in which every entry says that there is no answer")
     try:
         text = json.dumps(
             value, ensure_ascii=False, sort_keys=True, allow_nan=False, default=_to_json_type
         )
     except (TypeError, ValueError, RecursionError) as error:
-        return NoGold("wrong_type", f"holds a value that JSON cannot store ({error})")
+        return InvalidGold("wrong_type", f"holds a value that JSON cannot store ({error})")
     return Gold(text, is_json=True)
 
 
-def _read_entry(item: Any) -> Gold | NoGold | None:
+def _read_gold_entry(item: Any) -> Gold | InvalidGold | None:
     """Return an entry of a list as a gold; None if the entry is a list or an object."""
-    item = _without_numpy(item)
+    item = _convert_numpy(item)
     return None if isinstance(item, Mapping | list) else read_gold(item)
 
 
-def _read_list(text: str) -> list[Any] | None:
+def _parse_gold_list(text: str) -> list[Any] | None:
     """Parse a text as a list of texts in JSON or Python notation; return None if it is not one.
 
     A list of numbers is not parsed, because `[1, 2]` may be an interval or a point.
@@ -266,7 +271,7 @@ def _has_too_many_digits(item: Any) -> bool:
     return isinstance(item, int) and abs(item) >= _LONG
 
 
-def _write_digits(number: int | float | Decimal) -> str:
+def _write_plain_digits(number: int | float | Decimal) -> str:
     """Write a number in digits. An exponent is expanded if it is below 40 in size."""
     if isinstance(number, int):
         return f"{Decimal(number):f}"  # `str` refuses integers of more than 4,300 digits
@@ -275,7 +280,7 @@ def _write_digits(number: int | float | Decimal) -> str:
     return f"{exact:f}" if "e" in short.casefold() and abs(exact.adjusted()) < 40 else short
 
 
-def _without_numpy(value: Any) -> Any:
+def _convert_numpy(value: Any) -> Any:
     """Convert NumPy arrays and numbers to plain Python values, and tuples to lists."""
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -284,7 +289,7 @@ def _without_numpy(value: Any) -> Any:
 
 def _to_json_type(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return _write_digits(value)
+        return _write_plain_digits(value)
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"JSON has no type for a {type(value).__name__}")
@@ -309,9 +314,9 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
             checker.
     """
     parsed_gold = read_gold(gold)
-    if isinstance(parsed_gold, NoGold) and parsed_gold.reason == "no_gold":
+    if isinstance(parsed_gold, InvalidGold) and parsed_gold.reason == "no_gold":
         return Verdict.UNKNOWN
-    answers = () if isinstance(parsed_gold, NoGold) else list_acceptable_answers(parsed_gold)
+    answers = () if isinstance(parsed_gold, InvalidGold) else list_acceptable_answers(parsed_gold)
     if not answers:
         raise DataError(
             f"gold={ascii(gold)[:80]}: must be a text, a number, or a list of them, is a "

@@ -21,16 +21,16 @@ from mclabel.answers.reading.structure import read_form, read_stated_range
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Choice,
-    Closed,
+    ClosedForm,
     Equation,
     Form,
     Name,
     Number,
-    Opaque,
     Quantity,
     Ratio,
     Sequence,
-    Special,
+    SpecialValue,
+    UnparsedText,
     Words,
 )
 from mclabel.answers.values.literals import Literal, read_literal
@@ -129,7 +129,7 @@ def _compare_normalized(
     """
     asked = False
 
-    def prove(left: Form, right: Form) -> None:
+    def record_provable(left: Form, right: Form) -> None:
         nonlocal asked
         asked = asked or (refuse_form(left) is None and refuse_form(right) is None)
 
@@ -139,7 +139,7 @@ def _compare_normalized(
     if right is None:
         raise TooMuchWork
     set_work_limit()
-    comparison = Comparison(units_optional, prove)
+    comparison = Comparison(units_optional, record_provable)
     same = comparison.compare(left, right)
     if same and {read_stated_range(ours.text), read_stated_range(theirs.text)} == {"Z", "N"}:
         return None, False
@@ -229,19 +229,19 @@ def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> b
         gold: parsed gold.
         compare_forms: function that compares an answer with a gold; None if undecided.
     """
-    if isinstance(gold, Words | Name | Special):
+    if isinstance(gold, Words | Name | SpecialValue):
         return False
     if isinstance(answer, Equation):
         return has_unread_words(answer.right, gold, compare_forms)
     if isinstance(answer, Quantity):
-        return _is_prose(answer)
-    named = _named_equations(answer)
+        return _is_misread_sentence(answer)
+    named = _convert_ratios_to_equations(answer)
     if named is not None:
         items = named.items if isinstance(named, Sequence) else ()
         return any(compare_forms(part, gold) is not False for part in (named, *items))
     if not isinstance(answer, Sequence) or answer.kind not in ("list", "alternatives"):
         return False
-    if not any(map(_is_unread, answer.items)) or isinstance(gold, Sequence):
+    if not any(map(_is_unread_form, answer.items)) or isinstance(gold, Sequence):
         return False
     return any(
         compare_forms(item, gold) is not False or has_unread_words(item, gold, compare_forms)
@@ -249,7 +249,7 @@ def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> b
     )
 
 
-def _named_equations(answer: Form) -> Form | None:
+def _convert_ratios_to_equations(answer: Form) -> Form | None:
     """Convert `x: 3, y: 4`, which was parsed as ratios, to equations.
 
     Return None for a form without names.
@@ -258,13 +258,17 @@ def _named_equations(answer: Form) -> Form | None:
         named = [
             named_item
             for item in answer.items
-            if (named_item := _named_equations(item)) is not None
+            if (named_item := _convert_ratios_to_equations(item)) is not None
         ]
         return replace(answer, items=tuple(named)) if len(named) == len(answer.items) else None
     if isinstance(answer, Choice) and isinstance(answer.content, Sequence):  # A: 3, B: 4
         items = answer.content.items
         listed = any(isinstance(item, Choice) for item in items)
-        return replace(answer.content, items=tuple(map(_choice_content, items))) if listed else None
+        return (
+            replace(answer.content, items=tuple(map(_get_choice_content, items)))
+            if listed
+            else None
+        )
     if isinstance(answer, Ratio) and len(answer.terms) == 2:
         name, value = answer.terms
         label = get_single_letter(name)
@@ -272,11 +276,11 @@ def _named_equations(answer: Form) -> Form | None:
     return None
 
 
-def _choice_content(item: Form) -> Form:
+def _get_choice_content(item: Form) -> Form:
     return item.content if isinstance(item, Choice) and item.content is not None else item
 
 
-def _is_prose(quantity: Quantity) -> bool:
+def _is_misread_sentence(quantity: Quantity) -> bool:
     """Return whether a quantity is a sentence whose short words were parsed as variables.
 
     For example, `7 is the answer` is parsed as 7·i·s answers.
@@ -284,14 +288,14 @@ def _is_prose(quantity: Quantity) -> bool:
     amount = quantity.amount
     return (
         quantity.unit.is_counted
-        and isinstance(amount, Closed)
+        and isinstance(amount, ClosedForm)
         and bool(algebra.free_symbols(amount.value))
     )
 
 
-def _is_unread(item: Form) -> bool:
+def _is_unread_form(item: Form) -> bool:
     if isinstance(item, Equation):
-        return _is_unread(item.left) and not item.label
-    return isinstance(item, Words | Name | Opaque) or (
-        isinstance(item, Quantity) and _is_prose(item)
+        return _is_unread_form(item.left) and not item.label
+    return isinstance(item, Words | Name | UnparsedText) or (
+        isinstance(item, Quantity) and _is_misread_sentence(item)
     )

@@ -21,7 +21,7 @@ from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
 from mclabel.answers.extraction.phrases import find_answer_after_phrase
 from mclabel.answers.golds import (
     Gold,
-    NoGold,
+    InvalidGold,
     choose_best_grade,
     list_acceptable_answers,
     read_gold,
@@ -115,7 +115,7 @@ def parse(
         shown = word.lower() if extraction_config[0].lowercase else word
         allowed = {word.casefold() for words in strings for word in words}
         return [Answer(shown)] if word.casefold() in allowed else []
-    return [Answer(extracted.answer, pred)] if _accepted_answers(extracted.answer) else []
+    return [Answer(extracted.answer, pred)] if _list_accepted_answers(extracted.answer) else []
 
 
 def verify(
@@ -142,7 +142,7 @@ def verdict(gold: Any, target: Any) -> Verdict:
     The verdict is wrong if there is no answer, and unknown if there is no gold. The arguments are
     those of `verify`.
     """
-    golds = [accepted for given in _as_list(gold) for accepted in _accepted_answers(given)]
+    golds = [accepted for given in _as_list(gold) for accepted in _list_accepted_answers(given)]
     if not golds:
         return Verdict.UNKNOWN
     pairs = [(str(answer), accepted) for answer in _as_list(target) for accepted in golds]
@@ -155,7 +155,7 @@ def _as_list(given: Any) -> list[Any]:
     return list(given) if isinstance(given, list | tuple | set) else [given]
 
 
-def _accepted_answers(given: Any) -> tuple[str, ...]:
+def _list_accepted_answers(given: Any) -> tuple[str, ...]:
     """Return the answers that a gold accepts as right.
 
     For a text that marks an answer, this is the marked answer. For a formula, it is the formula
@@ -163,7 +163,7 @@ def _accepted_answers(given: Any) -> tuple[str, ...]:
     """
     text = given.text if isinstance(given, Answer) else given
     gold = read_gold(text if isinstance(text, str | int | float) else str(text))
-    if isinstance(gold, NoGold):
+    if isinstance(gold, InvalidGold):
         return ()
     if isinstance(text, str) and gold.answer == text.strip():
         if marked := find_answer_after_phrase(text):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mclabel.checkers.base import (
-    Aside,
     Checker,
     CheckerSettings,
     Grade,
     GradeItem,
-    here,
+    ThreadRunner,
     read_recorded_checker,
+    run_inline,
     validate_checker_settings,
 )
 from mclabel.checkers.guarded import make_checker
@@ -28,13 +28,13 @@ CHECKERS: Mapping[str, str] = {
 
 __all__ = [
     "CHECKERS",
-    "Aside",
     "Checker",
     "CheckerSettings",
     "Grade",
     "GradeItem",
-    "here",
+    "ThreadRunner",
     "make_checker",
     "read_recorded_checker",
+    "run_inline",
     "validate_checker_settings",
 ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
-from mclabel.core.components import allow_components, component_names
+from mclabel.core.components import allow_components, list_component_names
 from mclabel.core.config.load import check_config
 from mclabel.core.notebook import table_html
 from mclabel.core.records import Problem, Verdict
@@ -25,17 +25,17 @@ WEAK_PREFIX = "weak: "
 """Prefix of a verdict's reason if the tested program could have forged the verdict."""
 
 
-class Aside(Protocol):
+class ThreadRunner(Protocol):
     """Type of async functions that run blocking work, usually in a thread beside the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
         """Run `work`, usually in another thread, and return its result or raise its exception."""
 
 
-async def here(work: Callable[[], T], /) -> T:
+async def run_inline(work: Callable[[], T], /) -> T:
     """Run a function immediately on the event loop.
 
-    This is an `Aside` for callers that have no thread pool.
+    This is a `ThreadRunner` for callers that have no thread pool.
     """
     return work()
 
@@ -53,7 +53,7 @@ CheckerField = Annotated[CheckerSettings, _CHECKER]
 
 def default_checker() -> CheckerSettings:
     """Return the settings of the default checker, which compares mathematical answers."""
-    return _checker_settings({})
+    return _parse_checker_settings({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +110,7 @@ class Checker(Protocol):
             settings: an instance of `Settings`.
         """
 
-    async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
+    async def refuse(self, problem: Problem, aside: ThreadRunner = run_inline) -> str | None:
         """Return the reason why completions of a problem cannot be graded; None if they can.
 
         Args:
@@ -120,7 +120,9 @@ class Checker(Protocol):
         return None
 
     @abstractmethod
-    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
+    async def grade(
+        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+    ) -> Sequence[Grade]:
         """Grade completions that were not cut off by the token limit.
 
         Args:
@@ -183,10 +185,10 @@ def read_recorded_checker(recorded: Any) -> CheckerSettings:
     if not isinstance(recorded, Mapping):
         return default_checker()
     with allow_components(()):
-        return _checker_settings(keep_valid_keys(recorded))
+        return _parse_checker_settings(keep_valid_keys(recorded))
 
 
-def _checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
+def _parse_checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
     settings = _CHECKER.settings(content)
     assert isinstance(settings, CheckerSettings)
     return settings
@@ -219,21 +221,21 @@ def validate_checker_settings(checker: Any) -> CheckerSettings:
     """
     content = {"kind": checker} if isinstance(checker, str) else checker
     if not isinstance(content, dict):
-        return _validated_settings(checker)
-    if content.get("kind", "math") not in component_names("checkers", built_in=True):
-        return _validated_settings(checker)
+        return _validate_uncached_settings(checker)
+    if content.get("kind", "math") not in list_component_names("checkers", built_in=True):
+        return _validate_uncached_settings(checker)
     try:
         text = json.dumps(content, sort_keys=True)
     except (TypeError, ValueError, RecursionError):  # not JSON, for example settings
-        return _validated_settings(checker)
-    return _cached_settings(text)
+        return _validate_uncached_settings(checker)
+    return _parse_cached_settings(text)
 
 
 @lru_cache(maxsize=256)
-def _cached_settings(text: str) -> CheckerSettings:
+def _parse_cached_settings(text: str) -> CheckerSettings:
     content: Mapping[str, Any] = json.loads(text)
-    return _validated_settings(content)
+    return _validate_uncached_settings(content)
 
 
-def _validated_settings(checker: Any) -> CheckerSettings:
+def _validate_uncached_settings(checker: Any) -> CheckerSettings:
     return check_config(_CheckerConfig, {"checker": checker}).checker

@@ -38,7 +38,14 @@ from typing import Any
 
 from pydantic import Field
 
-from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers.base import (
+    Checker,
+    CheckerSettings,
+    Grade,
+    GradeItem,
+    ThreadRunner,
+    run_inline,
+)
 from mclabel.checkers.guarded import make_exception_grade, make_wrong_type_grade
 from mclabel.core.components import find_target
 from mclabel.core.errors import ConfigError
@@ -84,38 +91,40 @@ class FunctionChecker(Checker):
         self._parameter_names = (
             ()
             if self._reward
-            else _signature_parameters(self.name, self._function, self._arguments)
+            else _list_item_parameters(self.name, self._function, self._arguments)
         )
-        self.version = _version(self._function)
+        self.version = _find_version(self._function)
 
-    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
+    async def grade(
+        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+    ) -> list[Grade]:
         """Return one grade per completion, in order, by calling the function for one at a time.
 
         Args:
             items: completions of one or several problems.
             aside: function that runs blocking work outside the event loop.
         """
-        return [await self._grade(item, aside) for item in items]
+        return [await self._grade_item(item, aside) for item in items]
 
     def grade_now(self, item: GradeItem) -> Grade | None:
         """Grade one completion in the caller's thread; return None for a coroutine function."""
-        call = partial(self._bound_function(item), **self._arguments)
+        call = partial(self._bind_function(item), **self._arguments)
         if inspect.iscoroutinefunction(call.func):
             return None
         try:
-            return self._grade_of(call())
+            return self._convert_result(call())
         except Exception as error:  # any exception of the user's code means undecided
             return make_exception_grade(error, self._file)
 
-    async def _grade(self, item: GradeItem, aside: Aside) -> Grade:
-        call = partial(self._bound_function(item), **self._arguments)
+    async def _grade_item(self, item: GradeItem, aside: ThreadRunner) -> Grade:
+        call = partial(self._bind_function(item), **self._arguments)
         try:
             result = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
-            return self._grade_of(result)
+            return self._convert_result(result)
         except Exception as error:  # any exception of the user's code means undecided
             return make_exception_grade(error, self._file)
 
-    def _grade_of(self, result: Any) -> Grade:
+    def _convert_result(self, result: Any) -> Grade:
         if self._reward is not None:
             return grade_from_reward(result, self._right_from)
         if isinstance(result, Grade):
@@ -124,7 +133,7 @@ class FunctionChecker(Checker):
             return Grade(verdict=_VERDICTS[result], layer="function")
         return make_wrong_type_grade(result, "True, False, None or a Grade")
 
-    def _bound_function(self, item: GradeItem) -> Callable[[], Any]:
+    def _bind_function(self, item: GradeItem) -> Callable[[], Any]:
         if self._reward is not None:
             return self._reward(item)
         values = {
@@ -136,7 +145,7 @@ class FunctionChecker(Checker):
         return partial(self._function, **{name: values[name] for name in self._parameter_names})
 
 
-def _version(function: Callable[..., Any]) -> str:
+def _find_version(function: Callable[..., Any]) -> str:
     """Return the function's attribute `version` if it has one, else a hash of its source."""
     if (version := getattr(function, "version", None)) is not None:
         return str(version)
@@ -147,7 +156,7 @@ def _version(function: Callable[..., Any]) -> str:
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
-def _signature_parameters(
+def _list_item_parameters(
     name: str, function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the names in `ITEM_PARAMETERS` that a function takes."""
@@ -196,11 +205,11 @@ def find_reward_adapter(
     """
     names = set(inspect.signature(function).parameters) - set(arguments)
     if "completions" in names:
-        return partial(_trl, function, names, chat)
+        return partial(_bind_trl, function, names, chat)
     if {"solution_str", "ground_truth"} <= names:
-        return partial(_verl, function, names)
+        return partial(_bind_verl, function, names)
     if {"answer", "entry"} <= names:
-        return partial(_reasoning_gym, function)
+        return partial(_bind_reasoning_gym, function)
     return None
 
 
@@ -225,13 +234,13 @@ def grade_from_reward(reward: Any, right_from: float) -> Grade:
     return Grade(verdict=verdict, reason=f"reward:{float(reward):.6g}", layer="function")
 
 
-def _trl(function: Callable[..., Any], names: set[str], chat: bool, item: GradeItem) -> Call:
+def _bind_trl(function: Callable[..., Any], names: set[str], chat: bool, item: GradeItem) -> Call:
     prompt: Any = item.problem.text
     completion: Any = item.completion
     if chat:
         prompt = [{"role": "user", "content": prompt}]
         completion = [{"role": "assistant", "content": completion}]
-    columns = {name: [value] for name, value in _columns(item, names).items()}
+    columns = {name: [value] for name, value in _select_columns(item, names).items()}
     keyword_arguments = {**columns, "prompts": [prompt], "completions": [completion]}
     parameters = inspect.signature(function).parameters.values()
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
@@ -240,8 +249,8 @@ def _trl(function: Callable[..., Any], names: set[str], chat: bool, item: GradeI
     )
 
 
-def _verl(function: Callable[..., Any], names: set[str], item: GradeItem) -> Call:
-    columns = _columns(item, names)
+def _bind_verl(function: Callable[..., Any], names: set[str], item: GradeItem) -> Call:
+    columns = _select_columns(item, names)
     keyword_arguments = {
         "data_source": columns.get("data_source", ""),
         "solution_str": item.completion,
@@ -253,7 +262,7 @@ def _verl(function: Callable[..., Any], names: set[str], item: GradeItem) -> Cal
     )
 
 
-def _reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
+def _bind_reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
     """Return the call that scores the answer of a completion.
 
     The answer is the text in the last `<answer>` tag, for which reasoning-gym's prompt asks, or the
@@ -265,12 +274,12 @@ def _reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
     entry = {
         "question": item.problem.text,
         "answer": item.problem.gold,
-        "metadata": _columns(item, set()).get("metadata", {}),
+        "metadata": _select_columns(item, set()).get("metadata", {}),
     }
     return partial(function, answer=text, entry=entry)
 
 
-def _columns(item: GradeItem, names: set[str]) -> dict[str, Any]:
+def _select_columns(item: GradeItem, names: set[str]) -> dict[str, Any]:
     """Return the columns of the problem's row, and the gold under each of its parameter names.
 
     Args:

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 from mclabel.answers import GUESS
 from mclabel.checkers.base import (
     WEAK_PREFIX,
-    Aside,
     Checker,
     CheckerSettings,
     Grade,
     GradeItem,
-    here,
+    ThreadRunner,
+    run_inline,
 )
 from mclabel.core import boundary
 from mclabel.core.boundary import Boundary, Guard, Rule, check_item_count, clip_text, describe_value
@@ -58,7 +58,7 @@ def make_checker(settings: CheckerSettings) -> GuardedChecker:
     for name in ("name", "version"):
         value = getattr(checker, name, None)
         if not isinstance(value, str) or not value:
-            raise around.protocol_error(
+            raise around.make_protocol_error(
                 "__init__", f"leaves self.{name} at {describe_value(value)}, must set a text"
             )
     return GuardedChecker(checker, around)
@@ -75,7 +75,7 @@ class GuardedChecker(Checker):
             around: the component boundary of the checker.
         """
         self.name, self.version = checker.name, checker.version
-        rules: dict[str, Rule] = {"grade": _grades_fault, "group": _groups_fault}
+        rules: dict[str, Rule] = {"grade": _find_grades_fault, "group": _find_groups_fault}
         guarded = checker if around.is_built_in else Guard(checker, Checker, around, rules)
         self._checker, self._around = guarded, around
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
@@ -85,7 +85,7 @@ class GuardedChecker(Checker):
         self._has_graded = False
         self._failures: Counter[str] = Counter()
 
-    async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
+    async def refuse(self, problem: Problem, aside: ThreadRunner = run_inline) -> str | None:
         """Return the reason why completions of a problem cannot be graded; None if they can.
 
         Args:
@@ -95,7 +95,9 @@ class GuardedChecker(Checker):
         call = self._checker.refuse(problem, self._with_time_limit("refuse", aside))
         return await self._await_result("refuse", call)
 
-    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
+    async def grade(
+        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+    ) -> Sequence[Grade]:
         """Return one grade per completion, in order.
 
         If a call for several completions raises an exception, each of them is graded alone.
@@ -113,7 +115,7 @@ class GuardedChecker(Checker):
         try:
             grades: Sequence[Grade] = await self._await_result("grade", call)
         except Exception as error:  # any exception of the checker means undecided
-            cause = _checker_exception(error)
+            cause = _unwrap_checker_exception(error)
             if len(items) > 1:
                 return [grade for item in items for grade in await self.grade([item], aside)]
             grades = [make_exception_grade(cause, self._file)]
@@ -140,16 +142,16 @@ class GuardedChecker(Checker):
         try:
             grade: Grade | None = self._around.call("grade", grade_now, item, result_type=must)
         except Exception as error:  # any exception of the checker means undecided
-            return make_exception_grade(_checker_exception(error), self._file)
+            return make_exception_grade(_unwrap_checker_exception(error), self._file)
         return grade
 
-    def _with_time_limit(self, method: str, aside: Aside) -> Aside:
-        """Return an `Aside` that fails if a function of the checker does not return in time."""
+    def _with_time_limit(self, method: str, aside: ThreadRunner) -> ThreadRunner:
+        """Return a `ThreadRunner` that fails if a call of the checker does not return in time."""
 
-        def watched(work: Callable[[], T], /) -> Awaitable[T]:
+        def run_watched(work: Callable[[], T], /) -> Awaitable[T]:
             return aside(lambda: self._around.call_watched(method, work))
 
-        return aside if self._around.is_built_in else watched
+        return aside if self._around.is_built_in else run_watched
 
     async def _await_result(self, method: str, call: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine of the checker.
@@ -165,7 +167,7 @@ class GuardedChecker(Checker):
             while not (await asyncio.wait({task}, timeout=limit))[0]:
                 silent_s = time.monotonic() - max(started, self._last_return)
                 if silent_s >= limit:
-                    raise self._around.protocol_error(
+                    raise self._around.make_protocol_error(
                         method, f"has not returned for {silent_s:.0f} s"
                     )
             self._last_return = time.monotonic()
@@ -189,7 +191,7 @@ class GuardedChecker(Checker):
             )
 
 
-def _checker_exception(error: Exception) -> Exception:
+def _unwrap_checker_exception(error: Exception) -> Exception:
     """Return the exception that a checker raised.
 
     If `error` has a message for the user, raise it instead.
@@ -200,11 +202,13 @@ def _checker_exception(error: Exception) -> Exception:
     return cause
 
 
-def _grades_fault(grades: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:
+def _find_grades_fault(
+    grades: Sequence[Grade], items: Sequence[GradeItem], aside: object
+) -> str | None:
     return check_item_count("grades of", grades, "completion", len(items))
 
 
-def _groups_fault(
+def _find_groups_fault(
     groups: Sequence[Sequence[int | None]], answers: Sequence[Sequence[str | None]]
 ) -> str | None:
     if [len(group) for group in groups] == [len(group) for group in answers]:

@@ -14,7 +14,14 @@ from mclabel.answers import (
 from mclabel.answers import Grade as AnswerGrade
 from mclabel.answers.extraction.extract import find_stated_answer
 from mclabel.answers.golds import Gold, choose_best_grade, list_acceptable_answers
-from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers.base import (
+    Checker,
+    CheckerSettings,
+    Grade,
+    GradeItem,
+    ThreadRunner,
+    run_inline,
+)
 from mclabel.core.records import Problem, Verdict
 
 
@@ -40,14 +47,14 @@ class MathChecker(Checker):
         self._grade_guesses = settings.grade_guesses
         self.name, self.version = settings.kind, CHECKER_VERSION
 
-    async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
+    async def refuse(self, problem: Problem, aside: ThreadRunner = run_inline) -> str | None:
         """Return the reason why no gold answer can be parsed; None if at least one can.
 
         Args:
             problem: the problem with its gold answers.
             aside: function that runs blocking work outside the event loop.
         """
-        golds, reason = _golds(problem), "the gold is data, not a text or a list of texts"
+        golds, reason = _list_golds(problem), "the gold is data, not a text or a list of texts"
         for gold in golds:
             refusal = await default_checker().explain_unparsed_gold(gold, aside=aside)
             if refusal is None or refusal in PASSING:
@@ -55,7 +62,9 @@ class MathChecker(Checker):
             reason = refusal
         return reason
 
-    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
+    async def grade(
+        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+    ) -> list[Grade]:
         """Return one grade per completion, in order, by comparing its final answer with the gold.
 
         If a problem has several gold answers, an answer is right if it equals any of them.
@@ -64,7 +73,7 @@ class MathChecker(Checker):
             items: completions of one or several problems.
             aside: function that runs blocking work outside the event loop.
         """
-        golds_by_item = [_golds(item.problem) for item in items]
+        golds_by_item = [_list_golds(item.problem) for item in items]
         answer_grades = iter(
             await default_checker().grade_completions(
                 [
@@ -95,7 +104,7 @@ class MathChecker(Checker):
                     grade_guesses=self._grade_guesses,
                 )
             )
-            for gold in _golds(item.problem)
+            for gold in _list_golds(item.problem)
         ]
         return choose_best_grade(grades) if grades else _NO_GOLD
 
@@ -118,7 +127,7 @@ class MathChecker(Checker):
         return group_many(answers, default_checker())
 
 
-def _golds(problem: Problem) -> tuple[str, ...]:
+def _list_golds(problem: Problem) -> tuple[str, ...]:
     """Return the acceptable answers of a problem; empty if its gold is data."""
     return list_acceptable_answers(Gold(problem.answer, is_json=problem.answer_is_json))
 

@@ -12,11 +12,11 @@ from click.shell_completion import get_completion_class
 from mclabel.cli import check, judge, label, look, rewards, search, train
 from mclabel.cli.doctor import doctor
 from mclabel.cli.evaluate import evaluate
-from mclabel.cli.options import settings_arguments
+from mclabel.cli.options import add_settings_arguments
 from mclabel.cli.output import (
+    add_json_option,
     console,
     exit_with_messages,
-    json_option,
     record_result,
     show_tracebacks,
 )
@@ -25,7 +25,7 @@ from mclabel.cli.select import select
 TRACEBACK = "--traceback"
 
 
-class _Commands(click.Group):
+class _ErrorReportingGroup(click.Group):
     """Group of commands that print a message instead of a traceback when they fail."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -44,7 +44,7 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_ErrorReportingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mclabel")
 @click.option(
     TRACEBACK,
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 @main.command()
-@settings_arguments("mclabel.quickstart.toy:QuickstartConfig")
+@add_settings_arguments("mclabel.quickstart.toy:QuickstartConfig")
 @click.option(
     "--model",
     type=click.Choice(["arith:policy", "smollm2:135m"]),
@@ -74,7 +74,7 @@ def main() -> None:
     "--size", type=click.Choice(["small", "full"]), help="Size of the job; the same as size=."
 )
 @click.option("--out", help="Folder for the results; the same as out=.")
-@json_option
+@add_json_option
 def quickstart(
     overrides: tuple[str, ...], model: str | None, size: str | None, out: str | None
 ) -> None:

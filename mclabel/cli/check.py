@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from mclabel.cli.output import EXIT_BAD_LINES, errors, json_option, record_result, refuse_json
+from mclabel.cli.output import EXIT_BAD_LINES, add_json_option, errors, record_result, refuse_json
 from mclabel.core.errors import DataError
 
 
@@ -29,7 +29,7 @@ from mclabel.core.errors import DataError
 @click.option(
     "-o", "--out", help=("With --file: JSON Lines file to write; the default is standard output.")
 )
-@json_option
+@add_json_option
 def check(
     gold: str | None,
     answer: str | None,
@@ -62,7 +62,7 @@ def check(
     if isinstance(golds, str):
         raise DataError(f"--gold {gold!r}: {golds}. Give the right answer")
     if completion is not None:
-        text = _text(completion)
+        text = _read_text_file(completion)
         answer = extract_answer(text)
         best = choose_best_grade([grade_completion(text, gold_text)[1] for gold_text in golds])
     else:
@@ -76,10 +76,10 @@ def check(
 def _check_file(pairs: str, out: str | None) -> None:
     from mclabel.evaluate.check import check_file
 
-    def complain(fault: str) -> None:
+    def print_bad_line(fault: str) -> None:
         errors.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
 
-    report = check_file(pairs, out, on_bad_line=complain)
+    report = check_file(pairs, out, on_bad_line=print_bad_line)
     rate = report.num_pairs / report.seconds if report.seconds else 0.0
     verdicts = {verdict: report.verdicts[verdict] for verdict in ("right", "wrong", "unknown")}
     record_result(
@@ -95,7 +95,7 @@ def _check_file(pairs: str, out: str | None) -> None:
         sys.exit(EXIT_BAD_LINES)
 
 
-def _text(path: str) -> str:
+def _read_text_file(path: str) -> str:
     from mclabel.core.plain_files import MAX_ROW
     from mclabel.data.readers.rows import TOO_LARGE
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from mclabel.cli.output import json_option, record_result
+from mclabel.cli.output import add_json_option, record_result
 from mclabel.core.cores import num_cores
 from mclabel.core.errors import CheckerError
 from mclabel.core.extras import EXTRAS, is_installed
@@ -28,60 +28,67 @@ _GIB = 2**30
 
 
 @click.command()
-@json_option
+@add_json_option
 def doctor() -> None:
     """Show versions, devices, disks and extras that are not installed."""
-    facts = examine()
+    facts = collect_installation_facts()
     if not record_result(facts):
-        click.echo("\n".join(_lines(facts)))
+        click.echo("\n".join(_format_facts(facts)))
 
 
-def examine() -> dict[str, Any]:
+def collect_installation_facts() -> dict[str, Any]:
     """Return facts about the machine and the environment, as JSON values.
 
     `sandbox` and `checker` hold the reason why the sandbox for programs, or sympy's checker
     process, fails; None if it works.
     """
-    from mclabel.core.config.load import bundled_folder
+    from mclabel.core.config.load import find_bundled_folder
 
     return {
-        "versions": {"mclabel": _version("mclabel"), "python": platform.python_version()},
+        "versions": {
+            "mclabel": _find_package_version("mclabel"),
+            "python": platform.python_version(),
+        },
         "place": str(Path(__file__).parents[1]),
-        "pages": str(bundled_folder("docs")),
+        "pages": str(find_bundled_folder("docs")),
         "system": platform.platform(terse=True),
         "packages": {
-            package: version for package in _PACKAGES if (version := _version(package)) is not None
+            package: version
+            for package in _PACKAGES
+            if (version := _find_package_version(package)) is not None
         },
-        "devices": _devices(),
-        "ray": _ray(),
-        "disks": {str(place): _disk(place) for place in (Path.cwd(), Path("/dev/shm"))},
-        "sandbox": _sandbox_fault(),
-        "checker": _checker_fault(),
+        "devices": _collect_device_facts(),
+        "ray": _collect_ray_facts(),
+        "disks": {
+            str(place): _measure_disk_space(place) for place in (Path.cwd(), Path("/dev/shm"))
+        },
+        "sandbox": _find_sandbox_fault(),
+        "checker": _find_checker_fault(),
         "missing": {
             name: missing
             for name, extra in EXTRAS.items()
-            if (missing := _missing_modules(extra.modules))
+            if (missing := _list_missing_modules(extra.modules))
         },
     }
 
 
-def _version(package: str) -> str | None:
+def _find_package_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _missing_modules(modules: Iterable[str]) -> list[str]:
+def _list_missing_modules(modules: Iterable[str]) -> list[str]:
     return [name for name in modules if not is_installed(name)]
 
 
-def _devices() -> dict[str, Any]:
+def _collect_device_facts() -> dict[str, Any]:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = num_cores()
     facts: dict[str, Any] = {"cores": cores, "memory_gib": round(pages / _GIB, 1)}
     facts |= {"cuda": None, "gpus": [], "error": None}
-    if _missing_modules(["torch"]):
+    if _list_missing_modules(["torch"]):
         return facts | {"error": "torch is not installed"}
     try:
         import torch
@@ -95,7 +102,7 @@ def _devices() -> dict[str, Any]:
     return facts
 
 
-def _ray() -> dict[str, Any]:
+def _collect_ray_facts() -> dict[str, Any]:
     note = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
     address = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.exists() else None)
     return {"address": address, "answers": address is not None and _accepts_connections(address)}
@@ -110,14 +117,14 @@ def _accepts_connections(address: str) -> bool:
     return True
 
 
-def _disk(place: Path) -> dict[str, float] | None:
+def _measure_disk_space(place: Path) -> dict[str, float] | None:
     if not place.is_dir():
         return None
     total, _, free = (round(size / _GIB, 1) for size in shutil.disk_usage(place))
     return {"free_gib": free, "all_gib": total}
 
 
-def _sandbox_fault() -> str | None:
+def _find_sandbox_fault() -> str | None:
     from mclabel.checkers.code.boxes import check_box_starts
 
     try:
@@ -127,7 +134,7 @@ def _sandbox_fault() -> str | None:
     return None
 
 
-def _checker_fault() -> str | None:
+def _find_checker_fault() -> str | None:
     host = [sys.executable, "-m", "mclabel.answers.workers.host"]
     try:
         done = subprocess.run(host, capture_output=True, text=True, timeout=120)
@@ -136,7 +143,7 @@ def _checker_fault() -> str | None:
     return (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else None
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
+def _format_facts(facts: dict[str, Any]) -> list[str]:
     devices, ray = facts["devices"], facts["ray"]
     gpus = [f"{entry['name']} ({entry['memory_gib']} GiB)" for entry in devices["gpus"]]
     cuda = f"{', '.join(gpus)}, CUDA {devices['cuda']}" if gpus else "no GPU that torch sees"

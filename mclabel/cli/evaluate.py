@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from mclabel.cli.options import SEED, Share, configuration_arguments
+from mclabel.cli.options import SEED, UnitIntervalType, add_configuration_arguments
 from mclabel.cli.output import (
     EXIT_NOTHING,
+    add_json_option,
     console,
     errors,
     fail,
-    json_option,
     print_lines,
     print_num_rejected,
     record_result,
@@ -57,9 +57,9 @@ def evaluate() -> None:
 
 
 @evaluate.command(name="best-of-n")
-@configuration_arguments("mclabel.evaluate.best_of_n.config:BestOfNConfig")
+@add_configuration_arguments("mclabel.evaluate.best_of_n.config:BestOfNConfig")
 @_FORMAT
-@json_option
+@add_json_option
 def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str) -> None:
     """Compare methods that choose among N solutions.
 
@@ -99,7 +99,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
         if summary := "; ".join(f"{count:,} {noun}" for noun, count in counts.items() if count):
             console.print(f"{summary}.", highlight=False)
         console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
-    _fail_if_nothing(report.no_result)
+    _fail_if_reason_given(report.no_result)
 
 
 @evaluate.command(name="labels")
@@ -111,12 +111,12 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     "The default is exact, for problems of arith and pyarith.",
 )
 @_FORMAT
-@json_option
+@add_json_option
 @click.option("-o", "--out", help="Folder for labels.json, labels.md and plots (PNG and SVG).")
 @_SEED
 @click.option(
     "--width",
-    type=Share(),
+    type=UnitIntervalType(),
     help="Desired width of the interval of the share of first errors labelled right, such as 0.1. "
     "The command then prints about how many more solutions need a truth.",
 )
@@ -164,7 +164,7 @@ def eval_labels(
 )
 @click.option(
     "--threshold",
-    type=Share(),
+    type=UnitIntervalType(),
     help=(
         "Score in [0, 1] below which a step counts as wrong. By default, the threshold is chosen "
         "on the split gsm8k."
@@ -179,7 +179,7 @@ def eval_labels(
 )
 @_TRUST
 @_FORMAT
-@json_option
+@add_json_option
 @click.option(
     "-o", "--out", help=("Folder for metrics, predictions and the solutions that were left out.")
 )
@@ -244,7 +244,7 @@ def eval_processbench(
 )
 @click.option("-o", "--out", required=True, help="JSONL file to write.")
 @_STRICT
-@json_option
+@add_json_option
 def processbench_golds(
     files: tuple[str, ...], golds: tuple[str, ...], out: str, strict: bool
 ) -> None:
@@ -254,9 +254,9 @@ def processbench_golds(
     without a gold answer in --golds takes the boxed answer of a solution that is marked as right.
     """
     from mclabel.data.readers.rows import describe_row_place
-    from mclabel.evaluate.processbench.job import join_golds
+    from mclabel.evaluate.processbench.job import add_golds_to_files
 
-    report = join_golds(files, golds, out, strict=strict)
+    report = add_golds_to_files(files, golds, out, strict=strict)
     record_result({"out": out, **asdict(report)})
     for reject in report.rejects:
         errors.print(
@@ -275,7 +275,7 @@ def processbench_golds(
     )
 
 
-def _fail_if_nothing(why: str | None) -> None:
+def _fail_if_reason_given(why: str | None) -> None:
     if why is not None:
         fail(why, EXIT_NOTHING)
 

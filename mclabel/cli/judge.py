@@ -9,13 +9,13 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.options import ALLOW, Share, settings_arguments
+from mclabel.cli.options import ALLOW, UnitIntervalType, add_settings_arguments
 from mclabel.cli.output import (
     EXIT_NOTHING,
+    add_json_option,
     console,
     fail,
     fail_if_stopped,
-    json_option,
     print_lines,
     print_num_rejected,
     record_result,
@@ -25,7 +25,7 @@ from mclabel.judge.consensus.rules import POSTERIOR, RULES
 
 @click.command()
 @click.argument("solutions")
-@settings_arguments("mclabel.judge.job:JudgeConfig")
+@add_settings_arguments("mclabel.judge.job:JudgeConfig")
 @click.option("-o", "--out", required=True, help="Folder or URL for the opinions.")
 @click.option(
     "--config",
@@ -51,7 +51,7 @@ from mclabel.judge.consensus.rules import POSTERIOR, RULES
     "solutions again, and leave out the old opinions on changed and removed ones.",
 )
 @ALLOW
-@json_option
+@add_json_option
 def judge(
     solutions: str,
     overrides: tuple[str, ...],
@@ -99,8 +99,8 @@ def judge(
     fail_if_stopped(report)
     assert counts is not None  # because the job was not stopped
     print_lines(*counts.lines())
-    if counts.no_result is not None:
-        fail(counts.no_result, EXIT_NOTHING)
+    if counts.no_result_message is not None:
+        fail(counts.no_result_message, EXIT_NOTHING)
 
 
 @click.command()
@@ -116,11 +116,11 @@ def judge(
 )
 @click.option(
     "--least-belief",
-    type=Share(),
+    type=UnitIntervalType(),
     help="With posterior: minimum probability of the likeliest first error for a solution "
     "to be kept.  [default: 0.5]",
 )
-@json_option
+@add_json_option
 def combine(
     run: str, opinions: tuple[str, ...], out: str, rule: str, least_belief: float | None
 ) -> None:

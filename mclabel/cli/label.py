@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from mclabel.cli.options import ALLOW, configuration_arguments
+from mclabel.cli.options import ALLOW, add_configuration_arguments
 from mclabel.cli.output import (
     EXIT_BUDGET,
     EXIT_INTERRUPTED,
     EXIT_NOTHING,
+    add_json_option,
     console,
     fail,
-    json_option,
     print_lines,
     print_num_rejected,
     record_result,
@@ -38,7 +38,7 @@ REJECTED = "rows or problems could not be labelled"
 
 
 @click.command()
-@configuration_arguments("mclabel.labeling.config:LabelConfig")
+@add_configuration_arguments("mclabel.labeling.config:LabelConfig")
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
     "--solutions",
@@ -83,7 +83,7 @@ REJECTED = "rows or problems could not be labelled"
     help="Continue although problems were changed or removed since the run began: label changed "
     "problems again, and hide the old labels of changed and removed ones.",
 )
-@json_option
+@add_json_option
 def label(
     config: str,
     overrides: tuple[str, ...],
@@ -108,7 +108,7 @@ def label(
     if solutions is not None:
         overrides = (*overrides, f"solutions.run={json.dumps(solutions)}")
     if select is not None:
-        overrides = (*overrides, *_selection_overrides(select, overrides))
+        overrides = (*overrides, *_build_selection_overrides(select, overrides))
     if strict:
         overrides = (*overrides, "strict=true")
     from mclabel.core.config.load import load_config
@@ -120,11 +120,11 @@ def label(
 
     checked = load_config(LabelConfig, config, overrides, allow=allow)
     if dry_run:
-        _dry_run(checked, pilot, accept_changes=accept_changes)
+        _print_dry_run(checked, pilot, accept_changes=accept_changes)
         return
     if pilot is not None:
         raise click.UsageError("--pilot works only with --dry-run. Add it")
-    first = _FirstSolution(checked.out)
+    first = _FirstSolutionPrinter(checked.out)
     with job_progress(console, "label") as progress:
 
         def on_state(state: JobState) -> None:
@@ -134,7 +134,7 @@ def label(
 
         report = run_label(checked, on_state, accept_changes=accept_changes)
     first.show(is_resumed=report.num_blocks_resumed > 0)
-    _say_changes(report.changes)
+    _print_input_changes(report.changes)
     before = (
         f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were done before"
         if report.num_blocks_resumed
@@ -147,9 +147,9 @@ def label(
         highlight=False,
         soft_wrap=True,
     )
-    _say_limit(checked)
+    _print_row_limit(checked)
     print_num_rejected(report.num_rejected, REJECTED, checked.out)
-    health = _say_health(checked.out)
+    health = _print_run_health(checked.out)
     record_result({"out": checked.out, "job": report, "health": health})
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
@@ -169,7 +169,7 @@ def label(
     console.print(f"The labels are in {checked.out}. Look at them: mclabel show {checked.out}")
 
 
-def _say_limit(config: LabelConfig) -> None:
+def _print_row_limit(config: LabelConfig) -> None:
     """Print how many rows of a local file the job takes, if a limit excludes some."""
     from mclabel.data.readers.rows import scan_rows
 
@@ -184,7 +184,7 @@ def _say_limit(config: LabelConfig) -> None:
         )
 
 
-class _FirstSolution:
+class _FirstSolutionPrinter:
     """Shows the first labelled solution of a run, once, unless the job resumes an interrupted
     run.
     """
@@ -208,7 +208,7 @@ class _FirstSolution:
             show_solution(console, row)
 
 
-def _say_changes(changes: InputChanges) -> None:
+def _print_input_changes(changes: InputChanges) -> None:
     """Print the differences between the current input and the input that the run has recorded."""
     changed = [
         f"{count:,} problems {description}"
@@ -225,7 +225,7 @@ def _say_changes(changes: InputChanges) -> None:
         print_lines(text)
 
 
-def _selection_overrides(manifest: str, overrides: Sequence[str]) -> list[str]:
+def _build_selection_overrides(manifest: str, overrides: Sequence[str]) -> list[str]:
     """Return overrides that set `solutions.select` to a selection's manifest and, unless
     `overrides` name the solutions, set its pool as their source.
     """
@@ -241,19 +241,19 @@ def _selection_overrides(manifest: str, overrides: Sequence[str]) -> list[str]:
     return keys
 
 
-def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
+def _print_dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
     from mclabel.labeling.forecast import forecast, run_pilot
     from mclabel.labeling.preview import plan_labelling, preview
     from mclabel.show.progress import job_progress
 
-    def show(lines: Iterable[tuple[str, str]]) -> None:
+    def print_named_lines(lines: Iterable[tuple[str, str]]) -> None:
         for name, text in lines:
             print_lines(f"{name}: {text}")
 
     planned = plan_labelling(config)
-    show(planned.lines())
+    print_named_lines(planned.lines())
     seen = preview(config)  # raises an error if the job lacks something
-    show(seen.lines())
+    print_named_lines(seen.lines())
     report = None
     if pilot is not None:
         with job_progress(console, "pilot") as progress:
@@ -261,14 +261,14 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
                 config, progress, num_problems=pilot or None, accept_changes=accept_changes
             )
         print_num_rejected(report.num_rejected, REJECTED, config.out)
-        _say_health(config.out)
+        _print_run_health(config.out)
     estimate = None
     if "://" in config.out or Path(config.out).is_dir():
         estimate = forecast(config, accept_changes=accept_changes)
     if estimate is None:
-        show([("forecast", "none yet; add --pilot to label some blocks first")])
+        print_named_lines([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
-        show(estimate.lines())
+        print_named_lines(estimate.lines())
     record_result(
         {
             "out": config.out,
@@ -281,10 +281,10 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
     )
 
 
-def _say_health(out: str) -> dict[str, Any] | None:
+def _print_run_health(out: str) -> dict[str, Any] | None:
     """Print any reasons against training on a run's labels, and return the run's health figures."""
     from mclabel.evaluate.health import ENOUGH_FILES, assess_run_health, convert_health_to_json
-    from mclabel.report.page.health import finding_lines
+    from mclabel.report.page.health import format_findings
     from mclabel.run.shards.store import Store
 
     health = assess_run_health(Store(out), max_files=ENOUGH_FILES)
@@ -297,7 +297,7 @@ def _say_health(out: str) -> dict[str, Any] | None:
         f"Health of the run{part if health.num_read < health.num_shards else ''} "
         f"(all figures: mclabel labels {out}):",
     )
-    for line in finding_lines(health):
+    for line in format_findings(health):
         console.print(Text("  ").append_text(line), highlight=False, soft_wrap=True)
     return convert_health_to_json(health)
 
@@ -308,7 +308,7 @@ def submit() -> None:
 
 
 @submit.command(name="label")
-@configuration_arguments("mclabel.labeling.config:LabelConfig")
+@add_configuration_arguments("mclabel.labeling.config:LabelConfig")
 @click.option(
     "--address",
     required=True,
@@ -352,7 +352,7 @@ def submit_label(
 )
 @ALLOW
 @click.argument("changes", nargs=-1)
-@json_option
+@add_json_option
 def regrade(
     run: str,
     out: str,

@@ -13,12 +13,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from mclabel.cli.options import SEED, Defaulted, Share
+from mclabel.cli.options import SEED, LibraryDefaultOption, UnitIntervalType
 from mclabel.cli.output import (
     EXIT_DAMAGED,
+    add_json_option,
     console,
     errors,
-    json_option,
     print_lines,
     record_result,
 )
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     "with this id.",
 )
 @click.option("--wrong", is_flag=True, help=("Print only solutions with a first error."))
-@json_option
+@add_json_option
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     """Print solutions with their step values or opinions.
 
@@ -56,7 +56,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     from mclabel.show.solutions import show_solution
 
     if holds_opinions(Store(shards)):
-        _show_opinions(shards, limit, problem, wrong)
+        _print_opinions(shards, limit, problem, wrong)
         return
     chosen = (
         row
@@ -66,7 +66,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     rows = list(islice(chosen, limit))
     truths = [find_exact_first_error(row) if has_exact_truth([row]) else "" for row in rows]
     if record_result(
-        {"solutions": [_with_truth(*pair) for pair in zip(rows, truths, strict=True)]}
+        {"solutions": [_convert_row_with_truth(*pair) for pair in zip(rows, truths, strict=True)]}
     ):
         return
     for row, truth in zip(rows, truths, strict=True):
@@ -75,12 +75,12 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
         console.print("No solution matches.")
 
 
-def _with_truth(row: LabeledSolution, truth: int | str | None) -> dict[str, Any]:
+def _convert_row_with_truth(row: LabeledSolution, truth: int | str | None) -> dict[str, Any]:
     has_truth = truth != ""
     return {**asdict(row), "has_truth": has_truth, "true_first_error": truth if has_truth else None}
 
 
-def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> None:
+def _print_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> None:
     """Print opinions on solutions.
 
     Args:
@@ -108,7 +108,7 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
 
 @click.command()
 @click.argument("shards")
-@json_option
+@add_json_option
 def labels(shards: str) -> None:
     """Print a run's counts, cost, health and label quality.
 
@@ -124,7 +124,7 @@ def labels(shards: str) -> None:
         measure_label_quality,
     )
     from mclabel.evaluate.labels.show import count_kept, counts_table, quality_grid
-    from mclabel.report.page.health import finding_lines, health_grid
+    from mclabel.report.page.health import format_findings, make_health_grid
     from mclabel.run.shards.finished import find_unfinished_blocks
     from mclabel.run.shards.labels import committed_blocks, read_labels
     from mclabel.run.shards.store import Store
@@ -164,15 +164,15 @@ def labels(shards: str) -> None:
     if (scope := find_described_population(rows)) is not None and groups:
         console.print(DESCRIBED[scope])
     if health is not None:
-        console.print(render_rich_table(health_grid(health)))
-        for line in finding_lines(health):
+        console.print(render_rich_table(make_health_grid(health)))
+        for line in format_findings(health):
             console.print(line, highlight=False, soft_wrap=True)
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("-o", "--out", default="report.html", show_default=True, help="HTML file to write.")
-@json_option
+@add_json_option
 def report(runs: tuple[str, ...], out: str) -> None:
     """Write an HTML page about runs.
 
@@ -192,7 +192,7 @@ def report(runs: tuple[str, ...], out: str) -> None:
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    cls=Defaulted,
+    cls=LibraryDefaultOption,
     show_default="8780, or any free port if that is taken",
     help="Port of the local server.",
 )
@@ -204,10 +204,10 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
     """
     from mclabel.report.viewer.server import serve
 
-    def say(address: str) -> None:
+    def print_address(address: str) -> None:
         console.print(f"Open {address}\nStop with Ctrl-C.", soft_wrap=True, highlight=False)
 
-    serve(runs, port=port, on_ready=say)
+    serve(runs, port=port, on_ready=print_address)
 
 
 @click.command()
@@ -217,25 +217,27 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 )
 @click.option(
     "--people",
-    cls=Defaulted,
+    cls=LibraryDefaultOption,
     show_default="me",
     help="Names of the annotators, such as ana,ben. Each person gets an address.",
 )
 @click.option(
     "--sample",
     type=click.IntRange(1),
-    cls=Defaulted,
+    cls=LibraryDefaultOption,
     show_default="200",
     help="Number of solutions to draw.",
 )
 @click.option(
     "--overlap",
-    type=Share(),
-    cls=Defaulted,
+    type=UnitIntervalType(),
+    cls=LibraryDefaultOption,
     show_default="0.1",
     help="Share of the solutions that two people label, in [0, 1].",
 )
-@click.option("--seed", type=SEED, cls=Defaulted, show_default="0", help="Seed of the draw.")
+@click.option(
+    "--seed", type=SEED, cls=LibraryDefaultOption, show_default="0", help="Seed of the draw."
+)
 @click.option(
     "--guidelines",
     type=click.Path(),
@@ -249,8 +251,8 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 )
 @click.option(
     "--gold-share",
-    type=Share(),
-    cls=Defaulted,
+    type=UnitIntervalType(),
+    cls=LibraryDefaultOption,
     show_default="0.1",
     help="Share of each person's solutions that are from --gold, in [0, 1].",
 )
@@ -262,11 +264,11 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    cls=Defaulted,
+    cls=LibraryDefaultOption,
     show_default="8790, or any free port if that is taken",
     help="Port of the local server.",
 )
-@json_option
+@add_json_option
 def annotate(
     run: str,
     out: str,
@@ -293,13 +295,13 @@ def annotate(
         **settings,
     }
 
-    def say(addresses: Mapping[str, str]) -> None:
+    def print_addresses(addresses: Mapping[str, str]) -> None:
         for person, address in addresses.items():
             console.print(f"{person}: open {address}", soft_wrap=True, highlight=False)
         console.print("Stop with Ctrl-C; submitted labels are saved.", highlight=False)
 
     chosen = {name: value for name, value in given.items() if value is not None}
-    summary = serve(run, out, chosen, gold=gold, select=select, port=port, on_ready=say)
+    summary = serve(run, out, chosen, gold=gold, select=select, port=port, on_ready=print_addresses)
     record_result({"out": out, **asdict(summary)})
     print_lines(*summary.lines())
 
@@ -316,7 +318,7 @@ def _parse_people(people: str) -> tuple[str, ...]:
 
 @click.command()
 @click.argument("run")
-@json_option
+@add_json_option
 def verify(run: str) -> None:
     """Check that a run's files are unchanged and consistent.
 
@@ -340,7 +342,7 @@ def verify(run: str) -> None:
         with StageProgress(errors, "verify", "shards") as stage:
             verification = check(Store(run), on_progress=stage.update)
     if not record_result({**asdict(verification), "is_sound": verification.is_sound}):
-        console.print(_counts(verification))
+        console.print(_make_verification_table(verification))
         for note in verification.notes:
             print_lines(f"note: {note}")
         for fault in verification.damage:
@@ -351,7 +353,7 @@ def verify(run: str) -> None:
         sys.exit(EXIT_DAMAGED)
 
 
-def _counts(verification: Verification) -> Table:
+def _make_verification_table(verification: Verification) -> Table:
     """Return a table with the verdict and the numbers of files and records that were read."""
     from mclabel.run.verify.single_files import TRAINING
 

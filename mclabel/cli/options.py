@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SEED = click.IntRange(0)
 
 
-def _check_names(
+def _check_component_names(
     ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the given names of modules or classes, or raise a usage error."""
@@ -34,7 +34,7 @@ def _check_names(
 ALLOW = click.option(
     "--allow",
     multiple=True,
-    callback=_check_names,
+    callback=_check_component_names,
     metavar="MODULE",
     help="Module or package (or module:Class) whose code the configuration file may use. Without "
     "it, a file cannot run code from outside mclabel. Can be repeated.",
@@ -42,49 +42,51 @@ ALLOW = click.option(
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def configuration_arguments(name: str) -> Callable[[F], F]:
+def add_configuration_arguments(name: str) -> Callable[[F], F]:
     """Return a decorator that adds the arguments CONFIG and KEY=VALUE, `--allow` and `--keys`.
 
     Args:
         name: `module:Class` of the configuration, which is imported only when needed.
     """
 
-    def files(*_: Any) -> list[CompletionItem]:
+    def complete_files(*_: Any) -> list[CompletionItem]:
         return [CompletionItem("", type="file")]
 
-    def add(command: F) -> F:
-        return click.argument("config", shell_complete=files)(
-            settings_arguments(name)(ALLOW(command))
+    def add_arguments(command: F) -> F:
+        return click.argument("config", shell_complete=complete_files)(
+            add_settings_arguments(name)(ALLOW(command))
         )
 
-    return add
+    return add_arguments
 
 
-def settings_arguments(name: str) -> Callable[[F], F]:
+def add_settings_arguments(name: str) -> Callable[[F], F]:
     """Return a decorator that adds the argument KEY=VALUE and the option `--keys`.
 
     Args:
         name: `module:Class` of the configuration, which is imported only when needed.
     """
 
-    def keys(ctx: click.Context, param: click.Parameter, started: str) -> list[CompletionItem]:
-        names = {key.name: key.sentence for key in _keys(name)}
+    def complete_keys(
+        ctx: click.Context, param: click.Parameter, started: str
+    ) -> list[CompletionItem]:
+        names = {key.name: key.sentence for key in _list_configuration_keys(name)}
         return [
             CompletionItem(f"{key}=", help=sentence)
             for key, sentence in names.items()
             if key.startswith(started)
         ]
 
-    def add(command: F) -> F:
+    def add_arguments(command: F) -> F:
         overrides = click.argument(
-            "overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=keys
+            "overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=complete_keys
         )
-        return overrides(_keys_option(name)(command))
+        return overrides(_make_keys_option(name)(command))
 
-    return add
+    return add_arguments
 
 
-def server_options(port: int) -> Callable[[F], F]:
+def add_server_options(port: int) -> Callable[[F], F]:
     """Return a decorator that adds a server's options: address, port, token, waiting requests.
 
     Args:
@@ -117,23 +119,25 @@ def server_options(port: int) -> Callable[[F], F]:
         ),
     )
 
-    def decorate(command: F) -> F:
+    def add_options(command: F) -> F:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return decorate
+    return add_options
 
 
-def _keys_option(config_name: str) -> Callable[[F], F]:
+def _make_keys_option(config_name: str) -> Callable[[F], F]:
     """Return the option `--keys [WORD]`, which prints the reference of keys and exits."""
 
-    def show(ctx: click.Context, _: click.Parameter, word: str | None) -> None:
+    def print_keys_and_exit(ctx: click.Context, _: click.Parameter, word: str | None) -> None:
         if word is None or ctx.resilient_parsing:
             return
         from mclabel.core.config.keys import find_keys
 
-        keys = find_keys(_keys(config_name, more=[word] if ":" in word else []), word)
+        keys = find_keys(
+            _list_configuration_keys(config_name, more=[word] if ":" in word else []), word
+        )
         click.echo("\n\n".join(key.text() for key in keys))
         ctx.exit()
 
@@ -144,20 +148,20 @@ def _keys_option(config_name: str) -> Callable[[F], F]:
         metavar="[WORD]",
         is_eager=True,
         expose_value=False,
-        callback=show,
+        callback=print_keys_and_exit,
         help="Print all configuration keys with type, default and meaning, and exit. With WORD, "
         "print only the keys that contain it, or those of a component module:Class.",
     )
 
 
-def _keys(config_name: str, more: Sequence[str] = ()) -> list[Key]:
-    from mclabel.core.config.keys import configuration_keys
+def _list_configuration_keys(config_name: str, more: Sequence[str] = ()) -> list[Key]:
+    from mclabel.core.config.keys import list_configuration_keys
 
     module, _, name = config_name.partition(":")
-    return configuration_keys(getattr(import_module(module), name), more=more)
+    return list_configuration_keys(getattr(import_module(module), name), more=more)
 
 
-class Defaulted(click.Option):
+class LibraryDefaultOption(click.Option):
     """An option whose value is None if the user has not given it, and whose help names the
     library's default.
 
@@ -171,7 +175,7 @@ class Defaulted(click.Option):
         return record and (record[0], record[1].replace(f"default: ({shown})", f"default: {shown}"))
 
 
-class Share(click.FloatRange):
+class UnitIntervalType(click.FloatRange):
     """Type of an option that is a number in [0, 1]. NaN is rejected explicitly."""
 
     name = "share"

@@ -20,10 +20,16 @@ import click
 from rich.console import Console
 
 from mclabel.core.boundary import has_hung_call, on_hang
-from mclabel.core.components import used_third_party_components
+from mclabel.core.components import list_third_party_components
 from mclabel.core.errors import ComponentError, MclabelError
-from mclabel.core.extras import install_advice
-from mclabel.core.stop import Stopped, end_at_once, end_soon, handle_stop_signals, requested_stop
+from mclabel.core.extras import advise_installation
+from mclabel.core.stop import (
+    Stopped,
+    end_at_once,
+    end_soon,
+    get_requested_stop,
+    handle_stop_signals,
+)
 
 if TYPE_CHECKING:
     from mclabel.run.tally import JobReport
@@ -44,7 +50,7 @@ def print_lines(*lines: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def json_option(verb: F) -> F:
+def add_json_option(verb: F) -> F:
     """Add the option `--json` to a verb.
 
     Standard output then contains only the verb's result (`record_result`).
@@ -58,7 +64,7 @@ def json_option(verb: F) -> F:
         meta = click.get_current_context().meta
         meta[_RESULT] = ""
         try:
-            with _stdout_aside():
+            with _redirect_stdout_to_stderr():
                 verb(*args, **kwargs)
         finally:  # also if the verb ends with an exit code, such as for a damaged run
             click.echo(meta[_RESULT].encode(), nl=False)  # JSON is UTF-8 in any locale
@@ -79,9 +85,9 @@ def record_result(content: Any) -> bool:
     meta = click.get_current_context().meta
     if _RESULT not in meta:
         return False
-    from mclabel.show.texts import json_text
+    from mclabel.show.texts import format_json
 
-    meta[_RESULT] = json_text(content)
+    meta[_RESULT] = format_json(content)
     return True
 
 
@@ -99,7 +105,7 @@ def refuse_json(missing: str) -> None:
 
 
 @contextmanager
-def _stdout_aside() -> Iterator[None]:
+def _redirect_stdout_to_stderr() -> Iterator[None]:
     """Redirect standard output to standard error, also for child processes.
 
     A standard stream that the caller of the command has closed is None. Its file descriptor may
@@ -195,13 +201,13 @@ def exit_with_messages() -> Iterator[None]:
     or of a third-party component. It keeps its traceback, with a request to report it, unless a
     signal has caused it.
     """
-    with on_hang(_end_hung), handle_stop_signals():
+    with on_hang(_print_and_kill_process), handle_stop_signals():
         try:
             yield
         except ComponentError as error:
             if has_hung_call():  # Python would wait for the thread of the call for ever
                 end_soon(EXIT_USER_ERROR)
-            fail(_component_error_text(error), EXIT_USER_ERROR)
+            fail(_format_component_error(error), EXIT_USER_ERROR)
         except MclabelError as error:
             fail(str(error), EXIT_USER_ERROR)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -209,20 +215,22 @@ def exit_with_messages() -> Iterator[None]:
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader of the output has ended; click then ends without a message
-            fail(_system_refusal_text(error), EXIT_USER_ERROR)
+            fail(_format_os_error(error), EXIT_USER_ERROR)
         except Stopped as stopped:
             fail(stopped.message, stopped.exit_code)
         except KeyboardInterrupt:
             fail(f"interrupted. {RESUME}", EXIT_INTERRUPTED)
         except Exception as error:
-            if (stop := requested_stop()) is not None:  # the signal may have interrupted an import
-                fail(f"{stop.message}. While ending: {_one_line(error)}", stop.exit_code)
+            if (
+                stop := get_requested_stop()
+            ) is not None:  # the signal may have interrupted an import
+                fail(f"{stop.message}. While ending: {_format_error_line(error)}", stop.exit_code)
             if (
                 isinstance(error, ModuleNotFoundError)
-                and (message := install_advice(error.name)) is not None
+                and (message := advise_installation(error.name)) is not None
             ):
                 fail(message, EXIT_USER_ERROR)
-            error.add_note(_fault_advice())
+            error.add_note(_build_fault_advice())
             raise
 
 
@@ -230,26 +238,26 @@ def show_tracebacks() -> None:
     """From now on, print the traceback of an exception from a user's component before the
     message.
     """
-    _Shown.tracebacks = True
+    _ErrorDisplay.tracebacks = True
 
 
-class _Shown:
+class _ErrorDisplay:
     """State of this process for printing errors."""
 
     tracebacks = False
     """True if `--traceback` was given."""
 
 
-def _component_error_text(error: ComponentError) -> str:
+def _format_component_error(error: ComponentError) -> str:
     """Return the message of a failed component, after printing its traceback if requested."""
     logger.info("%s%s", error.trace, error)
-    if error.trace and _Shown.tracebacks:
+    if error.trace and _ErrorDisplay.tracebacks:
         _errors.print(error.trace, markup=False, highlight=False, soft_wrap=True)
-    is_full = _Shown.tracebacks or not error.trace
+    is_full = _ErrorDisplay.tracebacks or not error.trace
     return f"{error}" if is_full else f"{error}. Pass --traceback for the full traceback"
 
 
-def _end_hung(error: MclabelError) -> None:
+def _print_and_kill_process(error: MclabelError) -> None:
     """Print the error of a hanging call and end the process, because the call cannot be
     interrupted.
     """
@@ -257,13 +265,13 @@ def _end_hung(error: MclabelError) -> None:
     end_at_once(EXIT_USER_ERROR)
 
 
-def _one_line(error: Exception) -> str:
+def _format_error_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _fault_advice() -> str:
+def _build_fault_advice() -> str:
     """Return advice on whether mclabel or a third-party component must be corrected."""
-    if names := used_third_party_components():
+    if names := list_third_party_components():
         return (
             f"{', '.join(names)}: this job uses components from outside mclabel. If the lines "
             "above lead into such a component, or show its result, correct the component "
@@ -272,7 +280,7 @@ def _fault_advice() -> str:
     return OUR_FAULT
 
 
-def _system_refusal_text(error: OSError) -> str:
+def _format_os_error(error: OSError) -> str:
     """Return a message on an operation that the operating system rejected, with the remedy."""
     places = [str(place) for place in (error.filename, error.filename2) if place is not None]
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from mclabel.cli.options import configuration_arguments, server_options
+from mclabel.cli.options import add_configuration_arguments, add_server_options
 from mclabel.cli.output import print_lines
 
 
 @click.command("serve-rewards")
-@configuration_arguments("mclabel.rl.config:ServeRewardsConfig")
-@server_options(port=8791)
+@add_configuration_arguments("mclabel.rl.config:ServeRewardsConfig")
+@add_server_options(port=8791)
 def serve_rewards(
     config: str,
     overrides: tuple[str, ...],
@@ -34,7 +34,7 @@ def serve_rewards(
 
     checked = load_config(ServeRewardsConfig, config, overrides, allow=allow)
 
-    def say(address: str, stop: object) -> None:
+    def print_address(address: str, stop: object) -> None:
         line = f"Serving rewards at {address}\nStop with Ctrl-C."
         print_lines(line)
 
@@ -42,5 +42,5 @@ def serve_rewards(
         checked,
         place=ServerAddress(host=host, port=port, token=read_token(token_env)),
         limits=RequestLimits(max_waiting=max_waiting),
-        on_ready=say,
+        on_ready=print_address,
     )

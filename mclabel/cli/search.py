@@ -8,13 +8,13 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.options import configuration_arguments, server_options
+from mclabel.cli.options import add_configuration_arguments, add_server_options
 from mclabel.cli.output import (
     EXIT_NOTHING,
+    add_json_option,
     console,
     fail,
     fail_if_stopped,
-    json_option,
     print_lines,
     print_num_rejected,
     record_result,
@@ -22,7 +22,7 @@ from mclabel.cli.output import (
 
 
 @click.command()
-@configuration_arguments("mclabel.search.config:SearchConfig")
+@add_configuration_arguments("mclabel.search.config:SearchConfig")
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
     "--strict",
@@ -41,7 +41,7 @@ from mclabel.cli.output import (
     help="Check everything and print the plan, without searching. If the search has begun "
     "already, the plan includes a forecast of its tokens.",
 )
-@json_option
+@add_json_option
 def search(
     config: str,
     overrides: tuple[str, ...],
@@ -92,8 +92,8 @@ def search(
 
 
 @click.command("serve-search")
-@configuration_arguments("mclabel.search.config:ServeSearchConfig")
-@server_options(port=8790)
+@add_configuration_arguments("mclabel.search.config:ServeSearchConfig")
+@add_server_options(port=8790)
 @click.option("--name", help="Name of the model that clients ask for; by default policy.model.")
 @click.option(
     "--max-live",
@@ -129,7 +129,7 @@ def serve_search(
 
     checked = load_config(ServeSearchConfig, config, overrides, allow=allow)
 
-    def say(address: str, stop: object) -> None:
+    def print_address(address: str, stop: object) -> None:
         line = f"Serving {name or checked.policy.model} at {address}\nStop with Ctrl-C."
         print_lines(line)
 
@@ -138,5 +138,5 @@ def serve_search(
         place=ServerAddress(host=host, port=port, token=read_token(token_env)),
         name=name,
         limits=RequestLimits(max_live=max_live, max_waiting=max_waiting),
-        on_ready=say,
+        on_ready=print_address,
     )

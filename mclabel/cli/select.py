@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.options import SEED, Defaulted, Share, settings_arguments
-from mclabel.cli.output import console, fail_if_stopped, json_option, print_lines, record_result
+from mclabel.cli.options import SEED, LibraryDefaultOption, UnitIntervalType, add_settings_arguments
+from mclabel.cli.output import add_json_option, console, fail_if_stopped, print_lines, record_result
 
 
 @click.command()
 @click.argument("solutions", metavar="POOL")
-@settings_arguments("mclabel.select.job:SelectConfig")
+@add_settings_arguments("mclabel.select.job:SelectConfig")
 @click.option("--prm", help="PRM that scores the pool; the scores are saved in OUT.scores.jsonl.")
 @click.option("--scores", help="File of the pool's scores that `mclabel score` has written.")
 @click.option(
@@ -30,8 +30,8 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, print_line
 )
 @click.option(
     "--uniform-share",
-    type=Share(),
-    cls=Defaulted,
+    type=UnitIntervalType(),
+    cls=LibraryDefaultOption,
     show_default="0.15",
     help="Share of the budget that is drawn uniformly at random, in [0, 1].",
 )
@@ -40,7 +40,9 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, print_line
     type=click.IntRange(1),
     help="Maximum number of solutions of one problem that the rule chooses.",
 )
-@click.option("--seed", type=SEED, cls=Defaulted, show_default="0", help="Seed of the random draw.")
+@click.option(
+    "--seed", type=SEED, cls=LibraryDefaultOption, show_default="0", help="Seed of the random draw."
+)
 @click.option(
     "--exclude",
     multiple=True,
@@ -48,7 +50,7 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, print_line
     help="Leave out solutions that this earlier selection chose. Can be repeated.",
 )
 @click.option("-o", "--out", required=True, help="Manifest to write (.parquet).")
-@json_option
+@add_json_option
 def select(
     solutions: str,
     overrides: tuple[str, ...],

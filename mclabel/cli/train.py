@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mclabel.cli.options import SEED, Defaulted, configuration_arguments, settings_arguments
+from mclabel.cli.options import (
+    SEED,
+    LibraryDefaultOption,
+    add_configuration_arguments,
+    add_settings_arguments,
+)
 from mclabel.cli.output import (
+    add_json_option,
     console,
     errors,
     fail_if_stopped,
-    json_option,
     print_num_rejected,
     record_result,
     refuse_json,
 )
-from mclabel.core.errors import ConfigError
+from mclabel.core.errors import ConfigError, shorten_detail
 from mclabel.data.exchange import FORMATS, PARQUET, VERIFIER_CHAINS
 from mclabel.prm.scoring import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring import OWN_FORMAT
@@ -31,14 +36,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@configuration_arguments("mclabel.prm.config:TrainConfig")
+@add_configuration_arguments("mclabel.prm.config:TrainConfig")
 @click.option(
     "--preflight",
     "look",
     is_flag=True,
     help=("Check the data and print examples, without training."),
 )
-@json_option
+@add_json_option
 def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look: bool) -> None:
     """Train a PRM or an ORM on labels.
 
@@ -84,7 +89,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     console.print(f"Model: {report.model}. Score with it: mclabel score {checked.out} FILE")
 
 
-def _complete_format(
+def _complete_format_name(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
     """Return the names of formats that begin with `incomplete`, for completion in a shell."""
@@ -102,7 +107,7 @@ def _complete_format(
     "--to",
     required=True,
     metavar="NAME",
-    shell_complete=_complete_format,
+    shell_complete=_complete_format_name,
     help=f"Format: {PARQUET}, {', '.join(FORMATS)}, {VERIFIER_CHAINS}, one that another package "
     "adds, or module:Class of your own.",
 )
@@ -126,7 +131,7 @@ def _complete_format(
 @click.option(
     "--filter",
     type=click.Choice(["process", "outcome", "none"]),
-    cls=Defaulted,
+    cls=LibraryDefaultOption,
     show_default="process",
     help=f"For {VERIFIER_CHAINS}: write only chains that agree with the labels of the steps "
     "(process), or with the outcome of the solution (outcome), or write all chains (none).",
@@ -134,14 +139,14 @@ def _complete_format(
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
-    cls=Defaulted,
+    cls=LibraryDefaultOption,
     show_default="4096",
     help=f"For {VERIFIER_CHAINS}: leave out chains with more tokens.",
 )
 @click.option(
     "--per-solution",
     type=click.IntRange(1),
-    cls=Defaulted,
+    cls=LibraryDefaultOption,
     show_default="1",
     help=f"For {VERIFIER_CHAINS}: maximum number of chains of one solution.",
 )
@@ -154,11 +159,11 @@ def _complete_format(
 @click.option(
     "--seed",
     type=SEED,
-    cls=Defaulted,
+    cls=LibraryDefaultOption,
     show_default="0",
     help=f"For {VERIFIER_CHAINS}: random seed of the choice of chains.",
 )
-@json_option
+@add_json_option
 def export_labels(
     run: str,
     to: str,
@@ -200,13 +205,13 @@ def export_labels(
     elif to == PARQUET:
         report = export_tables(run, out, push_to_hub=push_to_hub)
     else:
-        _check_format(to)
+        _check_format_name(to)
         report = export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)
     if not record_result(report):
         click.echo("\n".join(report.lines()))
 
 
-def _check_format(to: str) -> None:
+def _check_format_name(to: str) -> None:
     """Raise an error that lists the names of all formats if a name is none of them."""
     from mclabel.data.exchange.formats import list_format_names
 
@@ -227,7 +232,7 @@ def _check_format(to: str) -> None:
     "source",
     required=True,
     metavar="NAME",
-    shell_complete=_complete_format,
+    shell_complete=_complete_format_name,
     help=f"Format: {', '.join(FORMATS)}, one that another package adds, or module:Class of your "
     "own.",
 )
@@ -238,7 +243,7 @@ def _check_format(to: str) -> None:
     help="Stop at the first row that cannot be used. By default, such rows are left out, and "
     "rejects.jsonl in the folder has the reasons.",
 )
-@json_option
+@add_json_option
 def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     """Import labelled solutions from another format as a run to train on.
 
@@ -258,7 +263,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
 @click.command()
 @click.argument("prm")
 @click.argument("solutions")
-@settings_arguments("mclabel.judge.job:ScoreConfig")
+@add_settings_arguments("mclabel.judge.job:ScoreConfig")
 @click.option(
     "-o",
     "--out",
@@ -300,7 +305,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     is_flag=True,
     help=("Allow Python code that comes with the model to run."),
 )
-@json_option
+@add_json_option
 def score(
     prm: str,
     solutions: str,
@@ -331,7 +336,6 @@ def score(
     OUT.provenance.json (run.json in a folder) records the PRM and the versions that were used.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.core.errors import bound_detail
     from mclabel.judge.job import ScoreConfig
     from mclabel.judge.score import score as run
     from mclabel.show.progress import job_progress
@@ -353,12 +357,16 @@ def score(
     config = load_config(ScoreConfig, None, [*named, *overrides])
     shown = console if out is not None else errors
     quiet = out is None and not errors.is_terminal  # then standard error has only rejected rows
-    with nullcontext(_ignore) if quiet else job_progress(shown, "score", "solutions") as progress:
+    with (
+        nullcontext(_ignore_job_state)
+        if quiet
+        else job_progress(shown, "score", "solutions") as progress
+    ):
         report = run(config, progress, on_line=click.echo, accept_changes=accept_changes)
     if out is None:
         for reject in report.rejects:
             click.echo(
-                f"row {reject.row} ({reject.reason}): {bound_detail(reject.detail)}", err=True
+                f"row {reject.row} ({reject.reason}): {shorten_detail(reject.detail)}", err=True
             )
         return
     job = report.job
@@ -376,7 +384,7 @@ def score(
         click.echo(f"{job.num_rejected} rows could not be scored; the reasons are in {place}")
 
 
-def _ignore(state: JobState) -> None:
+def _ignore_job_state(state: JobState) -> None:
     """Ignore the state of a job, so that no progress is shown."""
 
 

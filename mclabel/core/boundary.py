@@ -30,7 +30,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from mclabel.core.components import PAGES, component_name, component_names, load_component_class
+from mclabel.core.components import (
+    PAGES,
+    find_component_name,
+    list_component_names,
+    load_component_class,
+)
 from mclabel.core.errors import ComponentError, MclabelError
 
 T = TypeVar("T")
@@ -74,9 +79,12 @@ class Boundary:
         """
         self.kind = kind
         if isinstance(target, str):
-            self.name, self.is_built_in = target, target in component_names(kind, built_in=True)
+            self.name, self.is_built_in = (
+                target,
+                target in list_component_names(kind, built_in=True),
+            )
         else:
-            self.name = component_name(kind, target)
+            self.name = find_component_name(kind, target)
             self.is_built_in = f"{target.__module__}.".startswith("mclabel.")
 
     def call(
@@ -117,7 +125,7 @@ class Boundary:
             if inspect.iscoroutine(result):
                 result.close()
             fault = f"gave a {type(result).__name__}, must be a plain function or method (def)"
-            raise self.protocol_error(method, fault)
+            raise self.make_protocol_error(method, fault)
         if result_type is not Any or rule is not None:
             self._check_result(method, result, result_type, rule, *arguments, **keyword_arguments)
         return result
@@ -141,15 +149,17 @@ class Boundary:
         )
         if not inspect.isawaitable(awaitable):
             must = f"must be a coroutine (async def {method})"
-            raise self.protocol_error(method, f"gave {describe_value(awaitable)} at once, {must}")
+            raise self.make_protocol_error(
+                method, f"gave {describe_value(awaitable)} at once, {must}"
+            )
         if self.is_built_in:
             result = await awaitable
         else:
-            _awaited[call := _Call(self, method, slow)] = None
+            _awaited[call := _RunningCall(self, method, slow)] = None
             try:
                 result = await self._await_watched(method, awaitable, slow)
             except (Exception, SystemExit) as error:
-                raise self.error_to_raise(method, error) from error
+                raise self.wrap_error(method, error) from error
             finally:
                 _awaited.pop(call, None)
         self._check_result(method, result, result_type, rule, *arguments, **keyword_arguments)
@@ -172,7 +182,7 @@ class Boundary:
         """
         items, previous, place = self.call(method, work, *arguments, slow=slow), None, method
         if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
-            raise self.protocol_error(
+            raise self.make_protocol_error(
                 method, f"gave {describe_value(items)}, must yield items one by one"
             )
         iterator = self.call(method, iter, items, slow=slow)
@@ -190,7 +200,7 @@ class Boundary:
         """
         if self.is_built_in:
             return work()
-        _calls[call := _Call(self, method, slow)] = None
+        _calls[call := _RunningCall(self, method, slow)] = None
         _start_watching()
         try:
             return work()
@@ -201,7 +211,7 @@ class Boundary:
         try:
             return self.call_watched(method, work, slow=slow)
         except (Exception, SystemExit) as error:
-            raise self.error_to_raise(method, error) from error
+            raise self.wrap_error(method, error) from error
 
     @types.coroutine
     def _await_watched(
@@ -238,25 +248,25 @@ class Boundary:
         **keyword_arguments: Any,
     ) -> None:
         if result_type is not Any and (misfit_text := find_misfit(result, result_type)) is not None:
-            raise self.protocol_error(method, f"gave {misfit_text}")
+            raise self.make_protocol_error(method, f"gave {misfit_text}")
         if (
             rule is not None
             and (fault := rule(result, *arguments, **keyword_arguments)) is not None
         ):
-            raise self.protocol_error(method, fault)
+            raise self.make_protocol_error(method, fault)
 
-    def error_to_raise(self, method: str, error: BaseException) -> BaseException:
+    def wrap_error(self, method: str, error: BaseException) -> BaseException:
         """Return the error to raise for an exception of a method."""
         if self.is_built_in or isinstance(error, MclabelError):  # its message is for the user
             return error
         detail = f": {text}" if (text := clip_text(str(error))) else ""
-        failure = self.protocol_error(
-            method, f"raised {type(error).__name__}{detail}{_place_of_error(error)}"
+        failure = self.make_protocol_error(
+            method, f"raised {type(error).__name__}{detail}{_locate_error(error)}"
         )
         failure.trace = "".join(traceback.format_exception(error))
         return failure
 
-    def protocol_error(self, method: str, fault: str) -> ComponentError:
+    def make_protocol_error(self, method: str, fault: str) -> ComponentError:
         """Return the error to raise if a method breaks its protocol.
 
         Args:
@@ -330,13 +340,13 @@ class Guard:
         declared = inspect.getattr_static(self._base, name, None)
         if isinstance(declared, property):
             read = partial(getattr, self.component, name)
-            property_type = declared_return_type(declared.fget)
+            property_type = resolve_return_type(declared.fget)
             return self.boundary.call(name, read, result_type=property_type, slow=name in SLOW)
         if not inspect.isfunction(declared):
             return getattr(self.component, name)
         if (work := getattr(self.component, name, None)) is None:
-            raise self.boundary.protocol_error(name, f"is missing, must be a method ({name})")
-        result_type: Any = declared_return_type(declared)
+            raise self.boundary.make_protocol_error(name, f"is missing, must be a method ({name})")
+        result_type: Any = resolve_return_type(declared)
         call: Callable[..., Any] = self.boundary.call
         if get_origin(result_type) in (Iterable, Iterator):
             result_type, call = get_args(result_type)[0], self.boundary.iterate
@@ -349,7 +359,7 @@ class Guard:
 
 
 @cache
-def declared_return_type(declared: Any) -> Any:
+def resolve_return_type(declared: Any) -> Any:
     """Return the type that a method declares for its result."""
     alone = types.SimpleNamespace(__annotations__={"it": declared.__annotations__["return"]})
     return get_type_hints(alone, vars(sys.modules[declared.__module__]), include_extras=True)["it"]
@@ -364,14 +374,14 @@ def find_misfit(value: object, expected_type: Any) -> str | None:
         expected_type: type that the value must have. Records in it are checked field by field,
             nothing is converted, and any sequence counts as a list.
     """
-    fault = _misfit_check(expected_type)(value)
+    fault = _make_misfit_check(expected_type)(value)
     if fault and isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple | list):
-        return _misfit_check(expected_type)(list(value))
+        return _make_misfit_check(expected_type)(list(value))
     return fault
 
 
 @cache
-def _misfit_check(expected_type: Any) -> Callable[[object], str | None]:
+def _make_misfit_check(expected_type: Any) -> Callable[[object], str | None]:
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # slow to import
 
     strict_config = ConfigDict(
@@ -380,19 +390,20 @@ def _misfit_check(expected_type: Any) -> Callable[[object], str | None]:
     # The tuple is needed because pydantic rejects a configuration for a type that has its own.
     validate = TypeAdapter(tuple[expected_type], config=strict_config).validator.validate_python
 
-    def look(value: object) -> str | None:
+    def describe_misfit(value: object) -> str | None:
         try:
             validate((value,))
         except ValidationError as error:
             first = max(error.errors(include_url=False), key=lambda fault: len(fault["loc"]))
             rule = first["msg"].replace("Input should", "must", 1)
-            return f"{_part_path(value, first['loc'][1:])}{describe_value(first['input'])}, {rule}"
+            path = _write_part_path(value, first["loc"][1:])
+            return f"{path}{describe_value(first['input'])}, {rule}"
         return None
 
-    return look
+    return describe_misfit
 
 
-def _part_path(root: object, location: Sequence[int | str]) -> str:
+def _write_part_path(root: object, location: Sequence[int | str]) -> str:
     """Return the path to a part of a value, without the names that pydantic adds for unions."""
     name, value = "", root
     for part in location:
@@ -421,7 +432,7 @@ def check_item_count(items: str, given: Sized, unit: str, num_wanted: int) -> st
     return f"gave {len(given)} {items} {num_wanted} {unit}s, must give one per {unit}"
 
 
-class _Call:
+class _RunningCall:
     """A call that has not returned yet."""
 
     __slots__ = ("boundary", "method", "since", "slow")
@@ -431,10 +442,10 @@ class _Call:
         self.since = time.monotonic()
 
 
-_calls: dict[_Call, None] = {}
+_calls: dict[_RunningCall, None] = {}
 """Calls that block their thread until they return. The dict serves as an ordered set, and a
 separate thread checks how long they take."""
-_awaited: dict[_Call, None] = {}
+_awaited: dict[_RunningCall, None] = {}
 """Coroutines of users' components that are being awaited, in the order in which they started. The
 dict serves as an ordered set."""
 _watching: list[threading.Thread] = []
@@ -452,27 +463,27 @@ def _start_watching() -> None:
 
 
 def _report_hung_calls() -> None:
-    reported: set[_Call] = set()
+    reported: set[_RunningCall] = set()
     while True:
         time.sleep(WATCH_INTERVAL_S)
-        for call in set(_hung_calls()) - reported:
+        for call in set(_find_hung_calls()) - reported:
             reported.add(call)
             fault = f"has not returned for {time.monotonic() - call.since:.0f} s"
             if call.slow:
                 message = "%s: %s %s. The job keeps waiting for it; Ctrl-C ends the job"
                 logger.warning(message, call.boundary.name, call.method, fault)
             else:
-                _on_hang(call.boundary.protocol_error(call.method, fault))
+                _on_hang(call.boundary.make_protocol_error(call.method, fault))
 
 
-def _hung_calls() -> list[_Call]:
+def _find_hung_calls() -> list[_RunningCall]:
     now = time.monotonic()
     return [call for call in list(_calls) if now - call.since >= HANG_S]
 
 
 def has_hung_call() -> bool:
     """Return whether a call of a user's component has not returned for `HANG_S`."""
-    return bool(_hung_calls())
+    return bool(_find_hung_calls())
 
 
 def warn_of_hang(error: MclabelError) -> None:
@@ -495,7 +506,7 @@ def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
         otherwise: error to report if no such method is awaited.
     """
     call = next((awaited for awaited in list(_awaited) if awaited.boundary.kind == kind), None)
-    _on_hang(call.boundary.protocol_error(call.method, fault) if call else otherwise)
+    _on_hang(call.boundary.make_protocol_error(call.method, fault) if call else otherwise)
 
 
 @contextmanager
@@ -531,7 +542,7 @@ def clip_text(text: str, max_characters: int = MAX_SHOWN) -> str:
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
-def _place_of_error(error: BaseException) -> str:
+def _locate_error(error: BaseException) -> str:
     """Return the file and line where an error's traceback last passes through the component's own
     file.
     """

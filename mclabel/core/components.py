@@ -66,7 +66,7 @@ _allowed: ContextVar[frozenset[str] | None] = ContextVar("_allowed", default=Non
 in Python."""
 
 
-class NotAllowed(ConfigError):
+class ComponentNotAllowed(ConfigError):
     """Error if a configuration names code that the user has not allowed on the command line."""
 
     def __init__(self, name: str, why: str) -> None:
@@ -102,7 +102,7 @@ def allow_components(allowed: Iterable[str]) -> Iterator[None]:
         _allowed.reset(token)
 
 
-def component_names(kind: str, *, built_in: bool = False) -> list[str]:
+def list_component_names(kind: str, *, built_in: bool = False) -> list[str]:
     """Return the names of a kind's components, the built-in ones first.
 
     Args:
@@ -110,8 +110,11 @@ def component_names(kind: str, *, built_in: bool = False) -> list[str]:
         built_in: True omits components of other packages.
     """
     if built_in:
-        return list(_built_in(kind))
-    return [*_built_in(kind), *sorted(set(_entry_points(kind)) - set(_built_in(kind)))]
+        return list(_list_built_in(kind))
+    return [
+        *_list_built_in(kind),
+        *sorted(set(_find_entry_points(kind)) - set(_list_built_in(kind))),
+    ]
 
 
 FUNCTIONS: Mapping[str, str] = {
@@ -130,7 +133,7 @@ def find_component(kind: str, name: str) -> Any:
         name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
-        NotAllowed: the component must not be imported.
+        ComponentNotAllowed: the component must not be imported.
         ConfigError: there is no such component, or it cannot be imported.
     """
     target = find_target(kind, name)
@@ -144,7 +147,7 @@ _outside: dict[str, None] = {}
 set."""
 
 
-def used_third_party_components() -> list[str]:
+def list_third_party_components() -> list[str]:
     """Return the names of the components of other packages that this process has looked up."""
     return list(_outside)
 
@@ -159,10 +162,10 @@ def find_target(kind: str, name: str) -> Any:
         name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
-        NotAllowed: the component must not be imported.
+        ComponentNotAllowed: the component must not be imported.
         ConfigError: there is no such component, or it cannot be imported.
     """
-    built_in, added = _built_in(kind), _entry_points(kind)
+    built_in, added = _list_built_in(kind), _find_entry_points(kind)
     if name in built_in:
         return _import_object(built_in[name])
     if name in added:
@@ -170,7 +173,7 @@ def find_target(kind: str, name: str) -> Any:
     elif ":" in name:
         target = _find_user_component(name)
     else:
-        names = component_names(kind)
+        names = list_component_names(kind)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(
@@ -197,11 +200,11 @@ def load_component_class(settings: Any, base: type) -> Any:
     )
 
 
-def component_name(kind: str, target: Any) -> str:
+def find_component_name(kind: str, target: Any) -> str:
     """Return a component's name from its class or function; the inverse of `find_component`."""
     path = f"{target.__module__}:{target.__qualname__}"
-    built_in = {value: name for name, value in _built_in(kind).items()}
-    added = {point.value: name for name, point in _entry_points(kind).items()}
+    built_in = {value: name for name, value in _list_built_in(kind).items()}
+    added = {point.value: name for name, point in _find_entry_points(kind).items()}
     return built_in.get(path) or added.get(path) or path
 
 
@@ -220,7 +223,7 @@ def _find_user_component(name: str) -> Any:
     allowed = _allowed.get()
     by_name = allowed is None or name in allowed
     if not by_name and not _is_in_allowed_package(name.partition(":")[0], allowed):
-        raise NotAllowed(
+        raise ComponentNotAllowed(
             name,
             "is code that is named only in a file, so for security it is neither imported nor "
             "called",
@@ -235,7 +238,7 @@ def _find_user_component(name: str) -> Any:
         ) from error
     home = getattr(target, "__module__", None)
     if not by_name and callable(target) and not _is_in_allowed_package(str(home), allowed):
-        raise NotAllowed(
+        raise ComponentNotAllowed(
             f"{home}:{getattr(target, '__qualname__', name)}", f"is the actual object of {name}"
         )
     return target
@@ -247,12 +250,12 @@ def _is_in_allowed_package(module: str, allowed: Iterable[str] | None) -> bool:
 
 
 @cache
-def _built_in(kind: str) -> Mapping[str, str]:
+def _list_built_in(kind: str) -> Mapping[str, str]:
     return _import_object(BUILT_IN[kind])  # type: ignore[no-any-return]
 
 
 @cache
-def _entry_points(kind: str) -> Mapping[str, EntryPoint]:
+def _find_entry_points(kind: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"mclabel.{kind}")}
 
 

@@ -42,7 +42,7 @@ class RequestFailed(EngineError):
     """Error if a server rejects a request or does not answer it."""
 
 
-class BadAnswer(RequestFailed):
+class UnusableResponse(RequestFailed):
     """Error if a server answers one request in an unusable way; other requests may still
     succeed.
     """
@@ -103,7 +103,7 @@ class RejectReason:
     detail: str
 
 
-def bound_detail(detail: str) -> str:
+def shorten_detail(detail: str) -> str:
     """Return a text as one line of at most `MAX_DETAIL` characters."""
     text = " ".join(detail.split())
     return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"

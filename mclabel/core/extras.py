@@ -2,7 +2,7 @@
 
 `pip install .` installs only the packages that grading needs, so that the checker fits into any
 trainer's environment. Other packages are imported where they are used. If a package is missing, the
-error names the extra that installs it (`install_advice`).
+error names the extra that installs it (`advise_installation`).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def explain_missing_package() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (advice := install_advice(error.name)) is None:
+        if (advice := advise_installation(error.name)) is None:
             raise
         raise ModuleNotFoundError(advice, name=error.name) from error
 
 
-def install_advice(module: str | None) -> str | None:
+def advise_installation(module: str | None) -> str | None:
     """Return advice on how to install a module that could not be imported; None if no extra
     contains it.
 

@@ -59,7 +59,7 @@ REQUIRED = frozenset({"missing", "missing_argument"})
 """Pydantic's types of error for a missing value."""
 
 
-def fault_text(error: Mapping[str, Any]) -> str:
+def describe_fault(error: Mapping[str, Any]) -> str:
     """Describe one error, as in `must be a whole number, is a text`.
 
     Args:
@@ -74,10 +74,10 @@ def fault_text(error: Mapping[str, Any]) -> str:
         return "required"
     if kind not in RULE_BY_ERROR_TYPE:
         return str(error["msg"])
-    return rule_text([error])
+    return describe_broken_rule([error])
 
 
-def rule_text(errors: Sequence[Mapping[str, Any]]) -> str:
+def describe_broken_rule(errors: Sequence[Mapping[str, Any]]) -> str:
     """Describe the rule that a value breaks which fits none of several allowed types.
 
     Args:
@@ -116,7 +116,7 @@ def describe_value(value: Any) -> str:
             return f"a {type(value).__name__}"
 
 
-def faults_by_field(
+def group_faults_by_field(
     kind: type[BaseModel], error: ValidationError
 ) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
     """Yield the errors of each field. A field with several allowed types may have one error per
@@ -129,11 +129,11 @@ def faults_by_field(
     Returns:
         For each field the keys that lead to it, and its errors.
     """
-    for path, same in groupby(error.errors(), key=lambda fault: _path(kind, fault["loc"])):
+    for path, same in groupby(error.errors(), key=lambda fault: _find_key_path(kind, fault["loc"])):
         yield path, [dict(fault) for fault in same]
 
 
-def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
+def _find_key_path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
     """Return the keys that lead to a value, without the parts that pydantic inserts into an error's
     location.
 
@@ -149,27 +149,29 @@ def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
             continue
         if part != "[key]":
             path.append(str(part))
-        current = _inner_type(current, part)
+        current = _find_inner_type(current, part)
     return tuple(path)
 
 
-def _inner_type(kind: Any, part: str | int) -> Any:
+def _find_inner_type(kind: Any, part: str | int) -> Any:
     """Return the type at a key of a model, or of an element of a list; None if unknown."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         info = kind.model_fields.get(str(part))
-        return None if info is None else _bare_type(info.annotation)
+        return None if info is None else _strip_annotations(info.annotation)
     if get_origin(kind) in (list, dict):
-        return _bare_type(get_args(kind)[-1])
+        return _strip_annotations(get_args(kind)[-1])
     return None
 
 
-def _bare_type(annotation: Any) -> Any:
+def _strip_annotations(annotation: Any) -> Any:
     """Return a type without `Annotated` bounds and without None, for which pydantic inserts
     nothing.
     """
     if get_origin(annotation) is Annotated:
-        return _bare_type(get_args(annotation)[0])
+        return _strip_annotations(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        others = [_bare_type(choice) for choice in get_args(annotation) if choice is not NoneType]
+        others = [
+            _strip_annotations(choice) for choice in get_args(annotation) if choice is not NoneType
+        ]
         return others[0] if len(others) == 1 else Union[tuple(others)]  # noqa: UP007
     return annotation

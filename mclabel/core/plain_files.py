@@ -34,8 +34,8 @@ def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") 
         return  # reading the file will raise the same error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise error(
-            f"{name or path}: {Path(path).name} is {_kind(mode)}, and only plain files are read. "
-            "Remove it, or copy the whole folder again"
+            f"{name or path}: {Path(path).name} is {_describe_file_kind(mode)}, and only plain "
+            "files are read. Remove it, or copy the whole folder again"
         )
 
 
@@ -73,7 +73,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def _kind(mode: int) -> str:
+def _describe_file_kind(mode: int) -> str:
     kinds = (
         (stat.S_ISFIFO, "a pipe"),
         (stat.S_ISCHR, "a device"),

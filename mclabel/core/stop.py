@@ -49,7 +49,7 @@ class Stopped(KeyboardInterrupt):
         )
 
 
-class _State:
+class _StopState:
     """State of signal handling, which is global because a process has one set of handlers."""
 
     active = False
@@ -72,7 +72,7 @@ def handle_stop_signals() -> Iterator[None]:
     """Handle Ctrl-C and SIGTERM in this context. In other threads than the main one, and in a
     nested context, do nothing.
     """
-    if _State.active or threading.current_thread() is not threading.main_thread():
+    if _StopState.active or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -82,33 +82,35 @@ def handle_stop_signals() -> Iterator[None]:
     threading.Thread(
         target=_end_at_second_signal, args=(reader,), name="signals", daemon=True
     ).start()
-    _State.active, _State.number, _State.ask = True, None, None
+    _StopState.active, _StopState.number, _StopState.ask = True, None, None
     hook, sys.unraisablehook = sys.unraisablehook, _raise_dropped_stop
     reinstall_handlers()
     try:
         yield
     finally:
-        if _State.number is None:
-            _State.active = False
+        if _StopState.number is None:
+            _StopState.active = False
             for number, handler in before.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(wakeup)
             os.close(writer)
             sys.unraisablehook = hook
         else:  # the process is about to end, and a second signal may arrive
-            end_soon(128 + _State.number)
+            end_soon(128 + _StopState.number)
 
 
-def requested_stop() -> Stopped | None:
+def get_requested_stop() -> Stopped | None:
     """Return the stop that a signal has requested; None if no signal has arrived."""
-    return Stopped(_State.number) if _State.active and _State.number is not None else None
+    return (
+        Stopped(_StopState.number) if _StopState.active and _StopState.number is not None else None
+    )
 
 
 def reinstall_handlers() -> None:
     """Set this module's signal handlers again after a library (`ray.init`) has replaced them by its
     own.
     """
-    if _State.active and threading.current_thread() is threading.main_thread():
+    if _StopState.active and threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             signal.signal(number, _handle_signal)
 
@@ -123,14 +125,16 @@ def defer_stop(request_stop: Callable[[], None]) -> Iterator[None]:
     Raises:
         Stopped: a signal arrived in or before this context, and no other error was raised.
     """
-    _State.ask = request_stop
+    _StopState.ask = request_stop
     try:
-        if requested_stop() is not None:  # a library has caught the exception of an earlier signal
+        if (
+            get_requested_stop() is not None
+        ):  # a library has caught the exception of an earlier signal
             request_stop()
         yield
     finally:
-        _State.ask = None
-    if (stopped := requested_stop()) is not None:
+        _StopState.ask = None
+    if (stopped := get_requested_stop()) is not None:
         raise stopped
 
 
@@ -141,26 +145,26 @@ def end_process_within(seconds: float) -> Iterator[None]:
     The limit also holds if a library handles the signal and its event loop hangs. Native code that
     keeps Python's global lock cannot be interrupted.
     """
-    before, _State.grace_s = _State.grace_s, seconds
+    before, _StopState.grace_s = _StopState.grace_s, seconds
     try:
         yield
     finally:
-        _State.grace_s = before
+        _StopState.grace_s = before
 
 
 def _handle_signal(number: int, frame: FrameType | None) -> None:
-    if _State.number is not None:
+    if _StopState.number is not None:
         return  # the thread has seen it as well
-    codes = list(_running_code(frame))
-    if _State.ask is None and any(code.co_filename == _IMPORTS for code in codes):
+    codes = list(_iterate_running_code(frame))
+    if _StopState.ask is None and any(code.co_filename == _IMPORTS for code in codes):
         _wait_for_import(number)
     elif _raise_dropped_stop.__code__ in codes:
         _send_signal_later(number)
     else:
-        _State.number = number
-        if _State.ask is None:
+        _StopState.number = number
+        if _StopState.ask is None:
             raise Stopped(number)
-        _State.ask()
+        _StopState.ask()
 
 
 def _wait_for_import(number: int) -> None:
@@ -169,8 +173,8 @@ def _wait_for_import(number: int) -> None:
     An exception during the import of native code may abort the process.
     """
     now = time.monotonic()
-    _State.importing_since = _State.importing_since or now
-    if now - _State.importing_since < LAST_S:
+    _StopState.importing_since = _StopState.importing_since or now
+    if now - _StopState.importing_since < LAST_S:
         _send_signal_later(number)
         return
     if sys.stdout.isatty():
@@ -186,21 +190,21 @@ def _raise_dropped_stop(dropped: sys.UnraisableHookArgs) -> None:
     """
     if not isinstance(dropped.exc_value, Stopped):
         sys.__unraisablehook__(dropped)
-    elif _State.number is not None:
-        number, _State.number = _State.number, None
+    elif _StopState.number is not None:
+        number, _StopState.number = _StopState.number, None
         _send_signal_later(number)
 
 
 def _send_signal_later(number: int) -> None:
     """Send a signal to the main thread again, after `REPEAT_S` seconds."""
-    _State.num_repeated += 1
+    _StopState.num_repeated += 1
     main = threading.main_thread().ident
     again = threading.Timer(REPEAT_S, signal.pthread_kill, [main, number])
     again.daemon = True
     again.start()
 
 
-def _running_code(frame: FrameType | None) -> Iterator[CodeType]:
+def _iterate_running_code(frame: FrameType | None) -> Iterator[CodeType]:
     """Yield the code objects of a stack frame and of its callers."""
     while frame is not None:
         yield frame.f_code
@@ -219,13 +223,13 @@ def _end_at_second_signal(reader: int) -> None:
     first: float | None = None
     is_ending = False
     while signals := os.read(reader, 1):
-        if signals[0] in _SIGNALS and _State.grace_s is not None and not is_ending:
+        if signals[0] in _SIGNALS and _StopState.grace_s is not None and not is_ending:
             is_ending = True
-            end_soon(128 + signals[0], _State.grace_s)
+            end_soon(128 + signals[0], _StopState.grace_s)
         if signals[0] not in _SIGNALS or signal.getsignal(signals[0]) is not _handle_signal:
             continue  # a library (uvicorn) handles this signal now, and may raise it again later
-        if _State.num_repeated:
-            _State.num_repeated -= 1
+        if _StopState.num_repeated:
+            _StopState.num_repeated -= 1
             continue
         if first is None:
             first = time.monotonic()
@@ -255,7 +259,7 @@ def kill_children(memory: Iterable[Path] = ()) -> None:
             since.
     """
     memory = {*memory, *find_shared_memory()}
-    for pid in _descendants(os.getpid()):
+    for pid in _list_descendants(os.getpid()):
         with contextlib.suppress(OSError):
             if _TRACKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
@@ -270,9 +274,9 @@ def find_shared_memory() -> set[Path]:
     kills its processes, including the resource tracker that would free the memory.
     """
     paths = set()
-    for pid in _descendants(os.getpid()):
+    for pid in _list_descendants(os.getpid()):
         with contextlib.suppress(OSError):
-            paths |= {Path(name) for name in _SHARED.findall(_maps(pid))}
+            paths |= {Path(name) for name in _SHARED.findall(_read_memory_maps(pid))}
     return {path for path in paths if path.exists()}
 
 
@@ -282,7 +286,10 @@ def find_mapping_processes(memory: Iterable[Path]) -> list[int]:
     pids = []
     for folder in Path("/proc").glob("[0-9]*") if names else ():
         with contextlib.suppress(OSError):  # the process has ended or belongs to another user
-            mapped = {line.split(maxsplit=5)[-1] for line in _maps(int(folder.name)).splitlines()}
+            mapped = {
+                line.split(maxsplit=5)[-1]
+                for line in _read_memory_maps(int(folder.name)).splitlines()
+            }
             if not names.isdisjoint(mapped):
                 pids.append(int(folder.name))
     return sorted(pids)
@@ -294,11 +301,11 @@ def delete_orphaned_shared_memory(memory: Iterable[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _maps(pid: int) -> str:
+def _read_memory_maps(pid: int) -> str:
     return Path(f"/proc/{pid}/maps").read_text(errors="replace")
 
 
-def _descendants(root: int) -> list[int]:
+def _list_descendants(root: int) -> list[int]:
     """Return the process ids of all descendants of a process; an empty list on systems without
     /proc.
     """

@@ -64,9 +64,9 @@ def find_blocks(
         fenced: spans of the fenced code of the text, which are blocks. None searches the text.
         split: spans of code inside which steps may end. A block that overlaps them is left out.
     """
-    fenced = list(_code_spans(text, lines, ended)) if fenced is None else fenced
+    fenced = list(_find_code_spans(text, lines, ended)) if fenced is None else fenced
     code = sorted([*fenced, *split])
-    candidates = [*_marked_spans(text, code, ended), *_table_spans(text, lines, ended)]
+    candidates = [*_find_marked_spans(text, code, ended), *_find_table_spans(text, lines, ended)]
     return merge_spans([*fenced, *(span for span in candidates if not overlaps_any(span, split))])
 
 
@@ -108,7 +108,7 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
     return disjoint_spans
 
 
-def _code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
+def _find_code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
     """Yield the spans of fenced code. A closing fence must be alone on its line.
 
     If `ended` is false, the text is incomplete, and code without a closing fence counts.
@@ -129,7 +129,7 @@ def _code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]
         yield opened[0], len(text)
 
 
-def _marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
+def _find_marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
     """Yield the spans of blocks with opening and closing marks, outside code.
 
     These are displayed and multi-line formulas, environments, drawings and tool calls. If `ended`
@@ -163,7 +163,7 @@ def _marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span
             yield from ((at, len(text)) for at in places if len(text) - at <= limit)
 
 
-def _table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
+def _find_table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
     """Yield the spans of Markdown tables: a header line, a line of dashes, and rows.
 
     If `ended` is false, the text is incomplete, and its last line may become a part of a table.
@@ -180,14 +180,16 @@ def _table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span
         at += 1
         if not (has_heads and is_rule):
             continue
-        while at < len(lines) and _is_row(text[slice(*lines[at])], at == len(lines) - 1, ended):
+        while at < len(lines) and _is_table_row(
+            text[slice(*lines[at])], at == len(lines) - 1, ended
+        ):
             at += 1
         end = lines[at - 1][1]
         yield start, min(end - text.endswith("\n", start, end), start + MAX_CODE)
         at += 1
 
 
-def _is_row(line: str, is_last: bool, ended: bool) -> bool:
+def _is_table_row(line: str, is_last: bool, ended: bool) -> bool:
     """Return whether a line continues a table, or may do so once it is complete.
 
     Args:
@@ -271,7 +273,7 @@ def is_heading(line: str) -> bool:
     Blank lines are not headings.
     """
     bare = line.strip()
-    if not bare or is_closing(bare):
+    if not bare or belongs_to_preceding_text(bare):
         return False
     if not any(map(str.isalnum, bare[:MAX_LABEL])):
         return len(bare) <= MAX_LABEL and _belongs_to_next_text(bare) and "..." not in bare
@@ -302,7 +304,7 @@ def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
         return case is not None and not _asserts_formula(inner[case.end() :])
     if len(bare) > MAX_LABEL:
         return len(bare) <= MAX_LABELLED and _LABELLED.match(inner) is not None
-    name = _label_words(inner)
+    name = _extract_label_words(inner)
     is_title = _is_title(name) and (not in_list or _LABEL.match(name) is not None)
     is_labelled = _LABELLED.match(inner) is not None
     return is_labelled or is_title or name.lower() in _NAMED or _is_label(bare)
@@ -319,13 +321,13 @@ def _is_label(bare: str) -> bool:
         return True
     if _LABEL.fullmatch(inner) and (inner[0].isupper() or not inner[-1].isalnum()):
         return True
-    name = _label_words(inner)
+    name = _extract_label_words(inner)
     if not inner.endswith(":") or any(map(str.isdigit, name)):
         return False
     return (len(name.split()) <= MAX_WORDS and "." not in name) or name.lower() in _NAMED
 
 
-def _label_words(inner: str) -> str:
+def _extract_label_words(inner: str) -> str:
     """Return the words of a label without the number before them and the colon after them."""
     item = _ITEM.match(inner)
     return inner[item.end() if item else 0 :].rstrip(":").rstrip(_FRAME).strip()
@@ -352,7 +354,7 @@ def _is_title(name: str) -> bool:
     )
 
 
-def is_closing(line: str) -> bool:
+def belongs_to_preceding_text(line: str) -> bool:
     """Return whether a line belongs to the text before it.
 
     Such a line closes a formula, list or bracket, is a lone symbol such as "✅", or begins the
@@ -365,7 +367,7 @@ def is_closing(line: str) -> bool:
     return is_symbol and not _belongs_to_next_text(bare)
 
 
-def may_become_closing(line: str) -> bool:
+def may_belong_to_preceding_text(line: str) -> bool:
     r"""Return whether an incomplete line, such as "\e", may become a closing line."""
     bare = line.strip()
     if not any(map(str.isalnum, bare)) or _TOOL_RESULT.startswith(bare):

@@ -20,12 +20,12 @@ from typing import Any
 from mclabel.data.blocks import (
     Span,
     begins_tool_result,
+    belongs_to_preceding_text,
     find_blocks,
     find_line_spans,
-    is_closing,
     is_heading,
     is_inside,
-    may_become_closing,
+    may_belong_to_preceding_text,
     merge_spans,
 )
 from mclabel.data.sentences import find_reflection_places, find_sentence_places
@@ -50,7 +50,7 @@ def find_newline_ends(text: str, *, ended: bool = True) -> list[int]:
         text: a solution, or a part of one.
         ended: True if the text is complete.
     """
-    return _step_ends(text, (match.end() for match in LINE.finditer(text)), ended)
+    return _select_step_ends(text, (match.end() for match in LINE.finditer(text)), ended)
 
 
 def find_paragraph_ends(text: str, *, ended: bool = True) -> list[int]:
@@ -60,7 +60,7 @@ def find_paragraph_ends(text: str, *, ended: bool = True) -> list[int]:
         text: a solution, or a part of one.
         ended: True if the text is complete.
     """
-    return _step_ends(text, (match.end() for match in PARAGRAPH.finditer(text)), ended)
+    return _select_step_ends(text, (match.end() for match in PARAGRAPH.finditer(text)), ended)
 
 
 def find_sentence_ends(text: str, *, ended: bool = True) -> list[int]:
@@ -71,7 +71,7 @@ def find_sentence_ends(text: str, *, ended: bool = True) -> list[int]:
         ended: True if the text is complete.
     """
     spans = find_blocks(text, find_line_spans(text), ended=ended)
-    return _step_ends(text, find_sentence_places(text, spans, ended=ended), ended)
+    return _select_step_ends(text, find_sentence_places(text, spans, ended=ended), ended)
 
 
 def find_reflection_ends(text: str, *, ended: bool = True) -> list[int]:
@@ -82,7 +82,7 @@ def find_reflection_ends(text: str, *, ended: bool = True) -> list[int]:
         ended: True if the text is complete.
     """
     spans = find_blocks(text, find_line_spans(text), ended=ended)
-    return _step_ends(text, find_reflection_places(text, spans, ended=ended), ended)
+    return _select_step_ends(text, find_reflection_places(text, spans, ended=ended), ended)
 
 
 def find_code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
@@ -102,7 +102,7 @@ def find_code_ends(text: str, *, ended: bool = True, functions: bool = False) ->
     spans = find_blocks(text, lines, ended=ended, fenced=code.others, split=code.spans)
     places = (match.end() for match in LINE.finditer(text))
     outside = [place for place in places if not is_inside(place, code.spans)]
-    return _step_ends(text, [*outside, *code.places], ended, spans=spans, code=code.spans)
+    return _select_step_ends(text, [*outside, *code.places], ended, spans=spans, code=code.spans)
 
 
 def find_step_word_ends(text: str, *, ended: bool = True) -> list[int]:
@@ -112,7 +112,7 @@ def find_step_word_ends(text: str, *, ended: bool = True) -> list[int]:
         text: a solution, or a part of one.
         ended: True if the text is complete.
     """
-    return _step_ends(text, (match.start() for match in STEP.finditer(text)), ended)
+    return _select_step_ends(text, (match.start() for match in STEP.finditer(text)), ended)
 
 
 def find_pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
@@ -127,15 +127,15 @@ def find_pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[in
         pattern: regular expression in RE2 syntax.
         ended: True if the text is complete.
     """
-    compiled = _compile(pattern)
+    compiled = _compile_pattern(pattern)
     group = min(compiled.groups, 1)
     starts = (match.start(group) for match in compiled.finditer(text))
-    return _step_ends(
+    return _select_step_ends(
         text, (start for start in starts if start >= 0), ended, may_end_with_heading=True
     )
 
 
-def step_may_end(text: str) -> bool:
+def may_step_end(text: str) -> bool:
     """Return whether a step that consists of the complete lines in `text` may end after them.
 
     A step may not end if it has only headings and opening or closing marks, or inside an open
@@ -143,7 +143,7 @@ def step_may_end(text: str) -> bool:
     """
     lines = find_line_spans(text)
     written = [text[a:b] for a, b in lines if text[a:b].strip()]
-    if all(is_heading(line) or is_closing(line) for line in written):
+    if all(is_heading(line) or belongs_to_preceding_text(line) for line in written):
         return False
     last = written[-1].strip()
     if last.startswith("|") and last.endswith("|") and len(last) > 1:
@@ -160,7 +160,7 @@ def check_pattern(pattern: str) -> None:
     import re2
 
     try:
-        _compile(pattern)
+        _compile_pattern(pattern)
     except re2.error as error:
         reason = error.args[0]
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
@@ -172,7 +172,7 @@ def check_pattern(pattern: str) -> None:
 
 
 @lru_cache(maxsize=16)
-def _compile(pattern: str) -> Any:
+def _compile_pattern(pattern: str) -> Any:
     # Patterns come from users, and texts from models. RE2 needs only linear time for any pattern
     # and text. So no time limit is needed, which would make steps depend on the machine.
     import re2
@@ -202,7 +202,7 @@ def find_thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int
     return end + len(text[end:]) - len(text[end:].lstrip())
 
 
-def _step_ends(
+def _select_step_ends(
     text: str,
     places: Iterable[int],
     ended: bool,
@@ -230,11 +230,11 @@ def _step_ends(
     lines = find_line_spans(text)
     if spans is None:
         spans = find_blocks(text, lines, ended=ended)
-    begins, last = _step_begins(text, lines, merge_spans([*spans, *code]), ended)
+    begins, last = _find_step_begins(text, lines, merge_spans([*spans, *code]), ended)
     if may_end_with_heading or not ended:
         last = len(text.rstrip())
     starts = [start for start, _ in lines]
-    last_words = [_last_word(text, start, end) for start, end in lines]
+    last_words = [_find_last_alphanumeric(text, start, end) for start, end in lines]
     first = len(text) - len(text.lstrip())
     ends = {len(text)}
     for place in places:
@@ -253,12 +253,12 @@ def _step_ends(
     return sorted(ends)
 
 
-def _last_word(text: str, start: int, end: int) -> int:
+def _find_last_alphanumeric(text: str, start: int, end: int) -> int:
     """Return the position of the last letter or digit in a part of a text, or `start` if none."""
     return next((at for at in range(end - 1, start, -1) if text[at].isalnum()), start)
 
 
-def _step_begins(
+def _find_step_begins(
     text: str, lines: Sequence[Span], spans: Sequence[Span], ended: bool
 ) -> tuple[list[tuple[int, int | None]], int]:
     """Return where a step would begin whose first line, after headings, is a given line.
@@ -281,9 +281,9 @@ def _step_begins(
             continue
         visible = end - len(bare)
         inside = is_inside(visible + 1, spans)
-        closes = is_closing(line)
+        closes = belongs_to_preceding_text(line)
         if end == len(text) and not ended and not line.endswith("\n"):
-            closes = closes or may_become_closing(line)
+            closes = closes or may_belong_to_preceding_text(line)
         begin = start if heading is None else heading
         closes = begins_tool_result(line) or (closes and not inside)
         begins.append((visible, None if closes else begin))

@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
-from mclabel.answers.golds import Gold, NoGold, read_gold
+from mclabel.answers.golds import Gold, InvalidGold, read_gold
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem
 
@@ -57,7 +57,7 @@ def require_text(text: Any, key: str) -> str:
             f"{key}={shorten_value(text)}: must be a text, is a {type(text).__name__}. Give a str"
         )
     if not is_valid_unicode(text):
-        raise DataError(_lone_surrogates_message(key))
+        raise DataError(_describe_lone_surrogates(key))
     return text
 
 
@@ -93,7 +93,7 @@ def iterate_items(rows: Any, key: str) -> Iterator[Any]:
     if isinstance(rows, Mapping):
         return iter([rows])
     if hasattr(rows, "itertuples"):
-        return _frame_rows(rows)
+        return _iterate_frame_rows(rows)
     if isinstance(rows, str | bytes | type) or not isinstance(rows, Iterable):
         raise DataError(
             f"{key}={shorten_value(rows)}: must hold rows, is a {type(rows).__name__}. Give a list "
@@ -113,14 +113,16 @@ def convert_to_row(item: Any, place: str) -> dict[str, Any]:
         DataError: the row has another type, or holds a value that JSON cannot represent.
     """
     try:
-        content = json.dumps(_columns_of_item(item, place), ensure_ascii=False, default=_json_form)
+        content = json.dumps(
+            _convert_item_to_columns(item, place), ensure_ascii=False, default=_to_json_form
+        )
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
             f"{place}: holds a value that cannot be stored as JSON ({error}). Give texts, "
             "numbers, lists and mappings with texts as keys"
         ) from error
     if not is_valid_unicode(content):
-        raise DataError(_lone_surrogates_message(place))
+        raise DataError(_describe_lone_surrogates(place))
     row: dict[str, Any] = json.loads(content)
     return row
 
@@ -132,12 +134,12 @@ def parse_gold(gold: Any) -> Gold:
         DataError: the answer is missing or has an unknown form.
     """
     parsed_gold = read_gold(gold)
-    if isinstance(parsed_gold, NoGold) and parsed_gold.reason == "no_gold":
+    if isinstance(parsed_gold, InvalidGold) and parsed_gold.reason == "no_gold":
         raise DataError(
             f"gold={shorten_value(gold)}: must be an answer, but this value means that no answer "
             "is known. Give the right answer as a text, a number, a list or a mapping"
         )
-    if isinstance(parsed_gold, NoGold):
+    if isinstance(parsed_gold, InvalidGold):
         raise DataError(
             f"gold={shorten_value(gold)}: must be a text, a number, a list or a mapping of JSON. "
             f"It {parsed_gold.detail}. Give the right answer in such a form"
@@ -161,14 +163,14 @@ def shorten_value(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _lone_surrogates_message(place: str) -> str:
+def _describe_lone_surrogates(place: str) -> str:
     return (
         f"{place}: a text is not valid Unicode, because it holds lone surrogates. Remove the "
         "surrogates with text.encode(errors='ignore').decode()"
     )
 
 
-def _columns_of_item(item: Any, place: str) -> dict[str, Any]:
+def _convert_item_to_columns(item: Any, place: str) -> dict[str, Any]:
     if isinstance(item, Problem):
         return {
             "id": item.id,
@@ -192,7 +194,7 @@ def _columns_of_item(item: Any, place: str) -> dict[str, Any]:
     )
 
 
-def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
+def _iterate_frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of a pandas data frame; missing values become None."""
     names = [str(name) for name in frame.columns]
     whole = frame.astype(object)
@@ -200,7 +202,7 @@ def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, row, strict=True))
 
 
-def _json_form(value: Any) -> Any:
+def _to_json_form(value: Any) -> Any:
     """Return the JSON form of an array or scalar of numpy, else the value as text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 

@@ -115,7 +115,7 @@ def cut_long_steps(
         else:
             is_whole = ended or step is not steps[-1]
             long = _LongStep(start, end, ids, text, decode, is_whole=is_whole)
-            places = [start, *long.cuts(max_tokens), end]
+            places = [start, *long.find_cuts(max_tokens), end]
             short_steps += [Step(text=text[a[1] : b[1]], end=b[0]) for a, b in pairwise(places)]
         start = end
     return short_steps
@@ -137,20 +137,22 @@ class _LongStep:
         self._start, self._end, self._is_whole = start, end, is_whole
         self._ids, self._text, self._decode = ids, text, decode
         own = text[start[1] : end[1]]
-        self._sentences = self._token_boundaries(find_sentence_ends(own, ended=is_whole))
-        self._lines = self._token_boundaries([match.end() for match in LINE.finditer(own.rstrip())])
+        self._sentences = self._find_token_boundaries(find_sentence_ends(own, ended=is_whole))
+        self._lines = self._find_token_boundaries(
+            [match.end() for match in LINE.finditer(own.rstrip())]
+        )
 
-    def cuts(self, max_tokens: int) -> list[Place]:
+    def find_cuts(self, max_tokens: int) -> list[Place]:
         """Return the token boundaries at which to cut the step, from left to right."""
         positions, last = [], self._start
         while self._end[0] - last[0] > max_tokens:
-            cut = self._next_cut(last, last[0] + max_tokens)
+            cut = self._find_next_cut(last, last[0] + max_tokens)
             if cut is None:
                 break
             positions.append(last := cut)
         return positions
 
-    def _token_boundaries(self, ends: Sequence[int]) -> list[Place]:
+    def _find_token_boundaries(self, ends: Sequence[int]) -> list[Place]:
         """Return the token boundaries near character positions inside the step.
 
         Args:
@@ -167,7 +169,7 @@ class _LongStep:
                 places.append(last := place)
         return places
 
-    def _next_cut(self, at: Place, most: int) -> Place | None:
+    def _find_next_cut(self, at: Place, most: int) -> Place | None:
         """Return the token boundary of the next cut.
 
         The cut is after a sentence, else after a line, else between tokens. It is None if there is
@@ -183,7 +185,7 @@ class _LongStep:
             if number >= 0 and places[number] > at:
                 break
         else:
-            place = self._between_tokens(at, most)
+            place = self._find_boundary_near(at, most)
             if place is None:
                 return None
             number, places = 0, [place]
@@ -191,7 +193,7 @@ class _LongStep:
         is_settled = is_settled or self._end[1] - places[number][1] > 2 * MAX_CODE
         return places[number] if is_settled else None
 
-    def _between_tokens(self, at: Place, most: int) -> Place | None:
+    def _find_boundary_near(self, at: Place, most: int) -> Place | None:
         """Return the last token boundary up to `most`, else the first boundary after it.
 
         It is None if no boundary is near the limit.
@@ -278,35 +280,35 @@ def find_token_boundary(
     context = max(0, start - CONTEXT)
     before = decode(ids[context:start])
 
-    def decoded(end: int) -> str:
+    def decode_until(end: int) -> str:
         return decode(ids[context:end])
 
     need = len(before) + wanted - position
     low, width = start, CONTEXT
     while True:
         high = min(len(ids), start + width)
-        if high == len(ids) or len(decoded(high)) >= need:
+        if high == len(ids) or len(decode_until(high)) >= need:
             break
         low, width = high, 2 * width
     while low < high:
         middle = (low + high) // 2
-        if len(decoded(middle)) >= need:
+        if len(decode_until(middle)) >= need:
             high = middle
         else:
             low = middle + 1
 
-    def boundary(end: int) -> tuple[int, int] | None:
-        return _boundary_if_exact(text, position, before, end, decoded(end))
+    def find_boundary_at(end: int) -> tuple[int, int] | None:
+        return _make_boundary_if_exact(text, position, before, end, decode_until(end))
 
     after = None
     for end in range(low, min(low + MAX_FORWARD, len(ids) + 1)):
-        after = boundary(end)
+        after = find_boundary_at(end)
         if after is not None and after[1] >= wanted:
             break
         after = None
     if after is not None and text[wanted : after[1]].strip():
         for end in range(low - 1, max(start, low - MAX_FORWARD), -1):
-            earlier = boundary(end)
+            earlier = find_boundary_at(end)
             if earlier is not None and earlier[1] <= wanted:
                 is_blank = not text[earlier[1] : wanted].strip()
                 return earlier if is_blank and text[position : earlier[1]].strip() else after
@@ -331,12 +333,12 @@ def find_exact_boundary(
         token ends inside a character of several bytes.
     """
     context = max(0, start - CONTEXT)
-    return _boundary_if_exact(
+    return _make_boundary_if_exact(
         text, position, decode(ids[context:start]), end, decode(ids[context:end])
     )
 
 
-def _boundary_if_exact(
+def _make_boundary_if_exact(
     text: str, position: int, before: str, end: int, piece: str
 ) -> tuple[int, int] | None:
     """Return the token boundary at the end of some decoded tokens, or None if the text differs.

@@ -33,7 +33,7 @@ def check_runs_distinct(runs: Sequence[str], key: str) -> None:
     """
     if len(runs) < 2:
         return
-    hashes_by_run = [(run, _solution_hashes(run)) for run in runs]
+    hashes_by_run = [(run, _hash_solutions(run)) for run in runs]
     for (first, first_hashes), (second, second_hashes) in combinations(hashes_by_run, 2):
         num_shared = len(np.intersect1d(first_hashes, second_hashes, assume_unique=True))
         if num_shared > MOST_SHARED * min(len(first_hashes), len(second_hashes)):
@@ -44,7 +44,7 @@ def check_runs_distinct(runs: Sequence[str], key: str) -> None:
             )
 
 
-def _solution_hashes(run: str) -> NDArray[np.uint64]:
+def _hash_solutions(run: str) -> NDArray[np.uint64]:
     """Return the sorted hashes of the distinct solutions of a run."""
     hashes = [
         int(content_id(row["solution_id"], row["solution"]), 16)

@@ -89,7 +89,7 @@ class Statements:
             return
         number, is_code = beginning
         if is_code:
-            number = _Block(self, number, None).read()
+            number = _Block(self, number, None).read_block()
         while number < len(self._lines):
             fence = _FENCE.fullmatch(self._text, *self._lines[number])
             if fence is None:
@@ -99,7 +99,7 @@ class Statements:
                 self.others.append((self._lines[number][0], len(self._text)))
                 number += 1
             elif _PYTHON.fullmatch(fence[2].strip("~ \t\r")):
-                number = _Block(self, number, fence[1]).read()
+                number = _Block(self, number, fence[1]).read_block()
             else:
                 number = self._record_other_block(number, fence[1])
 
@@ -116,7 +116,7 @@ class Statements:
                 continue
             if self._is_incomplete(number):
                 return None
-            if fence is None and _is_bare(_FENCE.fullmatch(line)):
+            if fence is None and _names_no_language(_FENCE.fullmatch(line)):
                 fence = number
                 continue
             is_code = _BEGINS_CODE.match(line[:MAX_FIRST].rstrip()) is not None
@@ -141,7 +141,7 @@ class Statements:
             if end - start > MAX_CODE:
                 return below
             fence = _FENCE.fullmatch(self._text, *self._lines[below])
-            if fence and fence[1] == mark and _is_bare(fence):
+            if fence and fence[1] == mark and _names_no_language(fence):
                 self.others.append((start, end - self._text.endswith("\n", start, end)))
                 return below + 1
         if not self._ended and len(self._text) - start <= MAX_CODE:
@@ -174,7 +174,7 @@ class _Block:
         self._may_end = False  # whether that fence is the last so far and may end the block
         self._depth, self._quote = 0, ""
 
-    def read(self) -> int:
+    def read_block(self) -> int:
         """Read the block and return the number of the line after it."""
         number = self._start + (self._mark is not None)
         while True:
@@ -183,7 +183,7 @@ class _Block:
                     break
                 number = self._split_into_lines(number)
                 continue
-            line = self._line(number)
+            line = self._get_line(number)
             fence = _FENCE.fullmatch(line)
             if fence and self._mark in (None, fence[1]):
                 if self._statements._is_incomplete(number):
@@ -191,10 +191,12 @@ class _Block:
                     return self._record_block(len(self._lines))
                 if len(self._quote) < 3:
                     self._split_into_lines(number)
-                    return self._record_block(number + _is_bare(fence))
+                    return self._record_block(number + _names_no_language(fence))
                 if self._fence is None:
-                    self._fence, self._may_end = number, _is_bare(fence)
-                elif self._may_end and not _is_bare(fence):  # the earlier fence ended the block
+                    self._fence, self._may_end = number, _names_no_language(fence)
+                elif self._may_end and not _names_no_language(
+                    fence
+                ):  # the earlier fence ended the block
                     number = self._split_into_lines(number)
                     continue
                 else:
@@ -206,7 +208,7 @@ class _Block:
             number += 1
         return self._record_block(number)
 
-    def _line(self, number: int) -> str:
+    def _get_line(self, number: int) -> str:
         return self._statements._text[slice(*self._lines[number])]
 
     def _record_block(self, number: int) -> int:
@@ -232,7 +234,7 @@ class _Block:
             self._is_decorated = self._has_header = False
             self._gap = self._lines[self._first][1]
             for other in range(self._first + 1, stop):
-                line = self._line(other)
+                line = self._get_line(other)
                 if _is_statement(line):
                     self._begin_step(line)
                     self._gap = self._lines[other][1]
@@ -253,7 +255,7 @@ class _Block:
         if self._depth or self._quote or is_continued or self._statements._is_incomplete(number):
             return
         assert self._first is not None
-        first = self._line(self._first)
+        first = self._get_line(self._first)
         self._is_decorated = _DECORATOR.match(first) is not None
         self._has_header = has_colon and _DEFINITION.match(first) is not None
         self._gap = self._lines[number][1]
@@ -319,6 +321,6 @@ def _is_statement(line: str) -> bool:
     return bool(bare) and bare[0] != "#"
 
 
-def _is_bare(fence: re.Match[str] | None) -> bool:
+def _names_no_language(fence: re.Match[str] | None) -> bool:
     """Return whether a line is a fence that names no language."""
     return fence is not None and not fence[2].strip("~ \t\r")

@@ -112,10 +112,10 @@ class StepSplitter(Settings):
         cut = find_thinking_end(text, self.think, opened=opened)
         thinking = [cut]
         if self.region != "answer":
-            thinking = self._step_ends(text[:cut], ended=ended or cut < len(text))
+            thinking = self._find_step_ends(text[:cut], ended=ended or cut < len(text))
         answer = [len(text)]
         if self.region != "think":
-            answer = self._step_ends(text[cut:], cut, ended=ended)
+            answer = self._find_step_ends(text[cut:], cut, ended=ended)
         steps = split_steps(ids, text, [*thinking, *answer], decode)
         if self.region == "all":
             return self._limit_steps(steps, (), ids, text, decode, ended)
@@ -148,7 +148,7 @@ class StepSplitter(Settings):
         opening, closing = self.think
         return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix
 
-    def _step_ends(self, text: str, start: int = 0, *, ended: bool) -> list[int]:
+    def _find_step_ends(self, text: str, start: int = 0, *, ended: bool) -> list[int]:
         match self.by:
             case "line":
                 ends = find_newline_ends(text, ended=ended)

@@ -45,7 +45,7 @@ DOMAINS: Mapping[str, Domain] = {
 
 def has_known_truth(meta: Mapping[str, str]) -> bool:
     """Return whether a problem with this `meta` belongs to a domain in `DOMAINS`."""
-    return _domain(meta) is not None
+    return _find_domain(meta) is not None
 
 
 def find_true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
@@ -64,7 +64,7 @@ def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[Step
     Raises:
         KeyError: the problem belongs to no domain in `DOMAINS`.
     """
-    if (domain := _domain(meta)) is None:
+    if (domain := _find_domain(meta)) is None:
         raise KeyError("the problem carries no truth")
     return domain.find_states(meta, steps)
 
@@ -82,5 +82,5 @@ def bundled_model(name: str) -> Path | None:
     return None if domain is None else domain.bundled_model(model)
 
 
-def _domain(meta: Mapping[str, str]) -> Domain | None:
+def _find_domain(meta: Mapping[str, str]) -> Domain | None:
     return next((domain for domain in DOMAINS.values() if domain.has_known_truth(meta)), None)

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mclabel.core.boundary import Boundary, Guard, describe_value
-from mclabel.core.components import component_name
+from mclabel.core.components import find_component_name
 from mclabel.core.records import Completion, TokenId
 from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.engines.settings import EngineSettings, PolicySettings
@@ -43,7 +43,7 @@ def describe_oversize(num_chars: int, policy: Policy) -> str | None:
     return f"{num_chars:,} characters, more than could ever be {policy.max_context:g} tokens"
 
 
-def sampling_limits(max_tokens: int | None, stop: Sequence[str] = ()) -> dict[str, Any]:
+def build_limit_arguments(max_tokens: int | None, stop: Sequence[str] = ()) -> dict[str, Any]:
     """Return the arguments `max_tokens` and `stop` for `sample`, without those that are unset.
 
     An engine whose `sample` lacks these parameters can thus serve callers that do not set them.
@@ -231,7 +231,7 @@ class Engine(Policy):
         `policy.model` are not mixed with labels of a model. Engines that run `policy.model` derive
         from `ModelEngine`, which overrides this method.
         """
-        return component_name("engines", type(self))
+        return find_component_name("engines", type(self))
 
     def check_environment(self) -> None:
         """Check that this machine meets the engine's needs besides the model, such as an API key.
@@ -350,7 +350,7 @@ class CheckedEngine(Guard):
 
     async def sample(self, prompt: Sequence[int], prefix: Sequence[int], **how: Any) -> Completion:
         """Sample one completion, and check it. The arguments are those of `Policy.sample`."""
-        sample, rule = self.component.sample, self._fault
+        sample, rule = self.component.sample, self._find_completion_fault
         self._num_live += 1
         try:
             completion: Completion = await self.boundary.call_async(
@@ -361,7 +361,7 @@ class CheckedEngine(Guard):
         self._num_tokens += completion.num_tokens or 0
         return completion
 
-    def _fault(
+    def _find_completion_fault(
         self,
         completion: Completion,
         prompt: Sequence[int],

@@ -5,7 +5,8 @@ A *lane* is the computation of one token sequence, for all rollouts that have sa
 tokens. The keys and values of a shared prefix are stored once, in a *block*. All lanes of the block
 read them in one matrix product (cascade attention with one level, arXiv 2501.01005). The keys and
 values of a lane's further tokens are stored in small *chunks* (paged attention, arXiv 2309.06180).
-The model's layers pass their queries, with a `DecodeBatch` or a `Prefill`, on to `_attention`.
+The model's layers pass their queries, with a `DecodeBatch` or a `Prefill`, on to
+`_compute_attention`.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ class LiveRollout:
     sampled first if not all rollouts can be sampled at once."""
     sampled: list[int] = field(default_factory=list)
     """Token ids after `context`: `num_given` ids of the prefix, then the newly sampled ids."""
-    wanted: tuple[int, ...] = ()
+    scored_ids: tuple[int, ...] = ()
     """Token ids whose log-probabilities as the first new token are requested."""
     logprobs: tuple[float, ...] | None = None
-    """Log-probabilities of `wanted`, in nats; None until the first new token is sampled."""
+    """Log-probabilities of `scored_ids`, in nats; None until the first new token is sampled."""
     num_given: int = 0
     """Number of leading ids in `sampled` that belong to the prefix and were not sampled for this
     rollout."""
@@ -252,7 +253,11 @@ class DecodeBatch:
         query = (q[0] * scaling).transpose(0, 1).reshape(n, heads, repeat, size)
         weights = torch.softmax(
             torch.cat(
-                [self._block_scores(query, layer), self._own_scores(query, chunk_k[:count])], -1
+                [
+                    self._score_shared_blocks(query, layer),
+                    self._score_own_chunks(query, chunk_k[:count]),
+                ],
+                -1,
             )
             + self._bias[:, None, None],
             -1,
@@ -266,7 +271,7 @@ class DecodeBatch:
         out.index_add_(0, self._owner, part)
         return out[:n].reshape(1, n, heads * repeat, size)
 
-    def _own_scores(self, query: Tensor, chunk_k: Tensor) -> Tensor:
+    def _score_own_chunks(self, query: Tensor, chunk_k: Tensor) -> Tensor:
         """Return scores of tokens in each lane's chunks, [N, heads, repeat, W * CHUNK_TOKENS]."""
         n, heads, repeat, _ = query.shape
         query = torch.cat([query, torch.zeros_like(query[:1])])
@@ -276,7 +281,7 @@ class DecodeBatch:
         table = table.view(n + 1, self._width, heads, repeat, CHUNK_TOKENS)[:n]
         return table.permute(0, 2, 3, 1, 4).flatten(3)
 
-    def _block_scores(self, query: Tensor, layer: int) -> Tensor:
+    def _score_shared_blocks(self, query: Tensor, layer: int) -> Tensor:
         """Return the scores of the tokens in each lane's block, [N, heads, repeat, P]."""
         _, heads, repeat, size = query.shape
         keys = self._pools.blocks[layer, 0, : self._num_blocks, :, : self._num_shared]
@@ -310,7 +315,7 @@ class DecodeBatch:
         return grid.reshape(-1, heads, repeat, size)
 
 
-def _attention(
+def _compute_attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -329,4 +334,4 @@ def _attention(
     return rollouts.attend(module.layer_idx, query, key, value, scaling), None  # type: ignore[arg-type]
 
 
-AttentionInterface.register(ATTENTION, _attention)
+AttentionInterface.register(ATTENTION, _compute_attention)

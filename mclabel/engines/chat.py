@@ -114,7 +114,10 @@ def render_chat(
         ask=add_generation_prompt,
         date=TEMPLATE_DATE,
         variables={
-            **{name: _token_texts(token) for name, token in tokenizer.special_tokens_map.items()},
+            **{
+                name: _convert_tokens_to_text(token)
+                for name, token in tokenizer.special_tokens_map.items()
+            },
             **variables,
         },
     )
@@ -123,11 +126,11 @@ def render_chat(
     return str(answer["text"])
 
 
-def _token_texts(token: object) -> Any:
+def _convert_tokens_to_text(token: object) -> Any:
     return [str(text) for text in token] if isinstance(token, list | tuple) else str(token)
 
 
-class _Host:
+class _RenderingProcess:
     """Client of the rendering process (`template_host`), which it starts and restarts on demand."""
 
     def __init__(self) -> None:
@@ -144,9 +147,9 @@ class _Host:
         asked = json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n"
         with self._lock:
             is_old = self._process is not None
-            answer = self._answer(asked)
+            answer = self._request_answer(asked)
             if answer is None and is_old:  # the process may have ended before the question
-                answer = self._answer(asked)
+                answer = self._request_answer(asked)
         if answer is None:
             return {
                 "fault": f"it takes more than {RENDER_S:g} s, or more than {MEMORY >> 20} MiB of "
@@ -154,7 +157,7 @@ class _Host:
             }
         return answer
 
-    def _answer(self, question: bytes) -> dict[str, Any] | None:
+    def _request_answer(self, question: bytes) -> dict[str, Any] | None:
         """Send a request, and return the answer; None if the process died or took too long."""
         process = self._start_process()
         assert process.stdin is not None and process.stdout is not None
@@ -165,7 +168,7 @@ class _Host:
         except BrokenPipeError:
             line = b""
         if not line.endswith(b"\n"):
-            self._end()
+            self._kill_process()
             return None
         return cast(dict[str, Any], json.loads(line))
 
@@ -173,7 +176,7 @@ class _Host:
         if self._process is not None and self._owner == os.getpid():
             if self._process.poll() is None:
                 return self._process
-            self._end()
+            self._kill_process()
         path = os.pathsep.join(entry for entry in sys.path if entry)
         self._owner = os.getpid()
         self._process = subprocess.Popen(
@@ -185,7 +188,7 @@ class _Host:
         )
         return self._process
 
-    def _end(self) -> None:
+    def _kill_process(self) -> None:
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return
@@ -215,7 +218,7 @@ def _read_line(descriptor: int, deadline: float) -> bytes:
     return b"".join(pieces)
 
 
-_HOST = _Host()
+_HOST = _RenderingProcess()
 
 
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
@@ -280,14 +283,14 @@ class ControlTokens:
             decode: function that turns token ids into text.
         """
 
-        def pieces() -> Iterator[str]:
+        def decode_pieces() -> Iterator[str]:
             for is_control, run in groupby(ids, self.is_special):
                 if is_control:
                     yield from (f"⟦{decode([token_id])}⟧" for token_id in run)
                 else:
                     yield decode(list(run))
 
-        return "".join(pieces())
+        return "".join(decode_pieces())
 
     def _tokenise(self, text: str, *, as_text: bool) -> list[int]:
         encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=as_text)

@@ -89,7 +89,7 @@ class SharedPrefixDecoder:
             EngineError: the model's attention is not plain full attention.
         """
         config = model.config.get_text_config()
-        _check_supported(model, config)
+        _check_attention_supported(model, config)
         self._model, self._end_ids = model, frozenset(end_ids)
         self.device = model.device
         self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
@@ -134,7 +134,7 @@ class SharedPrefixDecoder:
         return [lane for lane in self._lanes if lane is not None]
 
     @property
-    def _step_width(self) -> int:
+    def _max_lanes_per_step(self) -> int:
         """Maximum number of lanes that a step computes."""
         if self._first_step is None:
             return self.max_live
@@ -152,7 +152,7 @@ class SharedPrefixDecoder:
         if self.num_live >= self.max_live:
             return False
         # Even a lane that no step computes costs time, because attention reads all blocks.
-        is_full = self.num_live >= self._step_width
+        is_full = self.num_live >= self._max_lanes_per_step
         if is_full and all(lane.rows[0].rank < row.rank for lane in self.lanes):
             return False
         key = row.context, row.max_tokens, row.stop
@@ -165,12 +165,12 @@ class SharedPrefixDecoder:
             if not self._place_lane(lane, prefix):
                 return False
             if held is not None:
-                lane.chunks = [self._take_chunk() for _ in range(held.num_chunks)]
+                lane.chunks = [self._allocate_chunk() for _ in range(held.num_chunks)]
                 self._pools.write_chunks(lane.chunks, held.content)
             entry = self._fresh[key] = lane, held
         lane, held = entry
         if held is not None:
-            held.hand_over_to(row)
+            held.move_ids_to(row)
         lane.rows.append(row)
         self.num_live += 1
         return True
@@ -180,13 +180,15 @@ class SharedPrefixDecoder:
         """Sample one token for the live rollouts. Remove and return those that have ended."""
         self._parked = [(lane, on) for lane, on in self._parked if not self._place_lane(lane, on)]
         lanes = self.lanes
-        if len(lanes) > self._step_width:
-            lanes = heapq.nsmallest(self._step_width, lanes, key=lambda lane: lane.rows[0].rank)
+        if len(lanes) > self._max_lanes_per_step:
+            lanes = heapq.nsmallest(
+                self._max_lanes_per_step, lanes, key=lambda lane: lane.rows[0].rank
+            )
         stepped = set(lanes)
         self._fresh = {key: new for key, new in self._fresh.items() if new[0] not in stepped}
         if not lanes:
             return []
-        logits = self._forward(lanes)
+        logits = self._compute_next_logits(lanes)
         _store_wanted_logprobs(lanes, logits)
         tokens = draw_tokens(
             logits,
@@ -203,7 +205,7 @@ class SharedPrefixDecoder:
             num_before = len(ended)
             for row, token in zip(lane.rows, chosen, strict=True):
                 row.sampled.append(token)
-                if token in self._end_ids or len(row.sampled) >= self._max_new_tokens(row):
+                if token in self._end_ids or len(row.sampled) >= self._compute_max_new_tokens(row):
                     ended.append(row)
                 else:
                     going_on.setdefault(token, []).append(row)
@@ -213,10 +215,10 @@ class SharedPrefixDecoder:
             # If a rollout ended at its own stop text, the caller is likely to continue it.
             for row in ended[num_before:]:
                 if row.stop and not self.ended_by_token(row):
-                    self._held.put(row, self._prefix_of(lane), lane.chunks)
+                    self._held.put(row, self._get_lane_prefix(lane), lane.chunks)
                     break
             if not going_on:
-                self._release(lane)
+                self._release_lane(lane)
                 continue
             lane.rows, *others = going_on.values()
             parting += [(lane, rows) for rows in others]
@@ -232,9 +234,9 @@ class SharedPrefixDecoder:
         """
         copies: list[tuple[int, int]] = []
         for lane, rows in parting:
-            new = Lane(rows=rows, chunks=[self._take_chunk() for _ in lane.chunks])
+            new = Lane(rows=rows, chunks=[self._allocate_chunk() for _ in lane.chunks])
             copies += zip(lane.chunks, new.chunks, strict=True)
-            prefix = self._prefix_of(lane)
+            prefix = self._get_lane_prefix(lane)
             if not self._place_lane(new, prefix):
                 self._parked.append((new, prefix))
         if copies:
@@ -252,10 +254,10 @@ class SharedPrefixDecoder:
         """Return whether a rollout's last token completed one of its own stop texts."""
         return bool(row.stop and row.new_ids) and self._ends_with(row.sampled, row.stop)
 
-    def _max_new_tokens(self, row: LiveRollout) -> float:
+    def _compute_max_new_tokens(self, row: LiveRollout) -> float:
         return min(row.max_tokens + row.num_given, self.max_context - len(row.context))
 
-    def _prefix_of(self, lane: Lane) -> Prefix:
+    def _get_lane_prefix(self, lane: Lane) -> Prefix:
         prefix = self._block_prefix[lane.slot // LANES_PER_BLOCK]
         assert prefix is not None
         return prefix
@@ -266,17 +268,17 @@ class SharedPrefixDecoder:
         The shape is [lanes, vocabulary].
         """
         with torch.inference_mode():
-            return self._forward(self.lanes)
+            return self._compute_next_logits(self.lanes)
 
     # The forward pass
 
-    def _take_chunk(self) -> int:
+    def _allocate_chunk(self) -> int:
         return self._pools.allocate_chunk(at_least=256)
 
-    def _forward(self, lanes: Sequence[Lane]) -> Tensor:
+    def _compute_next_logits(self, lanes: Sequence[Lane]) -> Tensor:
         for lane in lanes:
             if lane.num_own >= len(lane.chunks) * CHUNK_TOKENS:
-                lane.chunks.append(self._take_chunk())
+                lane.chunks.append(self._allocate_chunk())
         batch = DecodeBatch(self._pools, lanes)
         output = self._model(
             input_ids=torch.tensor([[lane.last for lane in lanes]], device=self.device),
@@ -291,13 +293,13 @@ class SharedPrefixDecoder:
 
     def _place_lane(self, lane: Lane, prefix: Prefix) -> bool:
         """Give a lane a slot in a block of its prefix. Return False if no slot is free."""
-        slot = self._free_slot(prefix)
+        slot = self._find_free_slot(prefix)
         if slot is None:
             return False
         lane.slot, self._lanes[slot] = slot, lane
         return True
 
-    def _free_slot(self, prefix: Prefix) -> int | None:
+    def _find_free_slot(self, prefix: Prefix) -> int | None:
         for block, held in enumerate(self._block_prefix):
             if held is prefix:
                 for slot in range(block * LANES_PER_BLOCK, (block + 1) * LANES_PER_BLOCK):
@@ -315,7 +317,7 @@ class SharedPrefixDecoder:
         self._block_prefix[block] = prefix
         return block * LANES_PER_BLOCK
 
-    def _release(self, lane: Lane) -> None:
+    def _release_lane(self, lane: Lane) -> None:
         self._lanes[lane.slot] = None
         self._pools.free_chunks(lane.chunks)
         block = lane.slot // LANES_PER_BLOCK
@@ -330,12 +332,12 @@ def _store_wanted_logprobs(lanes: Sequence[Lane], logits: Tensor) -> None:
     """Store the first-token log-probabilities in each rollout that requests them."""
     for lane, lane_logits in zip(lanes, logits, strict=True):
         for row in lane.rows:
-            if row.wanted and row.logprobs is None:
-                chosen = lane_logits.double().log_softmax(-1)[list(row.wanted)]
+            if row.scored_ids and row.logprobs is None:
+                chosen = lane_logits.double().log_softmax(-1)[list(row.scored_ids)]
                 row.logprobs = tuple(chosen.tolist())
 
 
-def _check_supported(model: PreTrainedModel, config: Any) -> None:
+def _check_attention_supported(model: PreTrainedModel, config: Any) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     odd = [
         name
@@ -386,7 +388,7 @@ def draw_tokens(
     counts = np.array([len(rows) for rows in lanes])
     is_row = np.arange(counts.max()) < counts[:, None]
     draws = np.zeros(is_row.shape)
-    draws[is_row] = uniform_numbers([row for rows in lanes for row in rows])
+    draws[is_row] = draw_uniform_numbers([row for rows in lanes for row in rows])
     places = torch.from_numpy(draws).to(logits.device) * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, places, right=True).clamp(max=logits.shape[1] - 1)
     drawn = zip(tokens.tolist(), counts.tolist(), strict=True)
@@ -417,7 +419,7 @@ def _warp_logits(logits: Tensor, temperature: float, top_k: int, top_p: float) -
     return warpers(None, logits / temperature)  # type: ignore[no-any-return]
 
 
-def uniform_numbers(rows: Sequence[LiveRollout]) -> NDArray[np.float64]:
+def draw_uniform_numbers(rows: Sequence[LiveRollout]) -> NDArray[np.float64]:
     """Draw one number in [0, 1) per rollout, from its seed and number of tokens (SplitMix64)."""
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
     positions = np.array([len(row.sampled) - row.num_given + 1 for row in rows], dtype=np.uint64)

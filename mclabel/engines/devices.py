@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mclabel.core.errors import EngineError
-from mclabel.engines.pretrained import error_reason
+from mclabel.engines.pretrained import format_error_reason
 
 AUTO: Final = "auto"
 """Value of a setting `device` with which each process chooses its own torch device: `cuda` if it
@@ -48,7 +48,8 @@ def check_device(device: str) -> str:
     except Exception as error:  # each backend raises its own type of exception
         raise EngineError(
             f"device={device!r}: torch cannot compute on this device of this machine "
-            f"({error_reason(error)}). Use cpu, cuda on a machine with a GPU, or auto, which "
+            f"({format_error_reason(error)}). Use cpu, cuda on a machine with a GPU, "
+            "or auto, which "
             "chooses one of the two"
         ) from error
     return resolved
@@ -113,7 +114,7 @@ class EngineResources:
             return replace(changed, bundles=(first, *self.bundles[1:]))
         return changed if num_gpus is None else replace(changed, num_gpus=num_gpus)
 
-    def num_fitting_engines(self, nodes: Iterable[Mapping[str, float]]) -> int:
+    def count_fitting_engines(self, nodes: Iterable[Mapping[str, float]]) -> int:
         """Return about how many engines would fit on the nodes if the nodes were empty.
 
         Args:

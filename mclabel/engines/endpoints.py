@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from mclabel.core.errors import BadAnswer, EngineError, RequestFailed
+from mclabel.core.errors import EngineError, RequestFailed, UnusableResponse
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -62,11 +62,11 @@ class ErrorAnswer(Exception):
         Args:
             error: the object or text of the error in the answer.
         """
-        self.status_code, self.body = error_status(error, 200), error
-        super().__init__(error_message(error))
+        self.status_code, self.body = read_error_status(error, 200), error
+        super().__init__(read_error_message(error))
 
 
-def error_message(error: Any) -> str:
+def read_error_message(error: Any) -> str:
     """Return the message of a server's error, or the whole error as JSON if it has no message."""
     if isinstance(error, dict) and "error" in error:
         error = error["error"]
@@ -77,7 +77,7 @@ def error_message(error: Any) -> str:
     return message if code is None else f"{message} ({code})"
 
 
-def error_status(error: Any, status: int) -> int:
+def read_error_status(error: Any, status: int) -> int:
     """Return the HTTP status in the code of an error, or else the given status.
 
     Codes that say that the request was not processed, such as `rate_limit_error`, count as 429.
@@ -94,7 +94,7 @@ def error_status(error: Any, status: int) -> int:
     return code if type(code) is int and 400 <= code < 600 else status
 
 
-def backoff_s(num_failures: int) -> float:
+def compute_backoff_s(num_failures: int) -> float:
     """Return how many seconds to pause an endpoint after `num_failures` consecutive failures."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(num_failures - 1, 20))
 
@@ -150,7 +150,7 @@ class _Endpoint:
         self.num_failures += 1
         logger.info("%s is paused after failure %d in a row", self.url, self.num_failures)
         self.closed_until = now + (
-            backoff_s(self.num_failures) if requested_pause_s is None else requested_pause_s
+            compute_backoff_s(self.num_failures) if requested_pause_s is None else requested_pause_s
         )
 
 
@@ -203,55 +203,57 @@ class Endpoints:
             retry_s: maximum seconds for which the request is retried.
 
         Raises:
-            BadAnswer: all attempts at this request had unusable answers.
+            UnusableResponse: all attempts at this request had unusable answers.
             EngineError: no server answered within `retry_s`, a server refused the request, or
                 `MAX_BAD` requests in a row had no usable answer.
         """
         for num_left in reversed(range(BAD_TRIES)):
             try:
-                answer = await self._ask_until_answered(self._endpoints, request, home, retry_s)
-            except BadAnswer as error:
+                answer = await self._retry_until_answered(self._endpoints, request, home, retry_s)
+            except UnusableResponse as error:
                 if not num_left:
-                    raise self._bad_answer_error(error) from error
+                    raise self._make_bad_answer_error(error) from error
                 home += 1  # try the next server, if there are several
-                await asyncio.sleep(backoff_s(1))
+                await asyncio.sleep(compute_backoff_s(1))
             else:
                 self._num_bad = 0
                 return answer
         raise AssertionError("unreachable")
 
-    def _bad_answer_error(self, error: BadAnswer) -> EngineError:
+    def _make_bad_answer_error(self, error: UnusableResponse) -> EngineError:
         """Return the error for a request without a usable answer.
 
         After `MAX_BAD` such requests in a row, the error stops the whole engine.
         """
         self._num_bad += 1
-        words = self.clean_message(str(error))
+        words = self.redact_message(str(error))
         if self._num_bad < MAX_BAD:
-            return BadAnswer(words)
+            return UnusableResponse(words)
         return EngineError(f"{words}. The last {self._num_bad} requests failed the same way")
 
-    async def _ask_until_answered(
+    async def _retry_until_answered(
         self, endpoints: Sequence[_Endpoint], request: Request, home: int, retry_s: float
     ) -> Any:
         from openai import APIConnectionError, APIStatusError
 
         failing_since: float | None = None
         while True:
-            endpoint = _first_unpaused(endpoints, home)
+            endpoint = _find_unpaused_endpoint(endpoints, home)
             if endpoint is None:
                 closed = min(endpoints, key=lambda endpoint: endpoint.closed_until)
                 now = time.monotonic()
                 failing_since = failing_since or now
                 left_s = retry_s - (now - max(failing_since, closed.answered_at))
                 if left_s <= 0 and closed.failure is not None:
-                    raise self._unreachable_error(
+                    raise self._make_unreachable_error(
                         closed, closed.failure, retry_s
                     ) from closed.failure
                 # Requests wait for random times, so that a server that comes back is not
                 # overloaded at once.
                 pause = (
-                    closed.closed_until - now + random.uniform(0, backoff_s(closed.num_failures))
+                    closed.closed_until
+                    - now
+                    + random.uniform(0, compute_backoff_s(closed.num_failures))
                 )
                 await asyncio.sleep(max(0.0, min(pause, left_s)))
                 continue
@@ -266,7 +268,7 @@ class Endpoints:
                     if not is_temporary(status, body):
                         words = error.response.text if isinstance(error, APIStatusError) else None
                         words = words or str(error)
-                        raise self.refusal_error(endpoint.url, status, body, words) from error
+                        raise self.make_refusal_error(endpoint.url, status, body, words) from error
                 endpoint.pause(asked, error)
                 failing_since = failing_since or time.monotonic()
                 # A server that limits the rate but answers other requests will also answer this
@@ -275,7 +277,7 @@ class Endpoints:
                 retry_s = max(retry_s, self._limited_s) if limits else retry_s
                 since = max(failing_since, endpoint.answered_at if limits else 0.0)
                 if time.monotonic() - since >= retry_s:
-                    raise self._unreachable_error(endpoint, error, retry_s) from error
+                    raise self._make_unreachable_error(endpoint, error, retry_s) from error
             else:
                 endpoint.num_failures, endpoint.answered_at = 0, time.monotonic()
                 return answer
@@ -291,7 +293,7 @@ class Endpoints:
             EngineError: no endpoint is reachable, or an endpoint refused the request.
         """
         asked = [
-            self._ask_until_answered([endpoint], request, 0, retry_s)
+            self._retry_until_answered([endpoint], request, 0, retry_s)
             for endpoint in self._endpoints
         ]
         results = await asyncio.gather(*asked, return_exceptions=True)
@@ -312,14 +314,14 @@ class Endpoints:
         for endpoint in self._endpoints:
             await endpoint.client.close()
 
-    def clean_message(self, words: str) -> str:
+    def redact_message(self, words: str) -> str:
         """Return a server's message for an error message: shortened, without the API key."""
         if self._key:
             words = words.replace(self._key, "***")
         words = "".join(c if c.isprintable() else " " for c in words)
         return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
 
-    def refusal_error(self, url: str, status: int, error: Any, words: str) -> EngineError:
+    def make_refusal_error(self, url: str, status: int, error: Any, words: str) -> EngineError:
         """Return the error for a request that a server refuses, however often it is sent.
 
         It is a `RefusedError` if only this request would be refused again. It is a plain
@@ -336,7 +338,7 @@ class Endpoints:
             case _ if _lacks_credit(status, error):
                 kind = EngineError
                 why = (
-                    f"says that the account has no credit left: {self.clean_message(words)}. Add "
+                    f"says that the account has no credit left: {self.redact_message(words)}. Add "
                     "credit or raise the account's limit, and run the command again"
                 )
             case 401 | 403 if self._key_env is None:
@@ -350,27 +352,27 @@ class Endpoints:
             case 403:
                 why = (
                     f"refuses the key in {self._key_env}, or this use of the key. Put a valid key "
-                    f"into that variable. The server's answer: {self.clean_message(words)}"
+                    f"into that variable. The server's answer: {self.redact_message(words)}"
                 )
             case 404:
                 why = (
                     "has no such address or model. Check policy.engine.endpoints (most URLs end in "
                     "/v1) and policy.engine.model. The server's answer: "
-                    f"{self.clean_message(words)}"
+                    f"{self.redact_message(words)}"
                 )
             case _ if status < 400:
                 return RefusedError(
-                    f"policy.engine: {url} answers with an error: {self.clean_message(words)}"
+                    f"policy.engine: {url} answers with an error: {self.redact_message(words)}"
                 )
             case _:
-                why = f"refuses the request: {self.clean_message(words)}"
+                why = f"refuses the request: {self.redact_message(words)}"
         return kind(f"policy.engine: {url} {why} (HTTP {status})")
 
-    def _unreachable_error(
+    def _make_unreachable_error(
         self, endpoint: _Endpoint, error: Exception, retry_s: float
     ) -> EngineError:
         cause = error.__cause__ or error
-        reason = self.clean_message(str(cause) or type(cause).__name__)
+        reason = self.redact_message(str(cause) or type(cause).__name__)
         return _UnreachableError(
             f"policy.engine: {endpoint.url} gave no answer within {retry_s:g} s: {reason}. "
             "Check that the address is right, that the server runs, and that the node of the "
@@ -386,7 +388,7 @@ class _UnreachableError(RequestFailed):
     pass
 
 
-def _first_unpaused(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | None:
+def _find_unpaused_endpoint(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | None:
     """Return the first endpoint that is not paused; None if all are paused.
 
     The search starts at the index `home` (modulo the number of endpoints) and goes round.

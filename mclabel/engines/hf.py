@@ -76,12 +76,12 @@ class HfEngine(ModelEngine):
     async def start(self) -> None:
         """Load the model, and start the thread that runs the decoding loop."""
         self._loop = asyncio.get_running_loop()
-        self._decoder = await load_in_thread(self._load)
+        self._decoder = await load_in_thread(self._load_decoder)
         self._max_context, self._closing = self._decoder.max_context, False
-        self._thread = threading.Thread(target=self._run, name="hf-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run_decoder, name="hf-engine", daemon=True)
         self._thread.start()
 
-    def _load(self) -> SharedPrefixDecoder:
+    def _load_decoder(self) -> SharedPrefixDecoder:
         import torch
         from transformers import AutoModelForCausalLM, GenerationConfig
 
@@ -168,14 +168,16 @@ class HfEngine(ModelEngine):
         """
         from mclabel.engines.cascade import LiveRollout
 
-        row = LiveRollout(context=(*prompt, *prefix), max_tokens=1, seed=0, wanted=tuple(tokens))
+        row = LiveRollout(
+            context=(*prompt, *prefix), max_tokens=1, seed=0, scored_ids=tuple(tokens)
+        )
         await self._sample_row(row, 0)
         return row.logprobs
 
     async def _sample_row(self, row: LiveRollout, priority: int) -> Completion:
         """Queue a rollout for the engine's thread, and wait for its completion."""
         if self._decoder is None or self._failure is not None:
-            raise self._engine_died_error()
+            raise self._make_engine_died_error()
         number = row.tag = next(self._order)
         row.rank = priority, number
         future: asyncio.Future[Completion] = self._loop.create_future()
@@ -218,7 +220,7 @@ class HfEngine(ModelEngine):
                 # PyTorch caches freed memory, so other processes could not use it.
                 torch.cuda.empty_cache()
 
-    def _run(self) -> None:
+    def _run_decoder(self) -> None:
         """Admit rollouts, step the decoder and deliver completions until the engine is closed.
 
         This method runs in the engine's thread.
@@ -232,18 +234,19 @@ class HfEngine(ModelEngine):
         torch.set_num_threads(usable_threads(self.settings.threads))
         torch.get_num_threads()
         try:
-            while self._admit(self._decoder):
+            while self._admit_waiting_rollouts(self._decoder):
                 ended = self._decoder.step()
                 if ended:
                     self._loop.call_soon_threadsafe(
-                        self._deliver, [(row.tag, self._completion(row)) for row in ended]
+                        self._deliver_completions,
+                        [(row.tag, self._build_completion(row)) for row in ended],
                     )
         except BaseException as error:  # callers that wait for completions get this error
             self._failure = error
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._fail_waiting_rollouts)
 
-    def _admit(self, decoder: SharedPrefixDecoder) -> bool:
+    def _admit_waiting_rollouts(self, decoder: SharedPrefixDecoder) -> bool:
         """Admit waiting rollouts while there is room. Return False once the engine is closed."""
         with self._wake:
             self._wake.wait_for(lambda: self._queue or decoder.num_live or self._closing)
@@ -260,7 +263,7 @@ class HfEngine(ModelEngine):
                     heapq.heappush(self._queue, item)
                 return True
 
-    def _completion(self, row: LiveRollout) -> Completion:
+    def _build_completion(self, row: LiveRollout) -> Completion:
         assert self._decoder is not None
         ended = self._decoder.ended_by_token(row)
         ids = tuple(row.new_ids[:-1] if ended else row.new_ids)
@@ -273,7 +276,7 @@ class HfEngine(ModelEngine):
             at_stop=at_stop,
         )
 
-    def _deliver(self, completions: list[tuple[int, Completion]]) -> None:
+    def _deliver_completions(self, completions: list[tuple[int, Completion]]) -> None:
         for number, completion in completions:
             future = self._futures.pop(number)
             if not future.done():
@@ -282,10 +285,10 @@ class HfEngine(ModelEngine):
     def _fail_waiting_rollouts(self) -> None:
         for future in self._futures.values():
             if not future.done():
-                future.set_exception(self._engine_died_error())
+                future.set_exception(self._make_engine_died_error())
         self._futures.clear()
 
-    def _engine_died_error(self) -> EngineDied:
+    def _make_engine_died_error(self) -> EngineDied:
         reason = "was closed" if self._failure is None else f"died: {self._failure!r}"
         error = EngineDied(f"policy.engine=hf: the engine {reason}")
         error.__cause__ = self._failure

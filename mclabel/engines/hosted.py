@@ -20,7 +20,7 @@ from mclabel.core.records import Completion, FinishReason
 from mclabel.core.settings import ONE_VALUE, OPERATIONAL, rule
 from mclabel.engines.chat import chat_messages
 from mclabel.engines.endpoints import Endpoints, RefusedError
-from mclabel.engines.openai_answer import ServerAnswer, post_completion_request, read_answer
+from mclabel.engines.openai_answer import ServerAnswer, parse_server_answer, post_completion_request
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.engines.text import PROBE
@@ -113,20 +113,25 @@ class HostedEngine(ServedEngine):
         Not every service lists its models, so the list cannot be used for this check.
         """
         room = self.policy.room(0, 0, inf)
-        body = self._body(PROBE, room, self.seed)
+        body = self._build_request_body(PROBE, room, self.seed)
 
         async def request(client: AsyncOpenAI) -> Completion:
             server_answer = self._read_server_answer(
                 await post_completion_request(client, self.api, body)
             )
-            if _is_misplaced(server_answer, room) and not self.settings.read_reasoning:
-                raise EngineError(f"policy.engine=hosted: {_misplaced_answer_fault(server_answer)}")
-            return self._completion(server_answer, room)
+            if (
+                _is_text_in_reasoning_field(server_answer, room)
+                and not self.settings.read_reasoning
+            ):
+                raise EngineError(
+                    f"policy.engine=hosted: {_describe_misplaced_text(server_answer)}"
+                )
+            return self._build_completion(server_answer, room)
 
         try:
             await endpoints.send_to_each(request, retry_s=self.start_s)
         except RefusedError as error:
-            remedy = self._refusal_remedy(error.__cause__)
+            remedy = self._find_refusal_remedy(error.__cause__)
             raise EngineError(f"{error}. {remedy}" if remedy else str(error)) from error
 
     # The text side
@@ -168,18 +173,18 @@ class HostedEngine(ServedEngine):
                 "Choose policy.engine=openai with a vLLM server, or policy.engine=vllm"
             )
         room = self.policy.room(0, 0, inf, max_tokens)
-        body = self._body(self.decode(prompt), room, seed)
+        body = self._build_request_body(self.decode(prompt), room, seed)
         home = hash(tuple(prompt))
         return await self.request_completion(
             body,
-            lambda answer: self._completion(self._read_server_answer(answer), room),
+            lambda answer: self._build_completion(self._read_server_answer(answer), room),
             home=home,
             priority=priority,
         )
 
     # Requests
 
-    def _body(self, problem: str, room: int, seed: int) -> dict[str, Any]:
+    def _build_request_body(self, problem: str, room: int, seed: int) -> dict[str, Any]:
         policy, settings = self.policy, self.settings
         body: dict[str, Any] = {
             "model": settings.model,
@@ -194,11 +199,11 @@ class HostedEngine(ServedEngine):
         return {name: value for name, value in body.items() if value is not None}
 
     def _read_server_answer(self, answer: dict[str, Any]) -> ServerAnswer:
-        server_answer = read_answer(answer, self.api, may_lack_text=True)
+        server_answer = parse_server_answer(answer, self.api, may_lack_text=True)
         self.warn_of_missing_fields(server_answer)
         return server_answer
 
-    def _completion(self, answer: ServerAnswer, room: int) -> Completion:
+    def _build_completion(self, answer: ServerAnswer, room: int) -> Completion:
         """Return the completion in a service's answer.
 
         If the service withholds the answer, the completion has the finish reason `failed`, and its
@@ -209,13 +214,13 @@ class HostedEngine(ServedEngine):
             room: maximum number of tokens that the request allowed.
         """
         finish_reason, text = answer.normalised_finish_reason(room), answer.text
-        why = _withheld_reason(answer, finish_reason)
-        if _is_misplaced(answer, room):
+        why = _find_withheld_reason(answer, finish_reason)
+        if _is_text_in_reasoning_field(answer, room):
             text = answer.reasoning
-            why = "" if self.settings.read_reasoning else _misplaced_answer_fault(answer)
+            why = "" if self.settings.read_reasoning else _describe_misplaced_text(answer)
         self.add_token_counts(answer, answer.num_sampled)
         assert self._endpoints is not None
-        ids = self.encode(self._endpoints.clean_message(why) if why else text)
+        ids = self.encode(self._endpoints.redact_message(why) if why else text)
         return Completion(
             ids=ids,
             text=self.decode(ids),
@@ -224,7 +229,7 @@ class HostedEngine(ServedEngine):
             is_counted=answer.num_sampled is not None,
         )
 
-    def _refusal_remedy(self, cause: BaseException | None) -> str:
+    def _find_refusal_remedy(self, cause: BaseException | None) -> str:
         """Return what the user can do about a refused test request; empty if no remedy is known.
 
         Args:
@@ -243,13 +248,13 @@ class HostedEngine(ServedEngine):
         )
 
 
-def _is_misplaced(answer: ServerAnswer, room: int) -> bool:
+def _is_text_in_reasoning_field(answer: ServerAnswer, room: int) -> bool:
     """Return whether a complete answer has no text outside of the field for reasoning."""
     is_whole = answer.normalised_finish_reason(room) == "stop" and not answer.refusal
     return is_whole and not answer.text.strip() and bool(answer.reasoning.strip())
 
 
-def _misplaced_answer_fault(answer: ServerAnswer) -> str:
+def _describe_misplaced_text(answer: ServerAnswer) -> str:
     return (
         "the field message.content of an answer is empty, and its text of "
         f"{len(answer.reasoning):,} characters is in the field reasoning_content or reasoning. Set "
@@ -257,7 +262,7 @@ def _misplaced_answer_fault(answer: ServerAnswer) -> str:
     )
 
 
-def _withheld_reason(answer: ServerAnswer, finish_reason: FinishReason) -> str:
+def _find_withheld_reason(answer: ServerAnswer, finish_reason: FinishReason) -> str:
     """Return the reason why the service withholds the answer; empty if it gives an answer."""
     if answer.refusal:
         return f"the model refuses to answer: {answer.refusal}"

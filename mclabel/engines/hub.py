@@ -22,7 +22,7 @@ POLICY = "policy.model"
 """Key of the setting that names a policy's model, for messages."""
 
 
-def name_with_key(model: str, key: str) -> str:
+def format_model_with_key(model: str, key: str) -> str:
     """Return a model's name for a message, as `KEY='MODEL'`, or as `MODEL` if `key` is empty."""
     return f"{key}={model!r}" if key else model
 
@@ -53,7 +53,7 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
         raise ConfigError(f"{key}: {error}") from error
 
 
-def model_source(model: str, *, key: str = POLICY) -> str:
+def check_model_source(model: str, *, key: str = POLICY) -> str:
     """Return the name of a model unchanged, after the checks that need no network.
 
     Args:
@@ -66,21 +66,22 @@ def model_source(model: str, *, key: str = POLICY) -> str:
     """
     path = Path(model)
     if path.is_dir():
-        check_plain_folder(path, EngineError, name=name_with_key(model, key))
+        check_plain_folder(path, EngineError, name=format_model_with_key(model, key))
     if path.is_dir() and not (path / "config.json").is_file():
         raise EngineError(
-            f"{name_with_key(model, key)}: the folder holds no config.json. Use a folder saved by "
+            f"{format_model_with_key(model, key)}: the folder holds no config.json. "
+            "Use a folder saved by "
             "`save_pretrained`, a Hugging Face name, or `arith:policy`"
         )
     if not path.is_dir() and (path.is_absolute() or model.startswith(".") or model.count("/") > 1):
         raise EngineError(
-            f"{name_with_key(model, key)}: no such folder. Use a folder saved by "
+            f"{format_model_with_key(model, key)}: no such folder. Use a folder saved by "
             "`save_pretrained`, a Hugging Face name, or `arith:policy`"
         )
     return model
 
 
-def pin_model(model: str, *, revision: str | None) -> str | None:
+def resolve_model_commit(model: str, *, revision: str | None) -> str | None:
     """Check that a model exists by fetching only its configuration.
 
     Returns:
@@ -92,9 +93,9 @@ def pin_model(model: str, *, revision: str | None) -> str | None:
     """
     from huggingface_hub import hf_hub_download
 
-    if Path(model_source(model)).is_dir():
+    if Path(check_model_source(model)).is_dir():
         return None
-    with _explain_errors(model, revision, POLICY):
+    with _explain_hub_errors(model, revision, POLICY):
         return Path(hf_hub_download(model, "config.json", revision=revision)).parent.name
 
 
@@ -125,19 +126,20 @@ def fetch_model(
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    if Path(model_source(model, key=key)).is_dir():
+    if Path(check_model_source(model, key=key)).is_dir():
         return model
     wanted = [*CONFIGURATION, *(["*.py"] if code else []), *(["*.safetensors"] if weights else [])]
     locks = Path(HF_HUB_CACHE) / ".locks"
     locks.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{model}@{revision}".encode()).hexdigest()[:16]
-    with FileLock(locks / f"mclabel-{name}.lock"), _explain_errors(model, revision, key):
+    with FileLock(locks / f"mclabel-{name}.lock"), _explain_hub_errors(model, revision, key):
         folder = snapshot_download(
             model, revision=revision, allow_patterns=wanted, ignore_patterns=list(DUPLICATES)
         )
     if weights and not any(Path(folder).glob("*.safetensors")):
         raise EngineError(
-            f"{name_with_key(model, key)}: the repository holds no weights in safetensors format. "
+            f"{format_model_with_key(model, key)}: the repository holds no weights in "
+            "safetensors format. "
             "Pickles (*.bin) can run code and are not read. If you trust these files, convert them "
             "at https://huggingface.co/spaces/safetensors/convert, and set the revision that the "
             "conversion creates"
@@ -146,11 +148,11 @@ def fetch_model(
 
 
 @contextmanager
-def _explain_errors(model: str, revision: str | None, key: str) -> Iterator[None]:
+def _explain_hub_errors(model: str, revision: str | None, key: str) -> Iterator[None]:
     """Turn the errors of the hub's client into an `EngineError` with a remedy."""
     from huggingface_hub import errors
 
-    name = name_with_key(model, key)
+    name = format_model_with_key(model, key)
     try:
         yield
     except errors.GatedRepoError as error:
@@ -192,7 +194,7 @@ def _explain_errors(model: str, revision: str | None, key: str) -> Iterator[None
         raise EngineError(f"{name}: the Hugging Face hub {why}") from error
 
 
-def weights_fingerprint(folder: Path) -> str:
+def compute_weights_fingerprint(folder: Path) -> str:
     """Return a hash that changes with a model's weights, its configuration or its tokenizer.
 
     Files of up to 16 MiB are hashed completely. For larger files only the size and the first and

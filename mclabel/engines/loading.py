@@ -28,7 +28,7 @@ async def load_in_thread(load: Callable[[], T]) -> T:
         thread.shutdown(wait=False)
 
 
-class _Start:
+class _EngineStart:
     """Stage of the engine that is being started. A process starts only one engine at a time."""
 
     stage: str | None = None
@@ -38,13 +38,13 @@ class _Start:
 
 
 @contextmanager
-def mark_start() -> Iterator[None]:
+def mark_engine_start() -> Iterator[None]:
     """Show that an engine or another component is being started as long as this context is open."""
-    _Start.stage, _Start.since = LOADING, time.monotonic()
+    _EngineStart.stage, _EngineStart.since = LOADING, time.monotonic()
     try:
         yield
     finally:
-        _Start.stage = None
+        _EngineStart.stage = None
 
 
 def record_stage(stage: str) -> None:
@@ -55,15 +55,15 @@ def record_stage(stage: str) -> None:
     Args:
         stage: text that follows "starting the engine: ", such as "loading weights".
     """
-    if _Start.stage not in (None, stage):
-        _Start.stage, _Start.since = stage, time.monotonic()
+    if _EngineStart.stage not in (None, stage):
+        _EngineStart.stage, _EngineStart.since = stage, time.monotonic()
 
 
-def current_stage() -> str | None:
+def get_current_stage() -> str | None:
     """Return a text with the stage of the current start and its duration; None without a start."""
-    if (stage := _Start.stage) is None:
+    if (stage := _EngineStart.stage) is None:
         return None
-    return f"{stage} ({time.monotonic() - _Start.since:.0f} s)"
+    return f"{stage} ({time.monotonic() - _EngineStart.since:.0f} s)"
 
 
 # Jobs write their own messages about loading a model, so the messages of libraries are off.

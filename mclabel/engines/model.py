@@ -10,15 +10,15 @@ from typing import ClassVar
 
 from mclabel.engines.base import Engine, PolicyPreview
 from mclabel.engines.hub import (
+    check_model_source,
+    compute_weights_fingerprint,
     fetch_model,
-    model_source,
-    pin_model,
     resolve_model,
-    weights_fingerprint,
+    resolve_model_commit,
 )
 from mclabel.engines.loading import silence_transformers
 from mclabel.engines.pretrained import check_weights, count_configured_parameters
-from mclabel.engines.text import PolicyText, check_model, model_end_ids, model_max_context
+from mclabel.engines.text import PolicyText, check_model, find_model_end_ids, read_model_max_context
 
 
 class ModelEngine(Engine):
@@ -42,13 +42,13 @@ class ModelEngine(Engine):
 
         A local folder may therefore be moved between runs.
         """
-        if Path(model_source(self.model)).is_dir():
-            return f"weights:{weights_fingerprint(Path(self.model))}"
+        if Path(check_model_source(self.model)).is_dir():
+            return f"weights:{compute_weights_fingerprint(Path(self.model))}"
         return self.policy.model
 
     def model_commit(self) -> str | None:
         """Return the commit that `policy.revision` names now; None for a folder."""
-        return pin_model(self.model, revision=self.policy.revision)
+        return resolve_model_commit(self.model, revision=self.policy.revision)
 
     def num_parameters(self) -> int | None:
         """Return the number of the model's parameters.
@@ -88,8 +88,8 @@ class ModelEngine(Engine):
             check_weights(folder)
         silence_transformers()
         text = self.load_text(folder)
-        ends = model_end_ids(text, folder, trust_remote_code=trust)
-        own = model_max_context(folder, trust_remote_code=trust)
+        ends = find_model_end_ids(text, folder, trust_remote_code=trust)
+        own = read_model_max_context(folder, trust_remote_code=trust)
         return PolicyPreview(
             tokenizer=text.name,
             prompt=text.prompt_form,

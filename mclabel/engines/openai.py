@@ -14,21 +14,21 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mclabel.core.errors import BadAnswer, EngineError
+from mclabel.core.errors import EngineError, UnusableResponse
 from mclabel.core.records import Completion
 from mclabel.core.settings import OPERATIONAL
 from mclabel.engines.base import NO_ROOM
 from mclabel.engines.endpoints import Endpoints, RefusedError
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.openai_answer import (
-    bad_answer_error,
     list_served_models,
+    make_bad_answer_error,
+    parse_server_answer,
     post_completion_request,
-    read_answer,
 )
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
-from mclabel.engines.text import PROBE, model_end_ids, model_max_context, trim_to_end
+from mclabel.engines.text import PROBE, find_model_end_ids, read_model_max_context, trim_to_end
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -92,9 +92,9 @@ class OpenAIEngine(ServedEngine, ModelEngine):
                 "policy.engine.api=completions"
             )
         trust = policy.trust_remote_code
-        ends = model_end_ids(text, folder, trust_remote_code=trust)
+        ends = find_model_end_ids(text, folder, trust_remote_code=trust)
         self._end_ids = ends | frozenset(policy.stop_token_ids)
-        own = model_max_context(folder, trust_remote_code=trust)
+        own = read_model_max_context(folder, trust_remote_code=trust)
         self._max_context = min(policy.max_model_len or inf, own)
         await super().start()
 
@@ -102,10 +102,10 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         """Check that all servers serve the model, and that one continues a prefix exactly."""
         served = await endpoints.send_to_each(list_served_models, retry_s=self.start_s)
         limits = [
-            self._served_max_context(endpoints, url, models) for url, models in served.items()
+            self._find_served_max_context(endpoints, url, models) for url, models in served.items()
         ]
         self._max_context = min([self._max_context, *limits])
-        await self._probe(endpoints)
+        await self._sample_test_completion(endpoints)
 
     @property
     def max_context(self) -> float:
@@ -136,21 +136,21 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if room < 1:
             return NO_ROOM
-        body = self._body(
+        body = self._build_request_body(
             tuple(prompt), tuple(prefix), room, seed if self.settings.per_request_seeds else None
         )
         body["stop"] += stop
         context = (*prompt, *prefix)
         return await self.request_completion(
             body,
-            lambda answer: self._completion(answer, context, room, stop),
+            lambda answer: self._build_completion(answer, context, room, stop),
             home=hash(tuple(prompt)),
             priority=priority,
         )
 
     # Requests
 
-    def _body(
+    def _build_request_body(
         self, prompt: tuple[int, ...], prefix: tuple[int, ...], room: int, seed: int | None
     ) -> dict[str, Any]:
         """Return the JSON body of a request for one completion.
@@ -179,7 +179,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             body["seed"] = seed
         if self.settings.api == "completions":
             return {**body, "prompt": [*prompt, *prefix]}
-        messages = self.text.messages(self._problems[prompt])
+        messages = self.text.build_messages(self._problems[prompt])
         if prefix:
             messages.append({"role": "assistant", "content": self.decode(prefix)})
         return {
@@ -190,7 +190,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             "chat_template_kwargs": self.policy.template_variables,
         }
 
-    def _completion(
+    def _build_completion(
         self,
         answer: dict[str, Any],
         context: tuple[int, ...],
@@ -206,12 +206,12 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             room: maximum number of tokens that the request allowed.
             stop: stop texts of the request, in addition to `policy.stop`.
         """
-        server_answer = read_answer(answer, self.settings.api)
+        server_answer = parse_server_answer(answer, self.settings.api)
         self._check_prompt_tokens(server_answer.num_read, server_answer.prompt_ids, context)
         self.warn_of_missing_fields(server_answer)
         finish_reason = server_answer.normalised_finish_reason(room)
         if finish_reason == "failed":
-            raise BadAnswer(
+            raise UnusableResponse(
                 "policy.engine=openai: the server aborted a completion: "
                 f"{server_answer.error or server_answer.finish_reason}"
             )
@@ -244,7 +244,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         self, read: int | None, ids: tuple[int, ...] | None, context: tuple[int, ...]
     ) -> None:
         if read is None and ids is None:
-            raise bad_answer_error("has neither usage.prompt_tokens nor prompt_token_ids")
+            raise make_bad_answer_error("has neither usage.prompt_tokens nor prompt_token_ids")
         read = len(ids or ()) if read is None else read
         if ids is None and self.settings.api == "chat":
             raise EngineError(
@@ -277,7 +277,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
     # Checks at the start
 
-    def _served_max_context(
+    def _find_served_max_context(
         self, endpoints: Endpoints, url: str, models: list[dict[str, Any]]
     ) -> float:
         """Return a server's context length in tokens, and check that the server has the model."""
@@ -286,7 +286,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         if wanted is None and len(names) == 1:
             wanted = self._served_model = names[0]
         if wanted not in names:
-            served = endpoints.clean_message(", ".join(names) or "none")
+            served = endpoints.redact_message(", ".join(names) or "none")
             raise EngineError(
                 f"policy.engine.model={wanted!r}: {url} serves {served}. Set policy.engine.model "
                 "to a model that the server serves"
@@ -294,15 +294,15 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         limit = models[names.index(wanted)].get("max_model_len")
         return float(limit) if isinstance(limit, int) else inf
 
-    async def _probe(self, endpoints: Endpoints) -> None:
+    async def _sample_test_completion(self, endpoints: Endpoints) -> None:
         """Sample a short completion, to check that the server can continue a prefix."""
         prompt, prefix = self.prompt_ids(PROBE), self.encode(PROBE_PREFIX)
-        body = self._body(prompt, prefix, 1, None)
+        body = self._build_request_body(prompt, prefix, 1, None)
         seen: list[dict[str, Any]] = []
 
         async def request(client: AsyncOpenAI) -> Completion:
             seen.append(await post_completion_request(client, self.settings.api, body))
-            return self._completion(seen[-1], (*prompt, *prefix), 1)
+            return self._build_completion(seen[-1], (*prompt, *prefix), 1)
 
         try:
             await endpoints.send_request(request, home=0, retry_s=self.start_s)

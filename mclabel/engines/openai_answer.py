@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mclabel.core.errors import BadAnswer, EngineError
+from mclabel.core.errors import EngineError, UnusableResponse
 from mclabel.core.records import FinishReason
 from mclabel.core.settings import MAX_TOKENS
-from mclabel.engines.endpoints import BusyError, ErrorAnswer, error_message
+from mclabel.engines.endpoints import BusyError, ErrorAnswer, read_error_message
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -80,7 +80,7 @@ class ServerAnswer:
         return "length" if word not in _STOPS and is_full else "stop"
 
     @property
-    def has_known_end(self) -> bool:
+    def has_known_finish_reason(self) -> bool:
         """True if the server's `finish_reason` is one of the values that mclabel knows."""
         word = (self.finish_reason or "").lower()
         return word in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
@@ -94,32 +94,34 @@ def parse_json_object(content: bytes, path: str) -> dict[str, Any]:
         path: path of the request's URL, for messages.
 
     Raises:
-        BadAnswer: the body is not a JSON object.
+        UnusableResponse: the body is not a JSON object.
         ErrorAnswer: the object is an error.
     """
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError) as error:
         shown = content[:_SHOWN].decode(errors="replace")
-        raise BadAnswer(
+        raise UnusableResponse(
             f"policy.engine: {path} does not return JSON but {shown!r}, so this is not an "
             "OpenAI-compatible server. Check policy.engine.endpoints (most end in /v1)"
         ) from error
     if not isinstance(answer, dict):
-        raise bad_answer_error("is not a JSON object")
-    if (server_error := find_error(answer)) is not None:
+        raise make_bad_answer_error("is not a JSON object")
+    if (server_error := find_answer_error(answer)) is not None:
         raise ErrorAnswer(server_error)
     return answer
 
 
-def find_error(answer: dict[str, Any]) -> Any:
+def find_answer_error(answer: dict[str, Any]) -> Any:
     """Return the error object or text in a server's answer; None if there is no error."""
     if answer.get("choices"):
         return None
     return answer if answer.get("object") == "error" else answer.get("error") or None
 
 
-def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False) -> ServerAnswer:
+def parse_server_answer(
+    answer: dict[str, Any], api: str, *, may_lack_text: bool = False
+) -> ServerAnswer:
     """Read the completion in a response.
 
     Args:
@@ -128,28 +130,28 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
         may_lack_text: True to accept an answer that has neither text nor token ids.
 
     Raises:
-        BadAnswer: the response lacks a required field, which the message names.
+        UnusableResponse: the response lacks a required field, which the message names.
     """
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict):
-        raise bad_answer_error("has no choices")
+        raise make_bad_answer_error("has no choices")
     usage = answer.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    num_read = _token_count(usage.get("prompt_tokens"))
-    ids = _checked_token_ids(choice.get("token_ids"), "choices[0].token_ids")
+    num_read = _parse_token_count(usage.get("prompt_tokens"))
+    ids = _parse_token_ids(choice.get("token_ids"), "choices[0].token_ids")
     name = "text" if api == "completions" else "message.content"
     message = choice if api == "completions" else choice.get("message")
     if not isinstance(message, dict):
-        raise bad_answer_error("has no choices[0].message")
+        raise make_bad_answer_error("has no choices[0].message")
     text = message.get("text" if api == "completions" else "content")
     if not isinstance(text, str) and not (text is None and (may_lack_text or ids is not None)):
-        raise bad_answer_error(f"has no text in choices[0].{name}")
+        raise make_bad_answer_error(f"has no text in choices[0].{name}")
     reason = choice.get("finish_reason")
     error = choice.get("error")
     thoughts = (message.get(field) for field in REASONING_FIELDS)
     details = usage.get("prompt_tokens_details")
-    cached = _token_count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    cached = _parse_token_count(details.get("cached_tokens")) if isinstance(details, dict) else None
     refusal = message.get("refusal")
     return ServerAnswer(
         text=text or "",
@@ -158,38 +160,38 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
         ids=ids,
         reasoning=next((text for text in thoughts if isinstance(text, str) and text), ""),
         finish_reason=reason if isinstance(reason, str) and reason else None,
-        error=error_message(error) if error else "",
+        error=read_error_message(error) if error else "",
         num_read=num_read,
         num_cached=None if cached is None or num_read is None else min(cached, num_read),
-        num_sampled=_token_count(usage.get("completion_tokens")),
-        prompt_ids=_checked_token_ids(
+        num_sampled=_parse_token_count(usage.get("completion_tokens")),
+        prompt_ids=_parse_token_ids(
             answer.get("prompt_token_ids", choice.get("prompt_token_ids")), "prompt_token_ids"
         ),
     )
 
 
-def _token_count(value: Any) -> int | None:
+def _parse_token_count(value: Any) -> int | None:
     """Return the value if it is a valid number of tokens, else None."""
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
-def _checked_token_ids(value: Any, field: str) -> tuple[int, ...] | None:
+def _parse_token_ids(value: Any, field: str) -> tuple[int, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(
         type(token_id) is int and token_id >= 0 for token_id in value
     ):
-        raise bad_answer_error(f"has no token ids in {field}")
+        raise make_bad_answer_error(f"has no token ids in {field}")
     return tuple(value)
 
 
-def bad_answer_error(fault: str) -> BadAnswer:
+def make_bad_answer_error(fault: str) -> UnusableResponse:
     """Return the error for a response that lacks a required part.
 
     Args:
         fault: predicate that follows "an answer of the server", such as "has no choices".
     """
-    return BadAnswer(
+    return UnusableResponse(
         f"policy.engine: an answer of the server {fault}, so it is not an answer of an "
         "OpenAI-compatible server. Check policy.engine.endpoints"
     )
@@ -223,7 +225,7 @@ async def post_completion_request(
         body: body of the request.
 
     Raises:
-        BadAnswer: the answer is not a JSON object.
+        UnusableResponse: the answer is not a JSON object.
     """
     model = body["model"]
     raw: Any

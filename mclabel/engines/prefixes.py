@@ -63,16 +63,18 @@ class PrefixCache:
                 if prefix.ids[: len(ids)] == ids:
                     cached = prefix
                     break
-                shared = _common_prefix_length(prefix.ids, ids) if prefix.ids[:1] == ids[:1] else 0
+                shared = (
+                    _count_common_prefix_ids(prefix.ids, ids) if prefix.ids[:1] == ids[:1] else 0
+                )
                 if shared > common:
                     best, common = prefix, shared
             else:
                 longest = max(
                     (w[:-1] for w in waiting if w[: len(ids)] == ids), key=len, default=ids
                 )
-                cached = self._prefill(longest, best, common)
+                cached = self._compute_prefix(longest, best, common)
             if len(self._prefixes) > 1:
-                self._evict(used)
+                self._evict_unused_prefixes(used)
         self._prefixes.pop(cached.ids, None)
         self._prefixes[cached.ids] = cached
         return cached
@@ -82,7 +84,7 @@ class PrefixCache:
         """Total bytes of the cached prefixes."""
         return sum(prefix.kv.nbytes for prefix in self._prefixes.values())
 
-    def _prefill(self, ids: tuple[int, ...], start: Prefix | None, common: int) -> Prefix:
+    def _compute_prefix(self, ids: tuple[int, ...], start: Prefix | None, common: int) -> Prefix:
         kv = self._pools.make_zeros(1, len(ids))[:, :, 0]
         if start is not None:
             kv[:, :, :, :common] = start.kv[:, :, :, :common]
@@ -98,7 +100,7 @@ class PrefixCache:
             self.num_computed_tokens += len(fresh)
         return Prefix(ids=ids, kv=kv)
 
-    def _evict(self, used: Iterable[Prefix | None]) -> None:
+    def _evict_unused_prefixes(self, used: Iterable[Prefix | None]) -> None:
         kept = {id(prefix) for prefix in used}
         size = self.num_bytes
         for prefix in list(self._prefixes.values()):
@@ -109,7 +111,7 @@ class PrefixCache:
                 size -= prefix.kv.nbytes
 
 
-def _common_prefix_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+def _count_common_prefix_ids(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     """Return the number of ids in the longest common prefix of two sequences."""
     low, high = 0, min(len(a), len(b))
     while low < high:
@@ -138,7 +140,7 @@ class EndedRollout:
         """Number of chunks that the content needs."""
         return int(self.content.shape[2])
 
-    def hand_over_to(self, row: LiveRollout) -> None:
+    def move_ids_to(self, row: LiveRollout) -> None:
         """Make a new rollout continue this ended rollout.
 
         The ids that this rollout sampled move from the new rollout's `context` to its `sampled`.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mclabel.core.errors import EngineError, UntrustedCodeError
 from mclabel.core.plain_files import check_plain
-from mclabel.engines.hub import POLICY, fetch_model, name_with_key
+from mclabel.engines.hub import POLICY, fetch_model, format_model_with_key
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,17 +55,20 @@ def load_model_config(
     from transformers import AutoConfig
 
     folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
-    with _explain_load_errors(folder, name_with_key(model, key), key, trusted=trust_remote_code):
+    with _explain_load_errors(
+        folder, format_model_with_key(model, key), key, trusted=trust_remote_code
+    ):
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
-    kernel = None if trust_remote_code else next(_hub_kernels(config), None)
+    kernel = None if trust_remote_code else next(_list_hub_attentions(config), None)
     if kernel is not None:
         raise UntrustedCodeError(
-            f"{name_with_key(model, key)}: {CONFIG} names {str(kernel)[:_MAX_REASON]!r} as its "
+            f"{format_model_with_key(model, key)}: {CONFIG} names "
+            f"{str(kernel)[:_MAX_REASON]!r} as its "
             "attention. This is not a built-in attention but compiled code on the hub, which is "
             "not loaded",
-            _permitting_option(key),
+            _name_trust_option(key),
         )
     return config
 
@@ -78,7 +81,11 @@ def load_tokenizer(
 
     folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
     with _explain_load_errors(
-        folder, name_with_key(model, key), key, part="its tokenizer ", trusted=trust_remote_code
+        folder,
+        format_model_with_key(model, key),
+        key,
+        part="its tokenizer ",
+        trusted=trust_remote_code,
     ):
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
@@ -93,7 +100,7 @@ def load_generation_config(folder: str) -> GenerationConfig | None:
     if not (Path(folder) / "generation_config.json").is_file():
         return None
     with _explain_load_errors(
-        folder, name_with_key(folder, POLICY), POLICY, part="its generation_config.json "
+        folder, format_model_with_key(folder, POLICY), POLICY, part="its generation_config.json "
     ):
         return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
@@ -124,13 +131,13 @@ def load_model(
             is raised if its weights are damaged, do not match its configuration, or are not in
             safetensors format.
     """
-    name = name_with_key(model, key)
+    name = format_model_with_key(model, key)
     folder = fetch_model(model, revision=revision, code=trust_remote_code, key=key)
     config = load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
     sizes = check_weights(folder, key=key)
     with _explain_load_errors(folder, name, key, trusted=trust_remote_code):
         if not trust_remote_code:  # trusted code could use all memory anyway
-            _check_size(kind, config, sizes, name)
+            _check_described_size(kind, config, sizes, name)
         loaded, about = kind.from_pretrained(
             folder,
             trust_remote_code=trust_remote_code,
@@ -189,7 +196,7 @@ def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
         EngineError: the folder has no safetensors files, or a file is damaged or incomplete.
     """
     folder = Path(folder)
-    name = name_with_key(str(folder), key)
+    name = format_model_with_key(str(folder), key)
     if (folder / "adapter_config.json").is_file():
         raise EngineError(
             f"{name}: the folder holds an adapter (adapter_config.json), which would change the "
@@ -208,7 +215,7 @@ def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
             else f"{name}: the folder holds no weights (*.safetensors). Download or save the whole "
             "model again"
         )
-    return [size for path in files for size in _tensor_sizes(path)]
+    return [size for path in files for size in _read_tensor_sizes(path)]
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -219,7 +226,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """
     from safetensors.torch import load_file
 
-    _tensor_sizes(path)
+    _read_tensor_sizes(path)
     return load_file(path)
 
 
@@ -242,7 +249,7 @@ def load_torch_state(path: Path) -> Any:
         ) from error
 
 
-def _tensor_sizes(path: Path) -> list[int]:
+def _read_tensor_sizes(path: Path) -> list[int]:
     """Return the number of elements of each tensor in a safetensors file."""
     from math import prod
 
@@ -254,7 +261,8 @@ def _tensor_sizes(path: Path) -> list[int]:
             return [prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise EngineError(
-            f"{path}: this is not a complete safetensors file: {error_reason(error)}. Download or "
+            f"{path}: this is not a complete safetensors file: "
+            f"{format_error_reason(error)}. Download or "
             "save it again"
         ) from error
 
@@ -268,10 +276,10 @@ def count_configured_parameters(model: str, *, revision: str | None) -> int:
     from transformers import AutoModelForCausalLM
 
     config = load_model_config(model, trust_remote_code=False, revision=revision)
-    return _num_parameters(AutoModelForCausalLM, config)
+    return _count_parameters(AutoModelForCausalLM, config)
 
 
-def _num_parameters(kind: Any, config: PreTrainedConfig) -> int:
+def _count_parameters(kind: Any, config: PreTrainedConfig) -> int:
     import torch
 
     with torch.device("meta"):
@@ -280,7 +288,7 @@ def _num_parameters(kind: Any, config: PreTrainedConfig) -> int:
     return sum(parameter.numel() for parameter in empty.parameters())
 
 
-def _check_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str) -> None:
+def _check_described_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str) -> None:
     """Refuse a configuration that describes a far larger model than the files hold.
 
     transformers would allocate memory for the described model before it finds the mismatch.
@@ -300,7 +308,7 @@ def _check_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str
         )
     if getattr(config, "quantization_config", None) is not None:
         return  # quantized weights are packed, so the number of elements differs
-    wanted = _num_parameters(kind, config)
+    wanted = _count_parameters(kind, config)
     if wanted > sum(sizes) + SPARE:
         raise EngineError(
             f"{name}: its config.json describes {wanted:,} parameters, but its files hold "
@@ -329,10 +337,11 @@ def _explain_load_errors(
         if not trusted and (code := _find_own_code(Path(folder))):
             raise UntrustedCodeError(
                 f"{name}: the model comes with its own Python code ({code}), which is not run",
-                _permitting_option(key),
+                _name_trust_option(key),
             ) from error
         raise EngineError(
-            f"{name}: {part}cannot be loaded: {error_reason(error)}. Its files are damaged, or the "
+            f"{name}: {part}cannot be loaded: "
+            f"{format_error_reason(error)}. Its files are damaged, or the "
             "installed transformers does not support this kind of model. Download or save the "
             "whole model again"
         ) from error
@@ -353,17 +362,17 @@ def _find_own_code(folder: Path) -> str | None:
     return None
 
 
-def _hub_kernels(config: PreTrainedConfig) -> Iterator[Any]:
+def _list_hub_attentions(config: PreTrainedConfig) -> Iterator[Any]:
     """Yield the names of attention that a configuration or its parts load from the hub."""
     name = config._attn_implementation
     if name is not None and str(name).removeprefix("paged|") not in _BUILT_IN_ATTENTION:
         yield name
     for key in config.sub_configs:
         if (part := getattr(config, key, None)) is not None:
-            yield from _hub_kernels(part)
+            yield from _list_hub_attentions(part)
 
 
-def _permitting_option(key: str) -> str:
+def _name_trust_option(key: str) -> str:
     """Return the setting or command-line option that permits a model's own code.
 
     Args:
@@ -391,7 +400,7 @@ def name_option_in_code_errors(option: str) -> Iterator[None]:
         raise
 
 
-def error_reason(error: Exception) -> str:
+def format_error_reason(error: Exception) -> str:
     """Return a library's error as one short line: the type and the text of the exception."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:_MAX_REASON]}" if text else type(error).__name__

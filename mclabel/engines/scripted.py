@@ -124,7 +124,7 @@ class ScriptedEngine(Engine):
                 os.kill(os.getpid(), signal.SIGKILL)
             raise EngineDied("policy.engine=scripted: the engine died, as its settings demand")
         self._num_left -= 1
-        text = self._continue(problem, self.decode(prefix), rng)
+        text = self._write_continuation(problem, self.decode(prefix), rng)
         if rng.random() < self.settings.truncate_rate:
             text = text[: rng.randrange(len(text))]
             cut = True
@@ -155,9 +155,9 @@ class ScriptedEngine(Engine):
         """
         lines = prefix.count("\n")
         mean = sum(chance * factor for chance, factor in WORDS.values())
-        return _chance_of_lines(prefix) * mean ** (self.settings.num_steps - lines)
+        return _compute_right_chance(prefix) * mean ** (self.settings.num_steps - lines)
 
-    def _continue(self, prompt: str, prefix: str, rng: random.Random) -> str:
+    def _write_continuation(self, prompt: str, prefix: str, rng: random.Random) -> str:
         words = list(WORDS)
         weights = [chance for chance, _ in WORDS.values()]
         done = prefix.count("\n")
@@ -167,12 +167,12 @@ class ScriptedEngine(Engine):
         ]
         gold = re.search(r"\[answer (.*?)\]", prompt)
         right = gold[1] if gold else "0"
-        is_right = rng.random() < _chance_of_lines(prefix + "".join(lines))
+        is_right = rng.random() < _compute_right_chance(prefix + "".join(lines))
         answer = right if is_right else f"{right}0{rng.randrange(1, 4)}"
         return "".join(lines) + f"The answer is \\boxed{{{answer}}}."
 
 
-def _chance_of_lines(text: str) -> float:
+def _compute_right_chance(text: str) -> float:
     chance = 1.0
     for word in re.findall(r"is (sound|shaky|wrong)\.\n", text):
         chance *= WORDS[word][1]

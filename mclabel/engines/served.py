@@ -175,7 +175,7 @@ class ServedEngine(Engine):
                 "answers have no usage.completion_tokens, so the number of sampled tokens is "
                 "unknown"
             )
-        if not answer.has_known_end:
+        if not answer.has_known_finish_reason:
             gaps.append(
                 f"answers have finish_reason={str(answer.finish_reason)[:MAX_WORD]!r}, which is "
                 "not a known word. They count as complete unless they have the maximum number of "

@@ -120,7 +120,7 @@ class Example(Settings):
 _ENGINE = Chosen("engines", default="hf")
 
 
-def _default_engine() -> EngineSettings:
+def _make_default_engine() -> EngineSettings:
     """Return the settings of the default engine.
 
     They are found by name, because the modules of engines import this module.
@@ -133,7 +133,7 @@ def _default_engine() -> EngineSettings:
 class PolicySettings(Settings):
     """Settings of a policy: its model, prompt and sampling, which define the value of a step."""
 
-    engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_default_engine)
+    engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_make_default_engine)
     """Engine that runs the model."""
     model: str = "arith:policy"
     """Model folder, Hugging Face name, or name of a bundled model: `arith:policy`, `arith:strong`,

@@ -32,19 +32,19 @@ def main(argv: Sequence[str]) -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _warm_up(render_jinja_template)
-    _confine(int(argv[0]))
+    _import_render_modules(render_jinja_template)
+    _restrict_process(int(argv[0]))
     for line in sys.stdin.buffer:
         question = json.loads(line)
         # The signal's default action ends the process, even while a filter written in C runs.
         signal.setitimer(signal.ITIMER_PROF, question.pop("seconds"))
-        answer = _render_answer(render_jinja_template, question)
+        answer = _render_request(render_jinja_template, question)
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
-def _render_answer(render: Any, question: dict[str, Any]) -> dict[str, str]:
+def _render_request(render: Any, question: dict[str, Any]) -> dict[str, str]:
     try:
         (text,), _ = render(
             conversations=[question["messages"]],
@@ -64,13 +64,13 @@ def _render_answer(render: Any, question: dict[str, Any]) -> dict[str, str]:
     return {"text": text}
 
 
-def _warm_up(render: Any) -> None:
+def _import_render_modules(render: Any) -> None:
     """Render a small chat, so that all modules are imported before file access is restricted."""
     messages = [[{"role": "user", "content": "x"}]]
     render(conversations=messages, chat_template="{{ messages[0]['content'] | tojson }}")
 
 
-def _confine(memory: int) -> None:
+def _restrict_process(memory: int) -> None:
     """Limit the memory of this process, and refuse dangerous operations from now on.
 
     Args:
@@ -95,11 +95,11 @@ def _refuse_dangerous_event(event: str, arguments: tuple[Any, ...]) -> None:
 
     The hook also stops a template that has escaped from transformers' sandbox.
     """
-    if event.startswith(_REFUSED) or (event == "open" and _is_for_writing(*arguments[1:3])):
+    if event.startswith(_REFUSED) or (event == "open" and _is_write_access(*arguments[1:3])):
         raise PermissionError(f"a chat template must not call {event}")
 
 
-def _is_for_writing(mode: object, flags: object) -> bool:
+def _is_write_access(mode: object, flags: object) -> bool:
     if isinstance(mode, str) and set(mode) & set("wax+"):
         return True
     return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))

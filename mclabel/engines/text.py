@@ -17,7 +17,7 @@ from mclabel.engines.chat import (
     chat_messages,
     render_chat,
 )
-from mclabel.engines.hub import POLICY, fetch_model, name_with_key
+from mclabel.engines.hub import POLICY, fetch_model, format_model_with_key
 from mclabel.engines.pretrained import (
     check_weights,
     load_generation_config,
@@ -111,7 +111,7 @@ class PolicyText:
         except ChatTemplateError as error:
             section = "policy." if key == POLICY else ""
             raise EngineError(
-                f"{name_with_key(model, key)}: its chat template cannot render the prompt: "
+                f"{format_model_with_key(model, key)}: its chat template cannot render the prompt: "
                 f"{error.reason}. Leave out {section}system and few-shot examples, or write the "
                 f"prompt as {section}template with {{problem}} in it"
             ) from error
@@ -134,10 +134,10 @@ class PolicyText:
         """Render and tokenise the prompt of a problem, whose control tokens stay plain text."""
         fenced = self._control.fence_control_tokens(problem)
         if not self.is_chat:
-            return tuple(self._control.encode_prompt(self._plain_prompt(fenced)))
+            return tuple(self._control.encode_prompt(self._build_plain_prompt(fenced)))
         return tuple(
             self._control.encode(
-                self._render_messages(self.messages(fenced), add_generation_prompt=True)
+                self._render_messages(self.build_messages(fenced), add_generation_prompt=True)
             )
         )
 
@@ -151,13 +151,13 @@ class PolicyText:
         fence = self._control.fence_control_tokens
         fenced = [(fence(asked), fence(answered)) for asked, answered in turns]
         rendered = self._render_messages(
-            self.messages(fence(problem), fenced), add_generation_prompt=False
+            self.build_messages(fence(problem), fenced), add_generation_prompt=False
         )
         end = cast(str, self._tokenizer.eos_token or "")
         rendered = rendered.removesuffix("\n").removesuffix(end) if end else rendered
         return tuple(self._control.encode(rendered))
 
-    def messages(
+    def build_messages(
         self, problem: str, earlier: Sequence[tuple[str, str]] = ()
     ) -> list[dict[str, str]]:
         """Return the messages of the prompt, up to the question that the policy has to answer.
@@ -191,7 +191,7 @@ class PolicyText:
             variables=self._variables,
         )
 
-    def _plain_prompt(self, problem: str) -> str:
+    def _build_plain_prompt(self, problem: str) -> str:
         if self._template is not None:
             return self._template.replace("{problem}", problem)
         shown = [self._system] if self._system else []
@@ -220,7 +220,7 @@ class PolicyText:
         """Return the id of a token by its text; None if the vocabulary lacks the token."""
         return self._tokenizer.get_vocab().get(token)
 
-    def has_meaning(self, token: int) -> bool:
+    def is_already_used(self, token: int) -> bool:
         """Return whether a token already has a meaning for the model.
 
         A token has a meaning if the chat template or `template` writes it. It also has a meaning
@@ -236,8 +236,8 @@ class PolicyText:
         identity = self.token_id(token)
         return identity is not None and self.decode([identity]).strip() == token.strip()
 
-    def unused_tokens(self, ends: Collection[int] = ()) -> list[str]:
-        """Return the special tokens that have no meaning for the model yet; see `has_meaning`.
+    def list_unused_tokens(self, ends: Collection[int] = ()) -> list[str]:
+        """Return the special tokens that have no meaning for the model yet; see `is_already_used`.
 
         Args:
             ends: ids of end tokens in the model's configuration, which are not returned.
@@ -245,7 +245,7 @@ class PolicyText:
         return [
             token.content
             for number, token in self._tokenizer.added_tokens_decoder.items()
-            if token.special and number not in ends and not self.has_meaning(number)
+            if token.special and number not in ends and not self.is_already_used(number)
         ]
 
     @cached_property
@@ -287,11 +287,11 @@ class PolicyText:
             configured: end token ids in the model's configurations; None if one has none.
         """
         ids: set[int] = set()
-        for end_id in (self._tokenizer.eos_token_id, self._turn_end(), *configured):
+        for end_id in (self._tokenizer.eos_token_id, self._find_turn_end_id(), *configured):
             ids |= set() if end_id is None else {end_id} if isinstance(end_id, int) else set(end_id)
         return frozenset(ids)
 
-    def _turn_end(self) -> int | None:
+    def _find_turn_end_id(self) -> int | None:
         """Return the id of the special token that ends a message; None if there is none.
 
         A chat template puts this token after the policy's message, and `template` puts it after
@@ -302,7 +302,7 @@ class PolicyText:
             return next(filter(self._control.is_special, ids), None)
         if not self.is_chat:
             return None
-        messages = [*self.messages(PROBE), {"role": "assistant", "content": MARK}]
+        messages = [*self.build_messages(PROBE), {"role": "assistant", "content": MARK}]
         rendered = self._render_messages(messages, add_generation_prompt=False)
         after = rendered.rpartition(MARK)[2] if MARK in rendered else ""
         first = next(iter(self._control.encode(after)), None)
@@ -356,7 +356,7 @@ def check_model(
         check_weights(folder, key=key)
 
 
-def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:
+def find_model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:
     """Return the ids of a model's end tokens from its files, without loading the model."""
     config = load_model_config(folder, trust_remote_code=trust_remote_code)
     configured = [getattr(config.get_text_config(), "eos_token_id", None)]
@@ -365,7 +365,7 @@ def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> 
     return text.end_ids(*configured)
 
 
-def model_max_context(folder: str, *, trust_remote_code: bool) -> float:
+def read_model_max_context(folder: str, *, trust_remote_code: bool) -> float:
     """Return a model's context length in tokens; infinite if its configuration has none."""
     config = load_model_config(folder, trust_remote_code=trust_remote_code)
     return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
@@ -419,13 +419,13 @@ class StopTexts:
 
     def ends(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
         """Return whether the last token of a completion completed one of the stop texts."""
-        return any(self._last_token_completes(ids, text) for text in stop)
+        return any(self._last_token_completes_text(ids, text) for text in stop)
 
-    def tokens_containing(self, character: str, *, num_ids: int) -> list[int]:
+    def find_tokens_containing(self, character: str, *, num_ids: int) -> list[int]:
         """Return the ids below `num_ids` of all tokens whose text contains a character."""
         return [token_id for token_id in range(num_ids) if character in self._decode([token_id])]
 
-    def _last_token_completes(self, ids: Sequence[int], text: str) -> bool:
+    def _last_token_completes_text(self, ids: Sequence[int], text: str) -> bool:
         key = text[-1], ids[-1]
         if (may_end := self._may_end.get(key)) is None:
             alone = self._decode(ids[-1:])

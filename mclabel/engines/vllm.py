@@ -29,16 +29,21 @@ from mclabel.engines.loading import load_in_thread, record_stage
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.settings import DeviceSettings, PolicySettings
-from mclabel.engines.text import StopTexts, model_end_ids, trim_to_end
-from mclabel.engines.vllm_memory import OWNER, EndsWithOwner, EngineMemory, free_abandoned_memory
+from mclabel.engines.text import StopTexts, find_model_end_ids, trim_to_end
+from mclabel.engines.vllm_memory import (
+    OWNER,
+    EngineMemory,
+    OwnerWatchingWorker,
+    free_abandoned_memory,
+)
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
     EngineLog,
     OutputTail,
     StartLog,
+    build_engine_config,
     check_memory,
-    engine_config,
     prepare_platform,
 )
 
@@ -53,7 +58,7 @@ _NUMBERS = Harmless(
 can name a worker's class, a plugin, a file of code or a compiler."""
 
 
-_EXTENSION = f"{EndsWithOwner.__module__}.{EndsWithOwner.__qualname__}"
+_EXTENSION = f"{OwnerWatchingWorker.__module__}.{OwnerWatchingWorker.__qualname__}"
 CPU_BLOCK = 32
 """Number of tokens per block of the KV cache on a CPU. vLLM's attention for CPUs allows no
 fewer."""
@@ -140,7 +145,7 @@ class VllmEngine(ModelEngine):
 
     async def start(self) -> None:
         """Load the model."""
-        await load_in_thread(self._load)
+        await load_in_thread(self._load_engine)
 
     @property
     def max_context(self) -> float:
@@ -162,9 +167,9 @@ class VllmEngine(ModelEngine):
         if room < 1:
             return NO_ROOM
         choice = await self._generate_completion(
-            [*prompt, *prefix], self._params(room, seed, stop), priority=priority
+            [*prompt, *prefix], self._build_sampling_params(room, seed, stop), priority=priority
         )
-        return self._completion(tuple(choice.token_ids), choice.finish_reason, stop)
+        return self._build_completion(tuple(choice.token_ids), choice.finish_reason, stop)
 
     async def logprobs(
         self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
@@ -229,7 +234,7 @@ class VllmEngine(ModelEngine):
 
     # Sampling
 
-    def _params(self, room: int, seed: int, stop: Sequence[str]) -> Any:
+    def _build_sampling_params(self, room: int, seed: int, stop: Sequence[str]) -> Any:
         from vllm import SamplingParams as VllmSamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -238,7 +243,7 @@ class VllmEngine(ModelEngine):
             token_id
             for text in stop
             if len(text) == 1
-            for token_id in self._token_ids_containing(text)
+            for token_id in self._find_token_ids_containing(text)
         ]
         texts = [*policy.stop, *(text for text in stop if len(text) > 1)]
         return VllmSamplingParams(
@@ -255,7 +260,7 @@ class VllmEngine(ModelEngine):
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def _token_ids_containing(self, character: str) -> list[int]:
+    def _find_token_ids_containing(self, character: str) -> list[int]:
         """Return the ids of all tokens whose text contains a character.
 
         vLLM checks stop token ids faster than stop texts. Only stop texts of one character are
@@ -263,11 +268,11 @@ class VllmEngine(ModelEngine):
         """
         if (ids := self._by_character.get(character)) is None:
             num_ids = self.text.num_tokens
-            ids = StopTexts(self.decode).tokens_containing(character, num_ids=num_ids)
+            ids = StopTexts(self.decode).find_tokens_containing(character, num_ids=num_ids)
             self._by_character[character] = ids
         return ids
 
-    def _completion(
+    def _build_completion(
         self, ids: tuple[int, ...], finish_reason: str, stop: Sequence[str]
     ) -> Completion:
         if finish_reason not in ("stop", "length"):
@@ -284,7 +289,7 @@ class VllmEngine(ModelEngine):
 
     # Loading
 
-    def _load(self) -> None:
+    def _load_engine(self) -> None:
         policy, settings = self.policy, self.settings
         on_cpu, one_node = settings.device == "cpu", settings.pipeline_parallel == 1
         prepare_platform(
@@ -296,7 +301,7 @@ class VllmEngine(ModelEngine):
         record_stage("reading the model's files")
         folder = self.fetch()
         text = self.load_text(folder)
-        ends = model_end_ids(text, folder, trust_remote_code=policy.trust_remote_code)
+        ends = find_model_end_ids(text, folder, trust_remote_code=policy.trust_remote_code)
         self._end_ids = ends | frozenset(policy.stop_token_ids)
         self._stop_token_ids = sorted(self._end_ids)
         check_weights(folder)
@@ -304,10 +309,10 @@ class VllmEngine(ModelEngine):
             check_memory(
                 policy.model,
                 Path(folder),
-                share=settings.gpu_memory_utilization,
+                memory_share=settings.gpu_memory_utilization,
                 num_gpus=settings.tensor_parallel,
             )
-        config = engine_config(policy.model, folder, self._arguments())
+        config = build_engine_config(policy.model, folder, self._build_engine_arguments())
         from vllm.v1.engine.async_llm import AsyncLLM
 
         free_abandoned_memory()
@@ -319,7 +324,7 @@ class VllmEngine(ModelEngine):
         try:
             with log.raise_log_level(), output, self._memory.record_segments_during():
                 self._engine = AsyncLLM.from_vllm_config(
-                    config, stat_loggers=[self._log.logger()], disable_log_stats=True
+                    config, stat_loggers=[self._log.make_logger_class()], disable_log_stats=True
                 )
         except Exception as error:
             self._memory.close()
@@ -332,7 +337,7 @@ class VllmEngine(ModelEngine):
             ) from error
         self._max_context = self._engine.model_config.max_model_len
 
-    def _arguments(self) -> dict[str, Any]:
+    def _build_engine_arguments(self) -> dict[str, Any]:
         """Return the arguments with which vLLM's `AsyncEngineArgs` is created."""
         settings = self.settings
         on_cpu = settings.device == "cpu"

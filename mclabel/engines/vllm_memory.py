@@ -78,30 +78,30 @@ class EngineMemory:
         """
         ended = threading.Event()
 
-        def note() -> None:
+        def record_until_ended() -> None:
             while not ended.wait(NOTE_S):
-                self._note_segments()
+                self._record_segments()
 
-        thread = threading.Thread(target=note, name="memory", daemon=True)
+        thread = threading.Thread(target=record_until_ended, name="memory", daemon=True)
         thread.start()
         try:
             yield
         finally:
             ended.set()
             thread.join()
-            self._note_segments()
+            self._record_segments()
 
     def close(self) -> None:
         """Free the recorded segments that no child process has mapped, and remove the folder."""
         if self.folder is not None:
-            delete_orphaned_shared_memory(_listed_segments(self.folder))
+            delete_orphaned_shared_memory(_list_recorded_segments(self.folder))
             shutil.rmtree(self.folder)
             self.folder = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    def _note_segments(self) -> None:
+    def _record_segments(self) -> None:
         if self.folder is not None and (paths := find_shared_memory()):
             unnamed = self.folder / f".{_SEGMENTS}"
             unnamed.write_text("".join(f"{path.name}\n" for path in sorted(paths)))
@@ -129,7 +129,7 @@ def free_abandoned_memory(memory: Path = MEMORY) -> None:
 
 
 def _free_engine_memory(folder: Path) -> None:
-    memory, paths = folder.parent, _listed_segments(folder)
+    memory, paths = folder.parent, _list_recorded_segments(folder)
     num_bytes = sum(path.stat().st_size for path in [*paths, *folder.rglob("*")])
     if users := find_mapping_processes(paths):
         logger.warning(
@@ -147,7 +147,7 @@ def _free_engine_memory(folder: Path) -> None:
     logger.info("freed %d MiB in %s that a killed engine had left", num_bytes // MIB, memory)
 
 
-def _listed_segments(folder: Path) -> list[Path]:
+def _list_recorded_segments(folder: Path) -> list[Path]:
     """Return the paths of the segments that an engine's folder lists and that still exist."""
     listed = folder / _SEGMENTS
     names = listed.read_text().splitlines() if listed.is_file() else []
@@ -166,7 +166,7 @@ OWNER = "MCLABEL_ENGINE_OWNER"
 """Environment variable with the id of the process that started the engine (its owner)."""
 
 
-class EndsWithOwner:
+class OwnerWatchingWorker:
     """Base class of vLLM's workers that ends a worker when its owner has ended.
 
     The owner is the process that started the engine.
@@ -191,7 +191,7 @@ def end_engine_when_owner_ends(owner: int) -> None:
     try:
         ended = os.pidfd_open(owner)
     except ProcessLookupError:
-        _kill_engine(engine)
+        _kill_engine_and_self(engine)
     except OSError as error:
         logger.warning(
             "process %d cannot be watched (%s). If it is killed, vLLM's processes stay alive",
@@ -202,14 +202,14 @@ def end_engine_when_owner_ends(owner: int) -> None:
     watch = select.poll()
     watch.register(ended, select.POLLIN)
 
-    def wait() -> None:
+    def wait_and_kill() -> None:
         watch.poll()
-        _kill_engine(engine)
+        _kill_engine_and_self(engine)
 
-    threading.Thread(target=wait, name="owner", daemon=True).start()
+    threading.Thread(target=wait_and_kill, name="owner", daemon=True).start()
 
 
-def _kill_engine(engine: int) -> None:
+def _kill_engine_and_self(engine: int) -> None:
     # If this process is the engine process, its parent was the owner, which has ended, so the id of
     # its parent has changed.
     if os.getppid() == engine:

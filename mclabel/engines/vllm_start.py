@@ -108,13 +108,13 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
         )
 
 
-def check_memory(model: str, folder: Path, *, share: float, num_gpus: int) -> None:
+def check_memory(model: str, folder: Path, *, memory_share: float, num_gpus: int) -> None:
     """Check that the weights fit into the memory of the GPUs.
 
     Args:
         model: name of the model in the configuration.
         folder: folder with the model's weights.
-        share: fraction of each GPU's memory that vLLM uses, in (0, 1].
+        memory_share: fraction of each GPU's memory that vLLM uses, in (0, 1].
         num_gpus: number of GPUs that hold the weights together.
 
     Raises:
@@ -123,7 +123,7 @@ def check_memory(model: str, folder: Path, *, share: float, num_gpus: int) -> No
     import torch
 
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    have = torch.cuda.get_device_properties(0).total_memory * share * num_gpus
+    have = torch.cuda.get_device_properties(0).total_memory * memory_share * num_gpus
     if size > have:
         raise EngineError(
             f"policy.model={model!r}: {size / GIB:.0f} GiB of weights do not fit {num_gpus} GPUs "
@@ -132,7 +132,7 @@ def check_memory(model: str, folder: Path, *, share: float, num_gpus: int) -> No
         )
 
 
-def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
+def build_engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
     """Return vLLM's configuration of an engine.
 
     Args:
@@ -156,7 +156,7 @@ def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
     except (ValueError, TypeError, NotImplementedError, OSError) as error:
         raise EngineError(
             f"policy.model={model!r}: vLLM refuses the model or its settings: "
-            f"{_error_reason(error)}"
+            f"{_format_error_reason(error)}"
         ) from error
 
 
@@ -171,7 +171,7 @@ class StartLog:
         """Read vLLM's log level. `prepare_platform` must have been called before.
 
         Args:
-            config: vLLM's configuration from `engine_config`.
+            config: vLLM's configuration from `build_engine_config`.
             on_ray: True if Ray starts some of the processes. Ray shows their output to the user,
                 so their log must not become more detailed.
         """
@@ -207,7 +207,7 @@ class StartLog:
         return not (self._adds_detail and _QUIET_LINE.match(line))
 
 
-def _error_reason(error: Exception) -> str:
+def _format_error_reason(error: Exception) -> str:
     """Return an error's text without the input values that pydantic appends."""
     from pydantic import ValidationError
 
@@ -254,13 +254,13 @@ class OutputTail:
         self._saved = (os.dup(1), os.dup(2))
         reader, writer = os.pipe()
         self._streams = (sys.stdout, sys.stderr)
-        self._own = tuple(map(_bypassing_stream, self._streams, (1, 2), self._saved))
+        self._own = tuple(map(_open_bypassing_stream, self._streams, (1, 2), self._saved))
         sys.stdout, sys.stderr = self._own
         os.dup2(writer, 1)
         os.dup2(writer, 2)
         os.close(writer)
         self._copying = threading.Thread(
-            target=self._copy, args=(reader, os.dup(self._saved[1])), daemon=True
+            target=self._copy_output, args=(reader, os.dup(self._saved[1])), daemon=True
         )
         self._copying.start()
         return self
@@ -293,7 +293,7 @@ class OutputTail:
         match = _REASON.search(self._tail.decode(errors="replace"))
         return match[1][:MAX_REASON] if match else None
 
-    def _copy(self, reader: int, out: int) -> None:
+    def _copy_output(self, reader: int, out: int) -> None:
         with os.fdopen(reader, "rb", buffering=0) as file, os.fdopen(out, "wb", buffering=0) as to:
             begun = b""
             while piece := file.read(4096):
@@ -310,7 +310,7 @@ class OutputTail:
             to.write(begun)
 
 
-def _bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
+def _open_bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
     """Return a stream that writes to the saved copy of a redirected file descriptor.
 
     The new stream stays open after the context, because other code may have stored it.
@@ -333,8 +333,8 @@ def _bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
 class EngineLog:
     """Counters of one engine since it was loaded.
 
-    vLLM calls the class that `logger` returns instead of its Prometheus logger. The latter is slow,
-    because it records several latencies of every live completion in every step.
+    vLLM calls the class that `make_logger_class` returns instead of its Prometheus logger. The
+    latter is slow, because it records several latencies of every live completion in every step.
     """
 
     def __init__(self, *, max_live: int) -> None:
@@ -348,13 +348,13 @@ class EngineLog:
         self._num_computed = self._num_cached = 0
         self._kv_usage = 0.0
 
-    def logger(self) -> type:
+    def make_logger_class(self) -> type:
         """Return a logger class for the argument `stat_loggers` of `AsyncLLM`."""
         from vllm.v1.metrics.loggers import PrometheusStatLogger
 
         log = self
 
-        class Logger(PrometheusStatLogger):  # type: ignore[misc]
+        class CountingLogger(PrometheusStatLogger):  # type: ignore[misc]
             def __init__(self, vllm_config: Any, engine_indexes: Any = None) -> None:
                 """Register no Prometheus metrics."""
 
@@ -376,7 +376,7 @@ class EngineLog:
             def record_sleep_state(self, sleep: int = 0, level: int = 0) -> None:
                 """Do nothing: the engine never sleeps."""
 
-        return Logger
+        return CountingLogger
 
     def record(self, scheduler: Any, iteration: Any) -> None:
         """Add the counters of one step.

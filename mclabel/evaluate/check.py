@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.answers import Grade, default_checker, extract_answer
-from mclabel.answers.golds import NoGold, choose_best_grade, list_acceptable_answers, read_gold
+from mclabel.answers.golds import InvalidGold, choose_best_grade, list_acceptable_answers, read_gold
 from mclabel.core.errors import DataError
 from mclabel.data.readers.rows import TOO_LARGE, read_bounded_lines
 from mclabel.run.outputs import prepare_output_file
@@ -83,7 +83,7 @@ def _read_rows(
     for number, line in lines:
         if line is not None and not line.strip():
             continue
-        row = TOO_LARGE.detail if line is None else _read_row(line)
+        row = TOO_LARGE.detail if line is None else _parse_row(line)
         if isinstance(row, str):
             report.num_bad_lines += 1
             on_bad_line(f"{source}, line {number}: {row}")
@@ -91,7 +91,7 @@ def _read_rows(
             yield row
 
 
-def _read_row(line: bytes) -> dict[str, Any] | str:
+def _parse_row(line: bytes) -> dict[str, Any] | str:
     """Return the JSON object in a line, or a message that says why the line cannot be graded."""
     try:
         row = json.loads(line.decode("utf-8"))
@@ -120,7 +120,7 @@ def parse_acceptable_golds(value: Any) -> tuple[str, ...] | str:
     For an invalid value, return a predicate that states its fault, such as "must be a text".
     """
     gold = read_gold(value)
-    if isinstance(gold, NoGold):
+    if isinstance(gold, InvalidGold):
         return gold.detail
     return (
         list_acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
@@ -135,18 +135,18 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
     checker = default_checker()
     waiting: deque[tuple[dict[str, Any], tuple[str, ...]]] = deque()
 
-    def pairs() -> Iterator[tuple[str | None, str]]:
+    def iter_pairs() -> Iterator[tuple[str | None, str]]:
         for row in rows:
             if "completion" in row:
                 cut = bool(row.get("truncated"))
                 row["answer"] = extract_answer(row["completion"], truncated=cut)
             golds = parse_acceptable_golds(row["gold"])
-            assert not isinstance(golds, str)  # _read_row has rejected such rows
+            assert not isinstance(golds, str)  # _parse_row has rejected such rows
             waiting.append((row, golds))
             for gold in golds:
                 yield row["answer"], gold
 
-    grades = checker.grade_each(pairs())
+    grades = checker.grade_each(iter_pairs())
     for first in grades:
         row, golds = waiting.popleft()
         grade = choose_best_grade([first, *islice(grades, len(golds) - 1)])

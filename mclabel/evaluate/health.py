@@ -132,7 +132,7 @@ def assess_health(counts: HealthCounts) -> Health:
         num_read=counts.num_read,
         num_problems=counts.num_problems,
         num_solutions=counts.num_solutions,
-        median_steps=_median(counts.steps),
+        median_steps=_compute_median_steps(counts.steps),
         max_steps=max(counts.steps, default=None),
         ungraded=dict(counts.ungraded.most_common(MAX_REASONS)),
     )
@@ -185,14 +185,16 @@ def format_share(figure: Figure) -> str:
 
 def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | None:
     check, share, max_tokens = CHECKS[name], figure.share, counts.max_tokens
-    if share is None or figure.total < MIN_SEEN or share < check.warning:
+    if share is None or figure.total < MIN_SEEN or share < check.warning_share:
         return None
     text = check.text.format(limit="" if max_tokens is None else f"={max_tokens}")
-    is_error = check.error is not None and share >= check.error
-    threshold = check.error if is_error and check.error is not None else check.warning
+    is_error = check.error_share is not None and share >= check.error_share
+    threshold = (
+        check.error_share if is_error and check.error_share is not None else check.warning_share
+    )
     remedy = check.remedy
     if name in ("rollouts_ungraded", "solutions_ungraded"):
-        remedy = _checker_remedy(counts.ungraded) or remedy
+        remedy = _find_checker_remedy(counts.ungraded) or remedy
     if name == "rollouts_ungraded" and counts.ungraded:
         named = counts.ungraded.most_common(MAX_NAMED)
         text += ": " + ", ".join(f"{reason} ({count:,})" for reason, count in named)
@@ -203,13 +205,13 @@ def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | No
         total=figure.total,
         share=share,
         threshold=threshold,
-        text=f"{figure.count:,} of {figure.total:,} {check.of} ({format_share(figure)}) {text}",
+        text=f"{figure.count:,} of {figure.total:,} {check.whole} ({format_share(figure)}) {text}",
         why=check.why,
         remedy=remedy,
     )
 
 
-def _checker_remedy(reasons: Counter[str]) -> str | None:
+def _find_checker_remedy(reasons: Counter[str]) -> str | None:
     """Return a sentence on how to repair the checker.
 
     It is None unless faults of the checker are the reason for most rollouts without a verdict.
@@ -238,7 +240,7 @@ def _find_no_solutions(counts: HealthCounts) -> Finding:
     )
 
 
-def _median(steps: Mapping[int, int]) -> float | None:
+def _compute_median_steps(steps: Mapping[int, int]) -> float | None:
     """Return the median number of steps of a solution; None without solutions.
 
     Args:
@@ -264,11 +266,11 @@ class Check:
 
     name: str
     """Name of the share in tables."""
-    warning: float
+    warning_share: float
     """Share from which the finding is a warning."""
-    error: float | None
+    error_share: float | None
     """Share from which the finding is an error; None if it is always a warning."""
-    of: str
+    whole: str
     """Plural noun of the counted cases, such as "solutions"."""
     text: str
     """Predicate of the finding's sentence, whose subject is the counted cases. `{limit}` is
@@ -299,9 +301,9 @@ _HARDER = "harder problems (problems.source), or solutions.balance with more sol
 CHECKS: Mapping[str, Check] = {
     "solutions_truncated": Check(
         name="solutions cut at the limit",
-        warning=0.1,
-        error=0.5,
-        of="solutions",
+        warning_share=0.1,
+        error_share=0.5,
+        whole="solutions",
         text="were cut at policy.max_tokens{limit}",
         why="truncated solutions count as wrong or are left out, so pass rates are off by up to "
         "this share",
@@ -309,18 +311,18 @@ CHECKS: Mapping[str, Check] = {
     ),
     "rollouts_truncated": Check(
         name="rollouts cut at the limit",
-        warning=0.1,
-        error=0.5,
-        of="rollouts",
+        warning_share=0.1,
+        error_share=0.5,
+        whole="rollouts",
         text="were cut at policy.max_tokens{limit}",
         why="values are off by up to this share; at .1 by as much as the noise of 16 rollouts",
         remedy=_CUT_REMEDY,
     ),
     "rollouts_withheld": Check(
         name="rollouts skipped: context limit",
-        warning=0.1,
-        error=0.5,
-        of="wanted rollouts",
+        warning_share=0.1,
+        error_share=0.5,
+        whole="wanted rollouts",
         text="were not sampled: policy.max_tokens{limit} leaves less room than is usually needed",
         why="steps without these rollouts have no value, and mostly no label; most of these "
         "rollouts would be cut if they were sampled",
@@ -328,18 +330,18 @@ CHECKS: Mapping[str, Check] = {
     ),
     "tokens_at_limit": Check(
         name="tokens of solutions that were cut",
-        warning=0.25,
-        error=0.75,
-        of="tokens of solutions",
+        warning_share=0.25,
+        error_share=0.75,
+        whole="tokens of solutions",
         text="belong to solutions that were cut at policy.max_tokens{limit}",
         why="these tokens cost money and carry no information",
         remedy="End rambling solutions with policy.stop, or lower policy.max_tokens",
     ),
     "solutions_ungraded": Check(
         name="solutions without a verdict",
-        warning=0.05,
-        error=0.5,
-        of="solutions",
+        warning_share=0.05,
+        error_share=0.5,
+        whole="solutions",
         text="could not be graded",
         why="they are not counted, and they depend on the form of the answer, so the rest is a "
         "biased selection",
@@ -347,9 +349,9 @@ CHECKS: Mapping[str, Check] = {
     ),
     "rollouts_ungraded": Check(
         name="rollouts without a verdict",
-        warning=0.05,
-        error=0.5,
-        of="rollouts",
+        warning_share=0.05,
+        error_share=0.5,
+        whole="rollouts",
         text="could not be graded",
         why="they are not counted, and they depend on the form of the answer, so the rest is a "
         "biased selection",
@@ -357,9 +359,9 @@ CHECKS: Mapping[str, Check] = {
     ),
     "rollouts_weak": Check(
         name="rollouts with a weak verdict",
-        warning=0.1,
-        error=0.5,
-        of="rollouts",
+        warning_share=0.1,
+        error_share=0.5,
+        whole="rollouts",
         text="mark no answer and were graded by their last number, or are programs that were "
         "tested in their own process",
         why="ProcessBench has a share of .02; a guess may grade the form of an answer instead "
@@ -370,27 +372,27 @@ CHECKS: Mapping[str, Check] = {
     ),
     "never_solved": Check(
         name="problems never solved",
-        warning=0.5,
-        error=0.9,
-        of="problems",
+        warning_share=0.5,
+        error_share=0.9,
+        whole="problems",
         text="have no right solution and no right rollout",
         why="all their labels are wrong, so no step differs from another",
         remedy=f"{_EASIER[:1].upper()}{_EASIER[1:]}; solutions.balance leaves such problems out",
     ),
     "always_solved": Check(
         name="problems always solved",
-        warning=0.5,
-        error=0.9,
-        of="problems",
+        warning_share=0.5,
+        error_share=0.9,
+        whole="problems",
         text="have only right solutions and right rollouts",
         why="all their labels are sound, so no step differs from another",
         remedy=f"Choose {_HARDER}",
     ),
     "guessable": Check(
         name="problems whose answer can be guessed",
-        warning=0.5,
-        error=None,
-        of="problems",
+        warning_share=0.5,
+        error_share=None,
+        whole="problems",
         text="have an answer that a guess hits with a chance of at least "
         f"{GUESSABLE:.0%} (problems.chance)",
         why="rollouts from wrong steps are often right, so fewer first errors are decided",
@@ -399,9 +401,9 @@ CHECKS: Mapping[str, Check] = {
     ),
     "right_answers_differ": Check(
         name="problems whose right answers differ",
-        warning=0.05,
-        error=None,
-        of="problems with several right solutions",
+        warning_share=0.05,
+        error_share=None,
+        whole="problems with several right solutions",
         text="have right solutions whose answers are different numbers",
         why="the checker accepts more than one number, so wrong solutions may be right by luck; "
         "then beliefs are too high and first errors are missed",
@@ -410,27 +412,27 @@ CHECKS: Mapping[str, Check] = {
     ),
     "labels_wrong": Check(
         name="wrong labels",
-        warning=0.98,
-        error=0.995,
-        of="step labels",
+        warning_share=0.98,
+        error_share=0.995,
+        whole="step labels",
         text="are wrong",
         why="a scorer with one constant answer does as well; ProcessBench has .35 to .42",
         remedy=f"If right answers are among them, correct the golds; else, {_EASIER}",
     ),
     "labels_sound": Check(
         name="sound labels",
-        warning=0.98,
-        error=0.995,
-        of="step labels",
+        warning_share=0.98,
+        error_share=0.995,
+        whole="step labels",
         text="are sound",
         why="a scorer with one constant answer does as well; ProcessBench has .58 to .65",
         remedy=f"Choose {_HARDER}",
     ),
     "undecided": Check(
         name="undecided solutions",
-        warning=0.5,
-        error=0.95,
-        of="solutions",
+        warning_share=0.5,
+        error_share=0.95,
+        whole="solutions",
         text="are undecided: neither a first error nor its absence is sure enough",
         why="their undecided steps have no hard label, so they are useless for training",
         remedy="Raise solutions.per_problem, since the agreement of solutions is evidence; or, "
@@ -438,9 +440,9 @@ CHECKS: Mapping[str, Check] = {
     ),
     "one_step": Check(
         name="solutions of one step",
-        warning=0.5,
-        error=0.9,
-        of="solutions",
+        warning_share=0.5,
+        error_share=0.9,
+        whole="solutions",
         text="have only one step",
         why="their only label is the outcome, as for an ORM; ProcessBench has no such solution",
         remedy="Split solutions in another way (split.by, split.pattern), or ask for steps "
@@ -449,9 +451,9 @@ CHECKS: Mapping[str, Check] = {
     ),
     "many_steps": Check(
         name=f"solutions of more than {MANY_STEPS} steps",
-        warning=0.5,
-        error=None,
-        of="solutions",
+        warning_share=0.5,
+        error_share=None,
+        whole="solutions",
         text=f"have more than {MANY_STEPS} steps",
         why="the cost grows with the number of steps, and labels of short steps carry little "
         "information; the maximum in ProcessBench is 32",
@@ -459,9 +461,9 @@ CHECKS: Mapping[str, Check] = {
     ),
     "right_with_error": Check(
         name="right solutions with a labelled error",
-        warning=0.3,
-        error=0.7,
-        of="right solutions",
+        warning_share=0.3,
+        error_share=0.7,
+        whole="right solutions",
         text="are labelled with an error",
         why="in ProcessBench people find an error in .04 (GSM8K) to .19 (MATH) of right solutions, "
         "so a higher share is probably due to false labels",
@@ -470,9 +472,9 @@ CHECKS: Mapping[str, Check] = {
     ),
     "wrong_without_error": Check(
         name="wrong solutions without a labelled error",
-        warning=0.05,
-        error=0.5,
-        of="wrong solutions",
+        warning_share=0.05,
+        error_share=0.5,
+        whole="wrong solutions",
         text="are labelled without an error",
         why="a wrong answer has a wrong step: ProcessBench has no such solution",
         remedy="Check their golds (mclabel view, filter wrong), and raise estimator.rollouts",

@@ -139,7 +139,7 @@ class HealthCounts:
         self.num_rollouts_weak += metadata.get("weak", 0)
         if not len(table):
             return
-        shard = _Shard(table)
+        shard = _LabelsShardColumns(table)
         self._add_solutions(shard)
         self._add_rollouts(shard)
         self._add_labels(shard)
@@ -167,19 +167,19 @@ class HealthCounts:
             self._count_rated_problems(tries, right)
             self._count_tried_problems(tries, right)
 
-    def _add_solutions(self, shard: _Shard) -> None:
+    def _add_solutions(self, shard: _LabelsShardColumns) -> None:
         self.outcomes.update(shard.outcomes.tolist())
         self.steps.update(shard.num_steps.tolist())
         self.num_tokens += int(shard.num_tokens.sum())
         self.num_tokens_cut += int(shard.num_tokens[shard.is_cut].sum())
 
-    def _add_rollouts(self, shard: _Shard) -> None:
+    def _add_rollouts(self, shard: _LabelsShardColumns) -> None:
         for counts, once in ((shard.counts, shard.first_of_prefix), (shard.root, shard.first_rows)):
             self.num_rollouts += sum(int(column[once].sum()) for column in counts.values())
             self.num_rollouts_truncated += int(counts["num_truncated"][once].sum())
             self.num_rollouts_ungraded += int(counts["num_ungraded"][once].sum())
 
-    def _add_labels(self, shard: _Shard) -> None:
+    def _add_labels(self, shard: _LabelsShardColumns) -> None:
         self.num_sound += int(shard.is_sound.sum())
         self.num_wrong += int(shard.is_wrong.sum())
         right, wrong = (
@@ -194,7 +194,7 @@ class HealthCounts:
         self.num_wrong_judged += int(wrong.sum())
         self.num_wrong_without_error += int((wrong & ~shard.has_error).sum())
 
-    def _add_problems(self, shard: _Shard) -> None:
+    def _add_problems(self, shard: _LabelsShardColumns) -> None:
         count = len(shard.first_rows)
         right = np.bincount(shard.problem, shard.outcomes == Outcome.RIGHT, count)
         tries = np.bincount(shard.problem, shard.outcomes != Outcome.UNGRADED, count)
@@ -214,7 +214,7 @@ class HealthCounts:
             right += rollout_counts if name == "num_right" else 0
         self._count_tried_problems(tries, right)
 
-    def _add_right_answers(self, shard: _Shard) -> None:
+    def _add_right_answers(self, shard: _LabelsShardColumns) -> None:
         """Count problems whose right solutions answer with numbers, and those that differ."""
         numbers = defaultdict[int, list[float]](list)
         for problem, outcome, answer in zip(
@@ -280,7 +280,7 @@ def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
     return counts
 
 
-class _Shard:
+class _LabelsShardColumns:
     """Columns of a labels shard as arrays.
 
     `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_of_prefix` one
@@ -290,14 +290,14 @@ class _Shard:
     def __init__(self, table: pa.Table) -> None:
         steps = table["steps"].combine_chunks()
         flat = steps.flatten()
-        self.step_row = _to_integers(pc.list_parent_indices(steps))
-        self.num_steps = _to_integers(pc.list_value_length(steps))
+        self.step_row = _as_integers(pc.list_parent_indices(steps))
+        self.num_steps = _as_integers(pc.list_value_length(steps))
         self.outcomes = table["outcome"].to_numpy()
         self.answers: list[str | None] = table["prediction"].to_pylist()
-        self.num_tokens = _to_integers(pc.list_value_length(table["solution_ids"]))
+        self.num_tokens = _as_integers(pc.list_value_length(table["solution_ids"]))
         self.is_cut: Flags = table["finish_reason"].to_numpy() == "length"
-        self.problem = _codes_of_names(table["problem_id"].combine_chunks())
-        self.first_rows = _first_indices(self.problem)
+        self.problem = _encode_names(table["problem_id"].combine_chunks())
+        self.first_rows = _find_first_indices(self.problem)
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
         problems = table.select(names).take(self.first_rows).to_pylist()
         self.chance = np.array(
@@ -305,23 +305,27 @@ class _Shard:
         )
         """Probability of a right guess, [problems]."""
         self.is_chosen: Flags = table["chosen_by_outcome"].to_numpy()
-        self.num_sampled = _to_integers(table["num_sampled"])
-        self.num_sampled_right = _to_integers(table["num_sampled_right"])
-        self.has_error = _is_known(table["first_error"])
+        self.num_sampled = _as_integers(table["num_sampled"])
+        self.num_sampled_right = _as_integers(table["num_sampled_right"])
+        self.has_error = _mask_known(table["first_error"])
         self.root = _read_counts(table["root"].combine_chunks())
         self.counts = _read_counts(flat)
-        self.first_of_prefix = _first_indices(_codes_of_names(pc.struct_field(flat, "prefix_id")))
+        self.first_of_prefix = _find_first_indices(
+            _encode_names(pc.struct_field(flat, "prefix_id"))
+        )
         hard = pc.struct_field(flat, "hard")
-        self.is_sound = _to_mask(hard)
-        self.is_wrong = _to_mask(pc.invert(hard))
+        self.is_sound = _as_mask(hard)
+        self.is_wrong = _as_mask(pc.invert(hard))
         last_step = self.num_steps.cumsum()[self.step_row] - 1
         before_last = np.arange(len(flat)) != last_step
-        asked = before_last & ~_to_mask(pc.equal(pc.struct_field(flat, "source"), "none"))
-        self.is_asked: Flags = self._has_step(asked)
+        asked = before_last & ~_as_mask(pc.equal(pc.struct_field(flat, "source"), "none"))
+        self.is_asked: Flags = self._mask_solutions_with_step(asked)
         """True for solutions with a step to be labelled before their last step, [solutions]."""
-        self.is_decided: Flags = self.has_error | ~self._has_step(~self.is_sound & before_last)
+        self.is_decided: Flags = self.has_error | ~self._mask_solutions_with_step(
+            ~self.is_sound & before_last
+        )
 
-    def _has_step(self, of_steps: Flags) -> Flags:
+    def _mask_solutions_with_step(self, of_steps: Flags) -> Flags:
         """Return a mask of the solutions that have at least one selected step, [solutions].
 
         Args:
@@ -332,27 +336,27 @@ class _Shard:
 
 def _read_counts(column: pa.StructArray) -> dict[str, Ints]:
     names = ("num_right", "num_wrong", "num_truncated", "num_ungraded")
-    return {name: _to_integers(pc.struct_field(column, name)) for name in names}
+    return {name: _as_integers(pc.struct_field(column, name)) for name in names}
 
 
-def _to_integers(column: pa.Array) -> Ints:
+def _as_integers(column: pa.Array) -> Ints:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def _to_mask(column: pa.Array) -> Flags:
+def _as_mask(column: pa.Array) -> Flags:
     """Return a column of booleans as a mask; null becomes False."""
     return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _is_known(column: pa.ChunkedArray) -> Flags:
+def _mask_known(column: pa.ChunkedArray) -> Flags:
     return np.asarray(pc.is_valid(column).to_numpy(), dtype=np.bool_)
 
 
-def _codes_of_names(names: pa.Array) -> Ints:
+def _encode_names(names: pa.Array) -> Ints:
     """Return the names as integers from 0, equal for equal names, [names]."""
-    return _to_integers(names.dictionary_encode().indices)
+    return _as_integers(names.dictionary_encode().indices)
 
 
-def _first_indices(codes: Ints) -> Ints:
+def _find_first_indices(codes: Ints) -> Ints:
     """Return the index at which each distinct code first occurs, in increasing order of codes."""
     return np.asarray(np.unique(codes, return_index=True)[1], dtype=np.int64)

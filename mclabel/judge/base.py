@@ -268,12 +268,12 @@ def make_judge(settings: JudgeSettings, *, seed: int, num_cpus: float | None = N
         ConfigError: the settings do not name a judge.
         ComponentError: the judge cannot be made.
     """
-    judge = make_guarded(Judge, settings, seed=seed, rules={"judge": _opinion_fault})
+    judge = make_guarded(Judge, settings, seed=seed, rules={"judge": _find_opinion_fault})
     judge.component.num_cpus = num_cpus
     return cast(Judge, judge)
 
 
-def judge_class(settings: JudgeSettings) -> type[Judge]:
+def find_judge_class(settings: JudgeSettings) -> type[Judge]:
     """Return the judge class that settings name.
 
     Raises:
@@ -288,7 +288,9 @@ def judge_class(settings: JudgeSettings) -> type[Judge]:
     return target
 
 
-def _opinion_fault(opinion: Opinion | RejectReason, item: JudgedItem, ask: object) -> str | None:
+def _find_opinion_fault(
+    opinion: Opinion | RejectReason, item: JudgedItem, ask: object
+) -> str | None:
     if isinstance(opinion, RejectReason):
         return None
     steps, error = len(item.steps), opinion.first_error

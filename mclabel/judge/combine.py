@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.annotate.storage import is_annotation_folder
-from mclabel.core.components import component_name
+from mclabel.core.components import find_component_name
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Consensus, LabeledSolution, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
@@ -42,12 +42,12 @@ from mclabel.labeling.rewritten import (
     SourceBlock,
     begin_rewritten_run,
     check_rollouts_kept,
+    hash_superseded_rows,
     iter_source_blocks,
-    recorded_config,
+    read_recorded_config,
     resolve_location,
-    superseded_rows_hash,
 )
-from mclabel.run.shards.manifest import MANIFEST, claimed_config
+from mclabel.run.shards.manifest import MANIFEST, read_claimed_config
 from mclabel.run.shards.store import Store
 
 LEARNED_FROM = "learned_from"
@@ -178,13 +178,13 @@ def combine(
         ShardError: there is no run, there are no opinions, `out` holds another run, or the run or
             its opinions have changed since `out` was written.
     """
-    sources = _sources(opinions)
+    sources = _read_all_sources(opinions)
     _check_rule(rule, least_belief, sources)
     if rule == POSTERIOR and least_belief is None:
         least_belief = LEAST_BELIEF
     source = Store(run)
-    config = _uncombined_config(run, source)
-    identities = _identities(sources)
+    config = _read_uncombined_config(run, source)
+    identities = _hash_sources(sources)
     check_same_solutions(run, read_text_digests(source), sources)
     report = CombineReport(rule=rule)
     learned = _LearnedPosterior()
@@ -197,7 +197,7 @@ def combine(
         "least_belief": least_belief,
         "opinions": identities,
         **learned.identity,
-        **superseded_rows_hash(source),
+        **hash_superseded_rows(source),
     }
     target, provenance = begin_rewritten_run(
         run,
@@ -223,7 +223,7 @@ def combine(
         rewritten.commit(block, labeled, block.rollouts)
         _count_rows(report, block, labeled, judged)
         if rule == POSTERIOR:
-            report.num_relearned += _num_relearned(block, labeled, learned.alone)
+            report.num_relearned += _count_relearned(block, labeled, learned.alone)
     rewritten.finish()
     return report
 
@@ -268,9 +268,9 @@ def _check_rule(rule: str, least_belief: float | None, sources: Sequence[Source]
         )
 
 
-def _uncombined_config(run: str, source: Store) -> dict[str, Any]:
+def _read_uncombined_config(run: str, source: Store) -> dict[str, Any]:
     """Return the configuration of a run. Raise an error if the run is already a combined run."""
-    config = recorded_config(source)
+    config = read_recorded_config(source)
     if "combined" in config:
         raise ConfigError(
             f"{run}: is already a combined run. Give the run from which it was combined, with all "
@@ -279,7 +279,7 @@ def _uncombined_config(run: str, source: Store) -> dict[str, Any]:
     return config
 
 
-def _sources(places: Sequence[str]) -> list[Source]:
+def _read_all_sources(places: Sequence[str]) -> list[Source]:
     """Return the judges and people whose opinions are at the given places.
 
     Raises:
@@ -301,7 +301,7 @@ def _sources(places: Sequence[str]) -> list[Source]:
     return read_sources(others, people)
 
 
-def _identities(sources: Sequence[Source]) -> dict[str, str]:
+def _hash_sources(sources: Sequence[Source]) -> dict[str, str]:
     """Return a hash of each source's opinions, by name of the source.
 
     Raises:
@@ -309,7 +309,7 @@ def _identities(sources: Sequence[Source]) -> dict[str, str]:
     """
     identities: dict[str, str] = {}
     for source in sources:
-        identity = _identity(source)
+        identity = _hash_source(source)
         for name, other in identities.items():
             if other == identity:
                 raise ConfigError(
@@ -320,9 +320,9 @@ def _identities(sources: Sequence[Source]) -> dict[str, str]:
     return identities
 
 
-def _identity(source: Source) -> str:
+def _hash_source(source: Source) -> str:
     """Return a hash of a source's configuration and of its opinions."""
-    recorded = claimed_config(Store(source.run.location), MANIFEST)
+    recorded = read_claimed_config(Store(source.run.location), MANIFEST)
     contents = [
         [name, opinion.is_known, opinion.first_error, list(opinion.scores)]
         for name, opinion in sorted(source.run.opinions.items())
@@ -348,7 +348,7 @@ def _learn_posterior(
     source: Store, config: Mapping[str, Any], sources: Sequence[Source]
 ) -> _LearnedPosterior:
     recorded = config.get("estimator", {})
-    own = recorded.get("kind") == component_name("estimators", PosteriorEstimator)
+    own = recorded.get("kind") == find_component_name("estimators", PosteriorEstimator)
     settings = PosteriorEstimator.Settings(
         agreement=recorded.get("agreement", True) if own else True,
         truncated=recorded.get("truncated", "wrong"),
@@ -361,7 +361,7 @@ def _learn_posterior(
             for row in (row for row in rows if row.is_decided):
                 named = row.first_error
                 labels[row.solution.id] = len(row.steps) if named is None else named
-    solutions, num_steps, chances = evidence.chances()
+    solutions, num_steps, chances = evidence.compute_chances()
     if not solutions:
         raise DataError(f"{source.location}: holds no solution with steps")
     models = {
@@ -472,7 +472,7 @@ def _label_by_posterior(
     return replace(row, posterior=tuple(chances.tolist())), error, kept
 
 
-def _num_relearned(
+def _count_relearned(
     block: SourceBlock, labeled: Sequence[LabeledSolution], alone: Posteriors
 ) -> int:
     """Count the solutions whose first error would change in the same way without judges."""

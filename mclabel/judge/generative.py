@@ -97,7 +97,7 @@ class GenerativePRM:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="verifier")
         self._thread.start()
         try:
-            self._run_on_loop(self._start())
+            self._run_on_loop(self._start_engine())
         except BaseException:
             self.close()
             raise
@@ -114,7 +114,9 @@ class GenerativePRM:
         if own.template == "genprm" and own.policy.system is None:
             policy = own.policy.with_changes(system=GENPRM_SYSTEM)
             own = own.with_changes(policy=policy)
-        engine = own.engine_of(settings.prm, trust_remote_code=settings.trust_remote_code)
+        engine = own.make_engine_for_model(
+            settings.prm, trust_remote_code=settings.trust_remote_code
+        )
         return cls(engine, own, name=settings.prm)
 
     def encode(
@@ -143,7 +145,7 @@ class GenerativePRM:
             raise TooLongError(f"{place}: it has {size}, the most that the model accepts")
         ids = self._verifier.first_prompt_ids(problem, steps)
         most = self._settings.policy.max_tokens
-        needed = len(ids) + self._verifier.num_around + most
+        needed = len(ids) + self._verifier.num_fixed_tokens + most
         if needed > engine.max_context:
             raise TooLongError(
                 f"{place}: the prompt has {len(ids):,} tokens. With {POLICY}.max_tokens={most} and "
@@ -207,7 +209,7 @@ class GenerativePRM:
         """Cancel running chains, free the engine, and end the thread. This may take seconds."""
         if self._loop.is_closed():
             return
-        self._run_on_loop(self._end())
+        self._run_on_loop(self._close_engine())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -223,7 +225,7 @@ class GenerativePRM:
 
     # The following coroutines run on the engine's event loop.
 
-    async def _start(self) -> None:
+    async def _start_engine(self) -> None:
         with name_section_in_errors(POLICY):
             self._engine.check_environment()
             await self._engine.start()
@@ -236,7 +238,7 @@ class GenerativePRM:
             )
         await self._verifier.prepare()
 
-    async def _end(self) -> None:
+    async def _close_engine(self) -> None:
         """Cancel all tasks that wait for chains, then close the engine."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
@@ -268,8 +270,8 @@ class GenerativePRM:
         unknown: Sequence[int] = ()
         """Indices of the last round's chains without a verdict, which are sampled once more."""
         num_tokens = 0
-        while count := votes.wanted():
-            is_retry = votes.retry
+        while count := votes.count_wanted():
+            is_retry = votes.is_retry
             numbers = unknown if is_retry else range(len(chains), len(chains) + count)
             budget = settings.policy.max_tokens * (RETRY_BUDGET if is_retry else 1)
             sampled = await gather_or_cancel(
@@ -285,21 +287,21 @@ class GenerativePRM:
             for number, chain in zip(numbers, sampled, strict=True):
                 chains[number] = chain
                 num_tokens += chain.num_tokens
-                votes.record(_vote(chain))
+                votes.record(_make_vote(chain))
         known_scores = [chain.scores for chain in chains if chain.scores is not None]
         if not known_scores:
-            return UnscoredError(_reasons(chains), num_tokens=num_tokens)
+            return UnscoredError(_summarize_reasons(chains), num_tokens=num_tokens)
         scores = [fsum(of_step) / len(known_scores) for of_step in zip(*known_scores, strict=True)]
         return StepEstimates(scores, num_tokens)
 
 
-def _vote(chain: Chain) -> Vote:
+def _make_vote(chain: Chain) -> Vote:
     if chain.scores is None:
         return Vote(None, is_known=False, reason=chain.reason)
     return Vote(find_first_below(chain.scores, CERTAIN), is_known=True)
 
 
-def _reasons(chains: Sequence[Chain]) -> str:
+def _summarize_reasons(chains: Sequence[Chain]) -> str:
     """Return why no chain of a solution has a verdict, the most frequent reasons first."""
     counts = Counter(chain.reason for chain in chains).most_common(_NAMED_REASONS)
     named = "; ".join(f"{reason} ({count})" for reason, count in counts)

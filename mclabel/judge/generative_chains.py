@@ -40,7 +40,7 @@ from mclabel.core.errors import ConfigError, EngineError, RequestFailed
 from mclabel.core.records import Completion
 from mclabel.core.seeds import content_id, sampling_seed
 from mclabel.engines import Engine
-from mclabel.engines.base import sampling_limits
+from mclabel.engines.base import build_limit_arguments
 from mclabel.judge.critic.parse import parse_output
 from mclabel.judge.critic.prompts import Template, fill_critic_prompt, template_hash
 
@@ -106,7 +106,7 @@ class VerdictTokens:
     """Token id of the answer that means "incorrect"."""
 
     @classmethod
-    def of(cls, engine: Engine, question: str, answers: tuple[str, str]) -> VerdictTokens:
+    def from_texts(cls, engine: Engine, question: str, answers: tuple[str, str]) -> VerdictTokens:
         """Tokenise a question and its answers.
 
         Question and answer are tokenised as one text, as the model has read them in training. A
@@ -133,7 +133,7 @@ class VerdictTokens:
                 )
         return cls(good[:num_common], good[num_common], bad[num_common])
 
-    async def chance(
+    async def estimate_chance(
         self, engine: Engine, prompt: Sequence[int], prefix: Sequence[int]
     ) -> float | None:
         """Return P(good) / (P(good) + P(bad)) after the question.
@@ -199,7 +199,7 @@ class Verifier(Protocol):
         """Return the token ids of the first prompt."""
 
     @property
-    def num_around(self) -> int:
+    def num_fixed_tokens(self) -> int:
         """Number of tokens of fixed texts that a request contains besides the first prompt."""
 
     async def sample_chain(
@@ -218,7 +218,7 @@ class Verifier(Protocol):
         """
 
 
-class _Asking:
+class _EngineVerifier:
     """Common base class of both verifiers, which ask `question` and read one of two `answers`."""
 
     question: str
@@ -235,9 +235,9 @@ class _Asking:
             return
         probe = engine.encode(PROBE)[:1]
         if await engine.logprobs(engine.prompt_ids(PROBE), (), probe) is not None:
-            self._tokens = VerdictTokens.of(engine, self.question, self.answers)
+            self._tokens = VerdictTokens.from_texts(engine, self.question, self.answers)
 
-    async def _sample(
+    async def _sample_completion(
         self,
         prompt: tuple[int, ...],
         prefix: tuple[int, ...],
@@ -251,7 +251,7 @@ class _Asking:
             prompt,
             prefix,
             seed=sampling_seed(0, name, str(max_tokens), chain_index),
-            **sampling_limits(len(prefix) + max_tokens, stop),
+            **build_limit_arguments(len(prefix) + max_tokens, stop),
         )
 
     def _cut_at_stop(
@@ -266,7 +266,7 @@ class _Asking:
         return ids, completion.text[:end]
 
 
-class WholeVerifier(_Asking):
+class WholeVerifier(_EngineVerifier):
     """Verifier whose single chain covers all steps: ThinkPRM, or the user's own template."""
 
     question, answers = WHOLE_QUESTION, WHOLE_VERDICTS
@@ -290,7 +290,7 @@ class WholeVerifier(_Asking):
         return self._engine.prompt_ids(fill_critic_prompt(self._template, problem, steps))
 
     @property
-    def num_around(self) -> int:
+    def num_fixed_tokens(self) -> int:
         """Number of tokens of the chain's fixed beginning, of the question, and of its answer."""
         return len(self._engine.encode(self._start)) + len(self._engine.encode(self.question)) + 1
 
@@ -301,7 +301,7 @@ class WholeVerifier(_Asking):
         prompt, start = self.first_prompt_ids(problem, steps), self._engine.encode(self._start)
         stops = (*THINKPRM_STOPS, f"Step {len(steps) + 1}:") if self._is_built_in else ()
         try:
-            completion = await self._sample(
+            completion = await self._sample_completion(
                 prompt, start, chain_index=chain_index, max_tokens=max_tokens, stop=stops
             )
         except RequestFailed as error:
@@ -315,7 +315,7 @@ class WholeVerifier(_Asking):
         chance = None
         if self._tokens is not None:
             ids, _ = self._cut_at_stop(completion, stops)
-            chance = await self._tokens.chance(self._engine, prompt, (*start, *ids))
+            chance = await self._tokens.estimate_chance(self._engine, prompt, (*start, *ids))
         is_right = vote.first_error is None
         if chance is not None and (chance >= CERTAIN) != is_right:
             reason = "verdict on the whole contradicts the steps"
@@ -326,24 +326,24 @@ class WholeVerifier(_Asking):
         return Chain(scores=scores, num_tokens=num_tokens)
 
 
-class TurnVerifier(_Asking):
+class TurnVerifier(_EngineVerifier):
     """Verifier that asks about each step in its own chat turn: GenPRM without code."""
 
     question, answers = GENPRM_QUESTION, GENPRM_VERDICTS
 
     def first_prompt_ids(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
         """Return the token ids of a chat with the problem and all steps, without analyses."""
-        return self._chat([], "\n".join((problem, *steps)))
+        return self._encode_chat([], "\n".join((problem, *steps)))
 
     @property
-    def num_around(self) -> int:
+    def num_fixed_tokens(self) -> int:
         """Number of tokens of the fixed texts around an analysis, and of a judgement."""
         texts = (GENPRM_START.format(number=1_000), self.question, GENPRM_END)
         return sum(len(self._engine.encode(text)) for text in texts) + JUDGEMENT_TOKENS
 
     async def prepare(self) -> None:
         """Check that the engine renders chats, and find the tokens of judgements."""
-        self._chat([], PROBE)
+        self._encode_chat([], PROBE)
         await super().prepare()
 
     async def sample_chain(
@@ -355,10 +355,10 @@ class TurnVerifier(_Asking):
         num_tokens = 0
         for index, step in enumerate(steps):
             asked = f"{problem.strip()}\n{step.strip()}" if not index else step.strip()
-            prompt, first = self._chat(turns, asked), GENPRM_START.format(number=index + 1)
+            prompt, first = self._encode_chat(turns, asked), GENPRM_START.format(number=index + 1)
             start = self._engine.encode(first)
             try:
-                completion = await self._sample(
+                completion = await self._sample_completion(
                     prompt,
                     start,
                     chain_index=chain_index,
@@ -391,15 +391,15 @@ class TurnVerifier(_Asking):
         there is no readable judgement.
         """
         if self._tokens is not None:
-            return await self._tokens.chance(self._engine, prompt, prefix), 0
+            return await self._tokens.estimate_chance(self._engine, prompt, prefix), 0
         forced = (*prefix, *self._engine.encode(self.question))
-        completion = await self._sample(
+        completion = await self._sample_completion(
             prompt, forced, chain_index=chain_index, max_tokens=JUDGEMENT_TOKENS, stop=("}",)
         )
         says = _JUDGEMENT.match(completion.text)
         return None if says is None else float(says[1].lower() == "yes"), len(completion.ids)
 
-    def _chat(self, turns: Sequence[tuple[str, str]], asked: str) -> tuple[int, ...]:
+    def _encode_chat(self, turns: Sequence[tuple[str, str]], asked: str) -> tuple[int, ...]:
         ids = self._engine.chat_ids(turns, asked)
         if ids is None:
             raise ConfigError(

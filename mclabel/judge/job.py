@@ -16,7 +16,7 @@ from mclabel.engines import PolicySettings, runs_model
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.settings import name_section_in_errors
 from mclabel.judge import JUDGES
-from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
+from mclabel.judge.base import Judge, JudgeSettings, find_judge_class, make_judge
 from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.task import AnswerKey, JudgeTask, read_recorded_answers
 from mclabel.prm.scoring.items import no_solutions_message
@@ -30,7 +30,7 @@ from mclabel.run.shards.manifest import (
     package_versions,
     read_claim,
 )
-from mclabel.run.shards.opinions import TASK, opinion_rows
+from mclabel.run.shards.opinions import TASK, iter_opinion_rows
 from mclabel.run.shards.rejects import read_rejects
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
@@ -46,7 +46,7 @@ class RunsInProcess(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _here_by_default(cls, content: Any) -> Any:
+    def _run_in_process_by_default(cls, content: Any) -> Any:
         ray = content.get("ray") if isinstance(content, dict) else None
         if isinstance(ray, dict):
             return {**content, "ray": {"address": "none", **ray}}
@@ -71,7 +71,7 @@ class ScoreConfig(ScorerSettings, RunsInProcess):
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
-def _symbolic() -> JudgeSettings:
+def _make_default_judge() -> JudgeSettings:
     from mclabel.judge.symbolic.judge import SymbolicJudge
 
     return SymbolicJudge.Settings()
@@ -85,7 +85,7 @@ class JudgeConfig(RunsInProcess):
     out: Annotated[str, OPERATIONAL]
     """Output folder or object store URL. The same path resumes an interrupted run."""
     judge: Annotated[JudgeSettings, Chosen("judges", default="symbolic")] = Field(
-        default_factory=_symbolic
+        default_factory=_make_default_judge
     )
     """Judge, which gives an opinion on the first error."""
     answers: Annotated[str | None, OPERATIONAL] = None
@@ -131,21 +131,21 @@ def judge(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
     run = RunOutput.inspect(config.out)
-    target = judge_class(config.judge)
+    target = find_judge_class(config.judge)
     split = target.split_rule(config.judge)
     solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
     target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
     settings = _settle_settings(config, run.recorded_config)
     own = make_judge(settings, seed=config.seed)
     own.check_ready()
-    semantic = _semantic_inputs(config, settings, own)
+    semantic = _collect_semantic_inputs(config, settings, own)
     run.check_config(semantic)
-    served, ray = _served_names(config), config.ray
+    served, ray = _find_served_names(config), config.ray
 
-    def needed() -> EngineResources:
+    def compute_resources() -> EngineResources:
         return own.resources().with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
-    num_cpus = ray.num_cpus if ray.address == "none" else needed().num_cpus
+    num_cpus = ray.num_cpus if ray.address == "none" else compute_resources().num_cpus
     task = JudgeTask(
         make=partial(make_judge, settings, seed=config.seed, num_cpus=num_cpus),
         source=config.solutions,
@@ -156,21 +156,21 @@ def judge(
             asked=own.prompt_inputs(),
         ),
         strict=config.strict,
-        answers=_earlier_answers(config, semantic, served),
+        answers=_read_earlier_answers(config, semantic, served),
     )
     report = run_task(
         task,
         run,
         solutions,
         config,
-        resources=needed,
+        resources=compute_resources,
         block_items=config.block_solutions,
         journal_s=config.journal_s,
         on_state=on_state,
         accept_changes=accept_changes,
     )
     store = Store(config.out)
-    if not report.num_blocks_left and next(opinion_rows(store), None) is None:
+    if not report.num_blocks_left and next(iter_opinion_rows(store), None) is None:
         raise DataError(no_solutions_message(config.solutions, read_rejects(store)))
     return report
 
@@ -187,7 +187,7 @@ def describe_judge(config: JudgeConfig) -> str:
             f"{', '.join(f'judge={choice}' for choice in JUDGES)} or judge=module:Class"
         )
     words = f"The judge is {name}"
-    for key, policy in _policies(config).items():
+    for key, policy in _find_policies(config).items():
         asked = policy.model
         if not runs_model(policy):
             kind, served = policy.engine.kind, policy.engine.served_name
@@ -196,7 +196,7 @@ def describe_judge(config: JudgeConfig) -> str:
     return words
 
 
-def _policies(config: JudgeConfig) -> dict[str, PolicySettings]:
+def _find_policies(config: JudgeConfig) -> dict[str, PolicySettings]:
     """Return the settings of the judge's models, by their keys in the judge's settings."""
     values = {name: getattr(config.judge, name) for name in type(config.judge).model_fields}
     return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
@@ -209,9 +209,9 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
         config: configuration of the job.
         recorded: recorded configuration of the run that is resumed; empty for a new run.
     """
-    target = judge_class(config.judge)
+    target = find_judge_class(config.judge)
     policies = {}
-    for name, policy in _policies(config).items():
+    for name, policy in _find_policies(config).items():
         with name_section_in_errors(f"judge.{name}"):
             from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
@@ -222,9 +222,11 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
     return settings
 
 
-def _semantic_inputs(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> SemanticConfig:
+def _collect_semantic_inputs(
+    config: JudgeConfig, settings: JudgeSettings, own: Judge
+) -> SemanticConfig:
     """Return the inputs on which opinions depend: the judge, its version, settings and models."""
-    split = judge_class(settings).split_rule(settings)
+    split = find_judge_class(settings).split_rule(settings)
     inputs = {"kind": settings.kind, "version": own.version, **own.identity_inputs()}
     whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
@@ -244,16 +246,16 @@ def _merge_settings(content: Mapping[str, Any], additions: Mapping[str, Any]) ->
     return merged
 
 
-def _served_names(config: JudgeConfig) -> dict[str, str]:
+def _find_served_names(config: JudgeConfig) -> dict[str, str]:
     """Return the names of the judge's models on their servers, by key in the judge's settings.
 
     Names that are not set are left out.
     """
-    names = {key: policy.engine.served_name for key, policy in _policies(config).items()}
+    names = {key: policy.engine.served_name for key, policy in _find_policies(config).items()}
     return {key: name for key, name in names.items() if name is not None}
 
 
-def _earlier_answers(
+def _read_earlier_answers(
     config: JudgeConfig, semantic: SemanticConfig, served: Mapping[str, str]
 ) -> dict[AnswerKey, Any]:
     """Return the answers of the earlier run that the configuration names.
@@ -279,8 +281,8 @@ def _earlier_answers(
             f"answers={config.answers!r}: is not a run of a judge. Give the `out` of `mclabel "
             "judge`"
         )
-    keys = list(_policies(config))
-    there, here = (_inputs_of_answers(side, keys) for side in (recorded, semantic.config))
+    keys = list(_find_policies(config))
+    there, here = (_select_answer_inputs(side, keys) for side in (recorded, semantic.config))
     changed = describe_differences(there, here)
     theirs: Mapping[str, str] = manifest.get("served", {})
     for key in theirs.keys() & served.keys():
@@ -296,7 +298,7 @@ def _earlier_answers(
     return read_recorded_answers(store)
 
 
-def _inputs_of_answers(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def _select_answer_inputs(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     """Return the inputs of a judge's answers other than the prompts: its models and the seed.
 
     Args:

@@ -27,10 +27,15 @@ from mclabel.prm.scoring.items import (
 )
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
 from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.manifest import MANIFEST, claimed_config, read_claim
-from mclabel.run.shards.opinions import TASK, opinion_rows
+from mclabel.run.shards.manifest import MANIFEST, read_claim, read_claimed_config
+from mclabel.run.shards.opinions import TASK, iter_opinion_rows
 from mclabel.run.shards.store import Store
-from mclabel.show.solutions import describe_opinion, places_by_step, printable_text, step_text
+from mclabel.show.solutions import (
+    describe_opinion,
+    group_passages_by_step,
+    printable_text,
+    render_step,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,7 @@ class OpinionRun:
     num_steps: dict[str, int]
     """Number of steps of each solution, by its id."""
     texts: dict[str, str]
-    """Hash of each solution's problem and steps (`text_digest`), by its id."""
+    """Hash of each solution's problem and steps (`hash_texts`), by its id."""
 
     @classmethod
     def read(cls, location: str) -> OpinionRun:
@@ -58,34 +63,34 @@ class OpinionRun:
             ShardError: the location is not a run of `mclabel judge`, or its shards are damaged.
         """
         store = Store(location)
-        recorded = _recorded_config(store)
+        recorded = _read_recorded_config(store)
         opinions, num_steps, texts = {}, {}, {}
-        for row in opinion_rows(store):
+        for row in iter_opinion_rows(store):
             opinions[row["id"]] = read_opinion(location, row)
             num_steps[row["id"]] = row["num_steps"]
-            item = _judged_item(location, row, _input_row(location, row))
+            item = _make_judged_item(location, row, _read_input_row(location, row))
             steps = split_item_steps(item, recorded["judge"]["split"])
-            texts[row["id"]] = text_digest(item.problem, steps)
+            texts[row["id"]] = hash_texts(item.problem, steps)
         return cls(
             location=location,
             judge=recorded["judge"]["kind"],
             claim=recorded["judge"]["claim"],
-            solutions=str(_input_of(store)),
+            solutions=str(_find_judged_input(store)),
             opinions=opinions,
             num_steps=num_steps,
             texts=texts,
         )
 
 
-def text_digest(problem: str, steps: Sequence[str]) -> str:
+def hash_texts(problem: str, steps: Sequence[str]) -> str:
     """Return a hash of the texts of a problem and of a solution's steps."""
     return content_id("texts", problem, list(steps))
 
 
 def read_text_digests(source: Store) -> dict[str, str]:
-    """Return the hash of each solution of a labelling run (`text_digest`), by solution id."""
+    """Return the hash of each solution of a labelling run (`hash_texts`), by solution id."""
     return {
-        row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
+        row.solution.id: hash_texts(row.problem.text, [step.text for step in row.solution.steps])
         for row in read_labels(source)
     }
 
@@ -115,8 +120,8 @@ def read_judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         ShardError: a shard is damaged, or a row is not JSON.
     """
-    for row in opinion_rows(Store(location)):
-        yield row["id"], _input_row(location, row)
+    for row in iter_opinion_rows(Store(location)):
+        yield row["id"], _read_input_row(location, row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +147,10 @@ def read_judged_solutions(location: str) -> Iterator[SolutionOpinion]:
             not a solution.
     """
     store = Store(location)
-    judge = _recorded_config(store)["judge"]
-    for row in opinion_rows(store):
-        content = _input_row(location, row)
-        item = _judged_item(location, row, content)
+    judge = _read_recorded_config(store)["judge"]
+    for row in iter_opinion_rows(store):
+        content = _read_input_row(location, row)
+        item = _make_judged_item(location, row, content)
         yield SolutionOpinion(
             id=row["id"],
             problem_id=str(content.get("problem_id", "")),
@@ -157,18 +162,22 @@ def read_judged_solutions(location: str) -> Iterator[SolutionOpinion]:
         )
 
 
-def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _read_input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the input row of a judged solution, which its row in a shard stores as JSON."""
     try:
         content = json.loads(row["input"])
     except (ValueError, RecursionError) as error:
-        raise _no_row(location, row, str(error)) from error
+        raise _make_invalid_row_error(location, row, str(error)) from error
     if not isinstance(content, dict):
-        raise _no_row(location, row, f"must be an object, is a {type(content).__name__}")
+        raise _make_invalid_row_error(
+            location, row, f"must be an object, is a {type(content).__name__}"
+        )
     return content
 
 
-def _judged_item(location: str, row: Mapping[str, Any], content: Mapping[str, Any]) -> SolutionItem:
+def _make_judged_item(
+    location: str, row: Mapping[str, Any], content: Mapping[str, Any]
+) -> SolutionItem:
     """Return the judged solution of a row of a shard.
 
     Args:
@@ -178,20 +187,20 @@ def _judged_item(location: str, row: Mapping[str, Any], content: Mapping[str, An
     """
     item = convert_row_to_item(row["row"], f"solution {row['id']}", content)
     if isinstance(item, RejectReason):
-        raise _no_row(location, row, item.detail)
+        raise _make_invalid_row_error(location, row, item.detail)
     return item
 
 
-def _no_row(location: str, row: Mapping[str, Any], fault: str) -> ShardError:
+def _make_invalid_row_error(location: str, row: Mapping[str, Any], fault: str) -> ShardError:
     return ShardError(
         f"{location}: the input of solution {row['id']!r} is not a valid row ({fault}). Judge its "
         "solutions again, into a new folder"
     )
 
 
-def _recorded_config(store: Store) -> dict[str, Any]:
+def _read_recorded_config(store: Store) -> dict[str, Any]:
     """Return the recorded configuration of a run of `mclabel judge`."""
-    recorded = claimed_config(store, MANIFEST)
+    recorded = read_claimed_config(store, MANIFEST)
     if recorded is None or recorded.get("task") != TASK:
         raise ShardError(
             f"{store.location}: is not a run of `mclabel judge`. Give the `out` of `mclabel judge`"
@@ -223,7 +232,7 @@ class OpinionCounts:
     """Number of failed answers by error message."""
 
     @property
-    def no_result(self) -> str | None:
+    def no_result_message(self) -> str | None:
         """Message that all opinions are unknown; None if at least one is known."""
         if not self.num_judged or self.num_unknown < self.num_judged:
             return None
@@ -289,7 +298,7 @@ def count_opinions(location: str) -> OpinionCounts:
     return totals
 
 
-def _input_of(store: Store) -> str:
+def _find_judged_input(store: Store) -> str:
     manifest = read_claim(store, MANIFEST) or {}
     named: str = manifest.get("input", {}).get("solutions", "")
     return named
@@ -314,12 +323,12 @@ def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPL
         ShardError: the run has no labels, or its shards are damaged.
     """
     if source.endswith(FILES):
-        return Solutions(lambda: _file_rows(source, split), source=source, strict=strict)
+        return Solutions(lambda: _read_file_rows(source, split), source=source, strict=strict)
     store = Store(source)
-    return Solutions(lambda: _run_rows(store), source=source, strict=strict)
+    return Solutions(lambda: _read_run_rows(store), source=source, strict=strict)
 
 
-def _file_rows(source: str, split: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
+def _read_file_rows(source: str, split: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
     for item in read_file_items(source):
         if not isinstance(item, SolutionItem):
             yield item
@@ -327,14 +336,16 @@ def _file_rows(source: str, split: str) -> Iterator[SolutionItem | tuple[int, Re
         row = json.loads(item.row)
         texts = (row.get(name) for name in REFERENCES)
         reference = next((t for t in texts if isinstance(t, str) and t.strip()), None)
-        yield _judged(item, split_item_steps(item, split), reference)
+        yield _convert_to_judged_item(item, split_item_steps(item, split), reference)
 
 
-def _run_rows(store: Store) -> Iterator[SolutionItem]:
+def _read_run_rows(store: Store) -> Iterator[SolutionItem]:
     for number, labeled in enumerate(read_labels(store), 1):
         if labeled.solution.steps:
             item = convert_solution_to_item(number, labeled)
-            yield _judged(item, split_item_steps(item, "line"), labeled.problem.answer)
+            yield _convert_to_judged_item(
+                item, split_item_steps(item, "line"), labeled.problem.answer
+            )
 
 
 def split_item_steps(item: SolutionItem, split: str) -> tuple[str, ...]:
@@ -342,7 +353,9 @@ def split_item_steps(item: SolutionItem, split: str) -> tuple[str, ...]:
     return tuple(split_into_steps(item.steps, split)) if isinstance(item.steps, str) else item.steps
 
 
-def _judged(item: SolutionItem, steps: tuple[str, ...], reference: str | None) -> JudgedItem:
+def _convert_to_judged_item(
+    item: SolutionItem, steps: tuple[str, ...], reference: str | None
+) -> JudgedItem:
     return JudgedItem(
         id=item.id,
         number=item.number,
@@ -377,7 +390,7 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
     )
     head = Text(printable_text(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
     head.append(f"  {printable_text(judged.judge)}: ", style="dim")
-    head.append(describe_opinion(source_opinion), style=_style(source_opinion))
+    head.append(describe_opinion(source_opinion), style=_choose_style(source_opinion))
     if opinion.sureness is not None:
         head.append(f", sure {opinion.sureness:.2f}", style="dim")
     if opinion.reason:
@@ -390,7 +403,7 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
     table.add_column("step", overflow="fold")
     steps = [Step(text=text, end=0) for text in judged.steps]
     consensus = Consensus(rule="", kept=True, opinions=(source_opinion,))
-    places = places_by_step(consensus, steps)
+    places = group_passages_by_step(consensus, steps)
     mark = "at or before" if judged.claim == "at_or_before" else "first error"
     for index, step in enumerate(steps):
         score = f"{opinion.scores[index]:.2f}" if index < len(opinion.scores) else ""
@@ -399,30 +412,30 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
             Text(mark if is_named else "", style="bold red"),
             Text(score, style="dim"),
             Text(str(index), style="dim"),
-            step_text(step.text, "red" if is_named else "", places.get(index, ())),
+            render_step(step.text, "red" if is_named else "", places.get(index, ())),
         )
     console.print(table)
     if opinion.votes:
-        votes = [_vote(vote, len(steps)) for vote in opinion.votes]
+        votes = [_describe_vote(vote, len(steps)) for vote in opinion.votes]
         console.print(Text(f"votes: {', '.join(votes)}"), style="dim")
     for answer in opinion.answers:
-        console.print(_answer(answer))
+        console.print(_format_answer(answer))
     console.print()
 
 
-def _style(opinion: SourceOpinion) -> str:
+def _choose_style(opinion: SourceOpinion) -> str:
     if not opinion.is_known:
         return "yellow"
     return "green" if opinion.first_error is None else "bold red"
 
 
-def _vote(vote: int, num_steps: int) -> str:
+def _describe_vote(vote: int, num_steps: int) -> str:
     if vote < 0:
         return "unknown"
     return "no error" if vote == num_steps else f"step {vote}"
 
 
-def _answer(answer: Answer) -> Text:
+def _format_answer(answer: Answer) -> Text:
     end = "" if answer.finish_reason == "stop" else f" ({answer.finish_reason})"
     text = answer.text.strip()
     cut = "" if len(text) <= MAX_ANSWER else "…"

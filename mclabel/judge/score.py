@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from mclabel.core.errors import (
-    BadAnswer,
     ConfigError,
     DataError,
     EngineError,
     MclabelError,
     RejectReason,
+    UnusableResponse,
 )
 from mclabel.core.records import Claim
 from mclabel.core.settings import OPERATIONAL, rule
@@ -49,7 +49,7 @@ from mclabel.prm.scoring.manifest import (
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
 from mclabel.run.outputs import RUN, check_output, check_writable, prepare_output_file
 from mclabel.run.shards.labels import committed_blocks, read_labels
-from mclabel.run.shards.opinions import FOLDER, opinion_rows
+from mclabel.run.shards.opinions import FOLDER, iter_opinion_rows
 from mclabel.run.shards.rejects import Reject, read_rejects, write_reject_lines
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
@@ -108,36 +108,36 @@ def score(
         ConfigError: `out` is the input file, or cannot be written.
         ShardError: `out` holds another run, or the store fails.
     """
-    _check_out(config)
+    _check_output_path(config)
     if config.out is None:
         with tempfile.TemporaryDirectory(prefix="mclabel-scores-") as folder:
-            report = _run(config, folder, on_state, accept_changes=True)
-            lines, rejects = list(read_score_lines(Store(folder))), _rejects(Store(folder))
+            report = _run_job(config, folder, on_state, accept_changes=True)
+            lines, rejects = list(read_score_lines(Store(folder))), _read_rejects(Store(folder))
             counts = _count_scored(Store(folder))
         for line in lines:
             on_line(line)
         return ScoreReport(job=report, **counts, rejects=rejects)
     if not config.out.endswith(FILE_SUFFIX):
-        report = _run(config, config.out, on_state, accept_changes=accept_changes)
+        report = _run_job(config, config.out, on_state, accept_changes=accept_changes)
         return ScoreReport(job=report, **_count_scored(Store(config.out)), rejects=())
     folder = f"{config.out}.partial"
     try:
-        report = _run(config, folder, on_state, accept_changes=True)
+        report = _run_job(config, folder, on_state, accept_changes=True)
     except MclabelError:
         if Path(folder).is_dir() and not _holds_scores(Store(folder)):
             shutil.rmtree(folder)  # it has no scores from which to resume
         raise
-    counts, rejects = {"num_scored": 0, "num_unknown": 0}, _rejects(Store(folder))
+    counts, rejects = {"num_scored": 0, "num_unknown": 0}, _read_rejects(Store(folder))
     if not report.num_blocks_left:
         counts = _count_scored(Store(folder))
-        _deliver(Store(folder), config, rejects)
+        _write_outputs(Store(folder), config, rejects)
         shutil.rmtree(folder)
     return ScoreReport(job=report, **counts, rejects=rejects)
 
 
 def read_score_lines(store: Store) -> Iterator[str]:
     """Yield the input rows as JSON lines, with step scores and aggregate scores, in input order."""
-    for row in sorted(opinion_rows(store), key=lambda row: int(row["row"])):
+    for row in sorted(iter_opinion_rows(store), key=lambda row: int(row["row"])):
         scores = row["scores"] if row["is_known"] else None
         figures = {name: scores and how(scores) for name, how in AGGREGATIONS.items()}
         if scores is None:
@@ -148,15 +148,15 @@ def read_score_lines(store: Store) -> Iterator[str]:
 
 def _count_scored(store: Store) -> dict[str, int]:
     """Return the numbers of solutions with scores (`num_scored`) and without (`num_unknown`)."""
-    are_known = [bool(row["is_known"]) for row in opinion_rows(store)]
+    are_known = [bool(row["is_known"]) for row in iter_opinion_rows(store)]
     return {"num_scored": sum(are_known), "num_unknown": len(are_known) - sum(are_known)}
 
 
 def _holds_scores(store: Store) -> bool:
-    return bool(store.names(FOLDER)) and next(opinion_rows(store), None) is not None
+    return bool(store.names(FOLDER)) and next(iter_opinion_rows(store), None) is not None
 
 
-def _run(
+def _run_job(
     config: ScoreConfig,
     out: str,
     on_state: Callable[[JobState], None],
@@ -178,12 +178,12 @@ def _run(
         return judge(judging, on_state, accept_changes=accept_changes)
 
 
-def _rejects(store: Store) -> tuple[Reject, ...]:
+def _read_rejects(store: Store) -> tuple[Reject, ...]:
     """Return the rejected rows, in input order."""
     return tuple(sorted(read_rejects(store), key=lambda reject: reject.row or 0))
 
 
-def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> None:
+def _write_outputs(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> None:
     """Write the output file, and beside it files with the rejected rows and the PRM's identity."""
     out = Path(str(config.out))
     write_reject_lines(Path(f"{out}.rejects.jsonl"), rejects)
@@ -202,7 +202,7 @@ def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> 
     )
 
 
-def _check_out(config: ScoreConfig) -> None:
+def _check_output_path(config: ScoreConfig) -> None:
     """Raise an error if the output cannot be written, before a model is loaded."""
     out = config.out
     if out is None:
@@ -338,9 +338,9 @@ class ScorerJudge(Judge):
             (scores, _), num_tokens = await self._scorer.score(item)
         except UnscoredError as error:
             return Opinion(is_known=False, reason=str(error), num_tokens=error.num_tokens)
-        except (DataError, BadAnswer) as error:
+        except (DataError, UnusableResponse) as error:
             reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
-            reason = "bad_answer" if isinstance(error, BadAnswer) else reason
+            reason = "bad_answer" if isinstance(error, UnusableResponse) else reason
             return RejectReason(reason, str(error).removeprefix(f"{item.place}: "))
         try:
             check_scores("the scorer", [scores], [item.place])
@@ -378,7 +378,7 @@ def choose_threshold(settings: ScorerJudge.Settings) -> float:
     rows = to_judged_solutions(list(read_labels(Store(settings.held_out))))
     with name_option_in_code_errors(_ALLOWS_CODE):
         scorer = load_scorer(settings, threads=os.cpu_count())
-    encoded = {row.id: _encoded(scorer, row) for row in rows}
+    encoded = {row.id: _encode_or_none(scorer, row) for row in rows}
     there = {name: item for name, item in encoded.items() if item is not None}
     by_name = dict(zip(there, scorer.score_encoded(list(there.values())), strict=True))
     close_scorer(scorer)
@@ -389,7 +389,7 @@ def choose_threshold(settings: ScorerJudge.Settings) -> float:
         raise DataError(f"judge.held_out={settings.held_out!r}: {error}") from error
 
 
-def _encoded(scorer: Scorer, row: JudgedSolution) -> EncodedSolution | None:
+def _encode_or_none(scorer: Scorer, row: JudgedSolution) -> EncodedSolution | None:
     from mclabel.prm.examples.encode import TooLongError
 
     try:

@@ -22,7 +22,7 @@ from mclabel.judge.opinions import read_opinion
 from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
 from mclabel.run.shards.opinions import (
     commit_opinions,
-    opinion_rows,
+    iter_opinion_rows,
     read_block,
     read_items_without_opinions,
     read_opinion_blocks,
@@ -43,7 +43,7 @@ AnswerKey = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class JudgedOutcome:
     """Result of judging one solution."""
 
     opinion: Opinion | None = None
@@ -115,9 +115,11 @@ class JudgeRunner:
     async def begin(self, attempt: Attempt) -> None:
         """Do nothing, since blocks need no preparation."""
 
-    async def run(self, item: JudgedItem, attempt: Attempt) -> Judged:
+    async def run(self, item: JudgedItem, attempt: Attempt) -> JudgedOutcome:
         """Judge one solution; its answers are recorded in the journal of the attempt."""
-        ask = _Asking(self._judge, item.id, attempt.journal, self._task.answers, self._counts)
+        ask = _RecordingSampler(
+            self._judge, item.id, attempt.journal, self._task.answers, self._counts
+        )
         try:
             opinion = await self._judge.judge(item, ask)
         except DataError as error:
@@ -125,11 +127,11 @@ class JudgeRunner:
         if isinstance(opinion, RejectReason):
             if self._task.strict:
                 raise DataError(f"{item.place}: {opinion.detail}")
-            return Judged(set_aside=opinion)
+            return JudgedOutcome(set_aside=opinion)
         if not attempt.is_trial:
             self._counts["opinions" if opinion.is_known else "unknown"] += 1
             self._counts["steps"] += len(item.steps)
-        return Judged(opinion=opinion, num_tokens=opinion.num_tokens or 0)
+        return JudgedOutcome(opinion=opinion, num_tokens=opinion.num_tokens or 0)
 
     def commit(self, finished: FinishedBlock) -> CommitResult:
         """Write the shard of a finished block, unless another worker has written it."""
@@ -180,7 +182,7 @@ class JudgeRunner:
         await self._judge.close()
 
 
-class _Asking:
+class _RecordingSampler:
     """Implementation of `AnswerSampler` for one solution, which samples only unrecorded answers."""
 
     def __init__(
@@ -218,7 +220,7 @@ def read_recorded_answers(store: Store) -> dict[AnswerKey, Answer]:
     """
     return {
         (row["id"], *answer.key): answer
-        for row in opinion_rows(store)
+        for row in iter_opinion_rows(store)
         for answer in read_opinion(store.location, row).answers
         if answer.finish_reason != "failed"
     }
@@ -232,23 +234,23 @@ class OpinionOutputs:
     source: str
     """File, folder or URL of the input, which is reported with rejected solutions."""
 
-    def committed(self, store: Store) -> CommittedBlocks:
+    def read_committed_blocks(self, store: Store) -> CommittedBlocks:
         """Return the blocks whose shards have been committed."""
         done = read_opinion_blocks(store, require_complete=False)
         return CommittedBlocks(blocks=done.blocks, foreign=done.foreign)
 
-    def sweep(self, store: Store) -> None:
+    def delete_uncommitted_files(self, store: Store) -> None:
         """Remove half-written files of killed attempts; attempts leave no other files."""
         store.delete_partial_files()
 
-    def set_aside(self, store: Store) -> Iterator[Reject]:
+    def iter_set_aside_items(self, store: Store) -> Iterator[Reject]:
         """Yield the rejected solutions of committed blocks, which have no row in a shard."""
         for why in read_items_without_opinions(store, blocks_with_set_aside_items(store)):
             yield Reject(
                 row=why["row"], source=self.source, reason=why["reason"], detail=why["detail"]
             )
 
-    def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
+    def read_item_texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the problem texts of the solutions of some blocks, by solution id."""
         done = read_opinion_blocks(store, require_complete=False).blocks
         tables = (read_block(store, block)[1] for block in blocks if block in done)

@@ -109,7 +109,7 @@ class ChainsReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Chain:
+class _ChainRow:
     """A chain that may be exported."""
 
     key: str
@@ -163,12 +163,12 @@ def export_chains(
     choice = choice or ChainSelection()
     check_no_other_output(out, EXPORT, "-o ")
     run = OpinionRun.read(opinions)
-    asked = _template(run)
-    written = _written_template(asked, choice.prompt)
+    asked = _find_template(run)
+    written = _choose_template(asked, choice.prompt)
     source = Store(labels)
     check_same_solutions(labels, read_text_digests(source), [Source(name=run.judge, run=run)])
     report = ChainsReport(filter=choice.filter)
-    believed: list[_Chain] = []
+    believed: list[_ChainRow] = []
     num_labelled = 0
     for row in read_labels(source):
         opinion = run.opinions.get(row.solution.id)
@@ -177,7 +177,7 @@ def export_chains(
         num_labelled += _has_step_labels(row)
         for answer in opinion.answers:
             _check_prompt(run, row, answer, asked)
-            chain = _chain(row, answer, written, choice, report)
+            chain = _make_chain(row, answer, written, choice, report)
             believed += [] if chain is None else [chain]
     if choice.filter == "process" and not num_labelled:
         raise DataError(
@@ -192,13 +192,13 @@ def export_chains(
             f"wrong solutions. Believed (--filter {choice.filter}): {report.rates}. Left out: "
             f"{report.reasons}. Judge more solutions, or judge them with a better critic"
         )
-    _write(kept, out, report, opinions)
+    _write_export(kept, out, report, opinions)
     if push_to_hub is not None:
         report.url = push_folder(Path(out), push_to_hub, [DATA, CARD])
     return report
 
 
-def _template(run: OpinionRun) -> Template:
+def _find_template(run: OpinionRun) -> Template:
     """Return the prompt template that the critic of a run used.
 
     Raises:
@@ -225,7 +225,7 @@ def _template(run: OpinionRun) -> Template:
         ) from error
 
 
-def _written_template(asked: Template, prompt: str | None) -> Template:
+def _choose_template(asked: Template, prompt: str | None) -> Template:
     """Return the template of the exported prompts: the critic's own, or the named one."""
     if prompt is None:
         return asked
@@ -238,7 +238,7 @@ def _written_template(asked: Template, prompt: str | None) -> Template:
     return TEMPLATES[prompt]
 
 
-def _prompt(row: LabeledSolution, template: Template) -> str:
+def _fill_prompt(row: LabeledSolution, template: Template) -> str:
     return fill_critic_prompt(
         template, row.problem.text, [step.text for step in row.solution.steps]
     )
@@ -247,45 +247,45 @@ def _prompt(row: LabeledSolution, template: Template) -> str:
 def _check_prompt(
     run: OpinionRun, row: LabeledSolution, answer: Answer, template: Template
 ) -> None:
-    if prompt_hash(_prompt(row, template)) != answer.prompt:
+    if prompt_hash(_fill_prompt(row, template)) != answer.prompt:
         raise ShardError(
             f"{run.location}: the critic's prompt about solution {row.solution.id} differs from "
             "the prompt that its template gives today. Judge the solutions again, into a new folder"
         )
 
 
-def _chain(
+def _make_chain(
     row: LabeledSolution,
     answer: Answer,
     template: Template,
     choice: ChainSelection,
     report: ChainsReport,
-) -> _Chain | None:
+) -> _ChainRow | None:
     """Return the chain in an answer; None if it is incomplete, too long or contradicts the labels.
 
     Count the chain in the report.
     """
-    kind = _solution_class(row, choice.filter)
-    if isinstance(kind, _Reason):
+    kind = _classify_solution(row, choice.filter)
+    if isinstance(kind, _LeftOutReason):
         report.left_out[kind] += 1
         return None
     report.num_chains[kind] += 1
-    error = _named_error(row, answer, template.parser, choice)
-    if isinstance(error, _Reason):
+    error = _read_named_error(row, answer, template.parser, choice)
+    if isinstance(error, _LeftOutReason):
         report.left_out[error] += 1
         return None
     report.num_believed[kind] += 1
-    return _Chain(
+    return _ChainRow(
         key=content_id("verifier chain", choice.seed, row.solution.id, answer.text),
         kind=kind,
-        prompt=_prompt(row, template),
-        text=_ended_chain_text(answer.text, error, template),
+        prompt=_fill_prompt(row, template),
+        text=_complete_chain_text(answer.text, error, template),
         solution=row.solution.id,
         first_error=error,
     )
 
 
-def _ended_chain_text(text: str, error: int | None, template: Template) -> str:
+def _complete_chain_text(text: str, error: int | None, template: Template) -> str:
     """Return the text of a chain, for ThinkPRM's prompt with a final verdict on the solution.
 
     ThinkPRM scores a solution by the probability of this verdict (2504.16828, appendix E.1), so
@@ -296,42 +296,44 @@ def _ended_chain_text(text: str, error: int | None, template: Template) -> str:
     return f"{text.rstrip()}\nIs the solution correct? {'Yes' if error is None else 'No'}"
 
 
-class _Reason(str):
+class _LeftOutReason(str):
     """Reason why a chain is left out."""
 
 
-def _solution_class(row: LabeledSolution, by: Filter) -> str | _Reason:
+def _classify_solution(row: LabeledSolution, by: Filter) -> str | _LeftOutReason:
     """Return the class of a solution, or the reason why it has none.
 
     The class is `RIGHT` or `WRONG` by the step labels if `by` is `process`, else by the outcome.
     """
     if not row.is_kept:
-        return _Reason("on solutions that a consensus does not keep")
+        return _LeftOutReason("on solutions that a consensus does not keep")
     if by == "process":
         if not _has_step_labels(row):
-            return _Reason("on solutions without labels of steps")
-        return RIGHT if _first_wrong(row) is None else WRONG
+            return _LeftOutReason("on solutions without labels of steps")
+        return RIGHT if _find_first_wrong(row) is None else WRONG
     classes = {Outcome.RIGHT: RIGHT, Outcome.WRONG: WRONG}
-    return classes.get(row.solution.outcome, _Reason("on solutions that could not be graded"))
+    return classes.get(
+        row.solution.outcome, _LeftOutReason("on solutions that could not be graded")
+    )
 
 
-def _named_error(
+def _read_named_error(
     row: LabeledSolution, answer: Answer, parser: str, choice: ChainSelection
-) -> int | _Reason | None:
+) -> int | _LeftOutReason | None:
     """Return the first error that a chain names, or the reason why the chain is left out."""
     if answer.finish_reason == "failed":
-        return _Reason("whose sampling failed")
+        return _LeftOutReason("whose sampling failed")
     is_cut = answer.finish_reason == "length"
     verdicts = read_step_verdicts(answer.text, len(row.steps), parser, truncated=is_cut)
     if verdicts.fault is not None:
-        return _Reason(f"with {verdicts.fault}" if not is_cut else str(verdicts.fault))
+        return _LeftOutReason(f"with {verdicts.fault}" if not is_cut else str(verdicts.fault))
     if answer.num_tokens is not None and answer.num_tokens > choice.max_tokens:
-        return _Reason(f"longer than {choice.max_tokens:,} tokens")
+        return _LeftOutReason(f"longer than {choice.max_tokens:,} tokens")
     error = verdicts.first_error
     if choice.filter == "outcome" and (error is None) != (row.solution.outcome is Outcome.RIGHT):
-        return _Reason("that disagree with the outcome")
-    if choice.filter == "process" and not _agrees(row, error):
-        return _Reason("that disagree with the labels")
+        return _LeftOutReason("that disagree with the outcome")
+    if choice.filter == "process" and not _agrees_with_labels(row, error):
+        return _LeftOutReason("that disagree with the labels")
     return error
 
 
@@ -344,7 +346,7 @@ def _has_step_labels(row: LabeledSolution) -> bool:
     return bool(steps) and (len(row.steps) == 1 or not all(step.is_from_outcome for step in steps))
 
 
-def _first_wrong(row: LabeledSolution) -> int | None:
+def _find_first_wrong(row: LabeledSolution) -> int | None:
     """Return the index of the first step that is labelled wrong; earlier steps may be unlabelled.
 
     None if no step is labelled wrong.
@@ -354,13 +356,13 @@ def _first_wrong(row: LabeledSolution) -> int | None:
     return next((i for i, step in enumerate(row.steps) if step.hard is False), None)
 
 
-def _agrees(row: LabeledSolution, error: int | None) -> bool:
+def _agrees_with_labels(row: LabeledSolution, error: int | None) -> bool:
     """Return whether a chain's first error agrees with all labels up to the first wrong step.
 
     A step is labelled sound if the solution has no error up to it. So no step from the chain's
     first error on may be labelled sound. Steps without a label are ignored.
     """
-    wrong = _first_wrong(row)
+    wrong = _find_first_wrong(row)
     last = len(row.steps) - 1 if wrong is None else wrong
     return all(
         step.hard is None or step.hard == (error is None or index < error)
@@ -368,9 +370,11 @@ def _agrees(row: LabeledSolution, error: int | None) -> bool:
     )
 
 
-def _choose_chains(believed: list[_Chain], per_solution: int, report: ChainsReport) -> list[_Chain]:
+def _choose_chains(
+    believed: list[_ChainRow], per_solution: int, report: ChainsReport
+) -> list[_ChainRow]:
     """Choose equally many chains on right and on wrong solutions at random, and count the rest."""
-    by_kind: dict[str, list[_Chain]] = {RIGHT: [], WRONG: []}
+    by_kind: dict[str, list[_ChainRow]] = {RIGHT: [], WRONG: []}
     texts: dict[str, set[str]] = defaultdict(set)  # by prompt, as two samples may be the same text
     for chain in sorted(believed, key=lambda kept_chain: kept_chain.key):
         there = texts[chain.prompt]
@@ -394,7 +398,7 @@ def _choose_chains(believed: list[_Chain], per_solution: int, report: ChainsRepo
     return kept
 
 
-def _write(kept: list[_Chain], out: str, report: ChainsReport, opinions: str) -> None:
+def _write_export(kept: list[_ChainRow], out: str, report: ChainsReport, opinions: str) -> None:
     folder = make_output_folder(out, "-o ")
     partial = folder / f"{DATA}.partial"
     with partial.open("w", encoding="utf-8") as file:
@@ -402,10 +406,10 @@ def _write(kept: list[_Chain], out: str, report: ChainsReport, opinions: str) ->
     partial.rename(folder / DATA)
     (folder / REJECTS).unlink(missing_ok=True)
     report.path = str(folder / DATA)
-    (folder / CARD).write_text(_card(report), encoding="utf-8")
+    (folder / CARD).write_text(_write_card(report), encoding="utf-8")
 
 
-def _card(report: ChainsReport) -> str:
+def _write_card(report: ChainsReport) -> str:
     return f"""---
 tags: [process-reward-model, generative-verifier, mclabel]
 configs:

@@ -74,12 +74,12 @@ class LabelRun:
         self._state: JobState | None = None
         self._report: JobReport | None = None
         self._error: BaseException | None = None
-        self._asked = threading.Event()
+        self._stop_asked = threading.Event()
         self._thread = threading.Thread(target=self._run_job, name="mclabel", daemon=True)
         self._thread.start()
-        leave = partial(_end_and_clean_up, self._asked, self._thread, folder)
+        leave = partial(_stop_and_remove_folder, self._stop_asked, self._thread, folder)
         atexit.register(leave)
-        weakref.finalize(self, _leave_once, leave).atexit = False
+        weakref.finalize(self, _run_then_unregister, leave).atexit = False
 
     @property
     def out(self) -> str:
@@ -99,7 +99,7 @@ class LabelRun:
     def __iter__(self) -> Iterator[LabeledSolution]:
         given, num_committed, ended = set[str](), -1, False
         while not ended:
-            ended = self._ended_within(LOOK_S)
+            ended = self._wait_for_end(LOOK_S)
             state = self._state
             if state is None and (not ended or self._error is not None):
                 continue  # the job has not started, or failed before it started
@@ -118,7 +118,7 @@ class LabelRun:
         Raises:
             MclabelError: the job failed.
         """
-        while not self._ended_within(LOOK_S):
+        while not self._wait_for_end(LOOK_S):
             pass  # the timeout lets KeyboardInterrupt through; the job continues in its thread
         if self._error is not None:
             raise self._error
@@ -129,7 +129,7 @@ class LabelRun:
         """Stop the job. Finished blocks stay committed, and the completions of unfinished blocks
         stay in their journals.
         """
-        _stop_and_join(self._asked, self._thread)
+        _stop_and_join(self._stop_asked, self._thread)
 
     def dataset(self) -> datasets.Dataset:
         """Wait until the job ends, and return the labels as a `datasets.Dataset` with one row
@@ -150,31 +150,31 @@ class LabelRun:
     def __repr__(self) -> str:
         state = self._state
         part = f", {state.num_items_done} of {state.num_items} problems" if state else ""
-        return f"LabelRun({self.out!r}, {self._status}{part})"
+        return f"LabelRun({self.out!r}, {self._status_word}{part})"
 
     def _repr_html_(self) -> str:
         state = self._state
         return table_html(
             {
                 "run": self.out,
-                "state": self._status,
+                "state": self._status_word,
                 "problems": f"{state.num_items_done} of {state.num_items}" if state else "",
                 "sampled tokens": state.num_tokens if state else "",
             }
         )
 
     @property
-    def _status(self) -> str:
+    def _status_word(self) -> str:
         return "failed" if self._error else "done" if self.is_done else "running"
 
-    def _ended_within(self, timeout_s: float) -> bool:
+    def _wait_for_end(self, timeout_s: float) -> bool:
         self._thread.join(timeout_s)
         return self.is_done
 
     def _run_job(self) -> None:
         bar = tqdm(desc="label", unit="problem", disable=not self._progress)
 
-        def show(state: JobState) -> None:
+        def record_state(state: JobState) -> None:
             self._state = state
             bar.total, bar.n = state.num_items, state.num_items_done
             bar.set_postfix(tokens=state.num_tokens)
@@ -183,9 +183,9 @@ class LabelRun:
         try:
             self._report = label(
                 self.config,
-                show,
+                record_state,
                 accept_changes=self._accept_changes,
-                should_stop=self._asked.is_set,
+                should_stop=self._stop_asked.is_set,
             )
         except BaseException as error:  # `wait` and the iteration raise the error again
             self._error = error
@@ -202,10 +202,10 @@ def _stop_and_join(stop_asked: threading.Event, thread: threading.Thread) -> Non
         thread.join()
 
 
-def _end_and_clean_up(
-    asked: threading.Event, thread: threading.Thread, folder: tempfile.TemporaryDirectory[str]
+def _stop_and_remove_folder(
+    stop_asked: threading.Event, thread: threading.Thread, folder: tempfile.TemporaryDirectory[str]
 ) -> None:
-    _stop_and_join(asked, thread)
+    _stop_and_join(stop_asked, thread)
     # While the interpreter exits, a thread of the engine may still be writing a file.
     for _ in range(_MAX_REMOVALS):
         folder.cleanup()
@@ -214,7 +214,7 @@ def _end_and_clean_up(
         time.sleep(0.05)
 
 
-def _leave_once(leave: Callable[[], None]) -> None:
+def _run_then_unregister(leave: Callable[[], None]) -> None:
     # The job's thread may run this function while the process exits. The exit would kill the
     # thread before the folder is removed. So the exit handler is unregistered last: as long as the
     # handler is registered, the process waits for this thread.

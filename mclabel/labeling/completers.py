@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from pydantic import Field
 
-from mclabel.core.errors import BadAnswer, EngineDied, EngineError
+from mclabel.core.errors import EngineDied, EngineError, UnusableResponse
 from mclabel.core.records import AUTHOR
 from mclabel.core.settings import rule
 from mclabel.engines import Policy, PolicySettings
@@ -108,7 +108,7 @@ def encode_prefix(policy: Policy, prefix: Prefix) -> tuple[int, ...]:
 
 
 @contextmanager
-def name_engine_errors(name: str) -> Iterator[None]:
+def add_completer_name_to_errors(name: str) -> Iterator[None]:
     """Add the completer's name to the message of an engine error; do nothing for the author.
 
     Args:
@@ -119,5 +119,5 @@ def name_engine_errors(name: str) -> Iterator[None]:
     except EngineError as error:
         if name == AUTHOR:
             raise
-        kinds = (kind for kind in (EngineDied, BadAnswer) if isinstance(error, kind))
+        kinds = (kind for kind in (EngineDied, UnusableResponse) if isinstance(error, kind))
         raise next(kinds, EngineError)(f"completer {name}: {error}") from error

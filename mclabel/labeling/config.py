@@ -17,7 +17,7 @@ from mclabel.labeling.sampling import SolutionSettings
 from mclabel.run.settings import BudgetConfig, RayConfig
 
 
-def _default_estimator() -> EstimatorSettings:
+def _make_default_estimator() -> EstimatorSettings:
     from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 
     return PosteriorEstimator.Settings()
@@ -40,7 +40,7 @@ class LabelSettings(SampledSettings):
     solutions: SolutionSettings = SolutionSettings()
     """Solutions to label: sampled from the policy, read from a file, or reused from a run."""
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
-        default_factory=_default_estimator
+        default_factory=_make_default_estimator
     )
     """Estimator that chooses the prefixes to roll out from and decides when to stop."""
     strict: Annotated[bool, OPERATIONAL] = False
@@ -51,7 +51,7 @@ MAX_BLOCK = 10_000
 """Maximum number of problems per block."""
 
 
-def arith_problems() -> ReaderSettings:
+def make_arith_reader_settings() -> ReaderSettings:
     """Return the reader settings of the bundled arithmetic problems, which are the default of the
     setting `problems`.
     """
@@ -66,7 +66,7 @@ class LabelConfig(LabelSettings):
     out: Annotated[str, OPERATIONAL]
     """Output folder or object store URL. Running with the same `out` resumes an interrupted run."""
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
-        default_factory=arith_problems
+        default_factory=make_arith_reader_settings
     )
     """Reader of the problems. The default reader is chosen by `source`."""
     policy: PolicySettings = PolicySettings()

@@ -65,7 +65,7 @@ class DecisionBatcher:
             yield
         finally:
             self._num_at_work -= 1
-            self._begin_or_wait()
+            self._begin_batch_or_wait()
 
     async def request_probes(
         self, estimator: ProblemEstimator, num_prefixes: int
@@ -79,10 +79,10 @@ class DecisionBatcher:
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[Sequence[Probe]] = loop.create_future()
         self._due.append(((estimator, num_prefixes), turn))
-        self._begin_or_wait()
+        self._begin_batch_or_wait()
         return await turn
 
-    def _begin_or_wait(self) -> None:
+    def _begin_batch_or_wait(self) -> None:
         """Start the batch now if it is full or all active problems wait, else after `WINDOW_S`
         seconds.
         """
@@ -97,11 +97,11 @@ class DecisionBatcher:
             self._timer = None
         due, self._due = [asking for asking in self._due if not asking[1].done()], []
         if due:
-            task = asyncio.get_running_loop().create_task(self._decide_due(due))
+            task = asyncio.get_running_loop().create_task(self._answer_requests(due))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    async def _decide_due(
+    async def _answer_requests(
         self, due: list[tuple[_DecisionRequest, asyncio.Future[Sequence[Probe]]]]
     ) -> None:
         try:
@@ -115,10 +115,10 @@ class DecisionBatcher:
             if not turn.done():
                 turn.set_result(wanted)
 
-    def decide_batch(self, asking: Sequence[_DecisionRequest]) -> list[Sequence[Probe]]:
+    def decide_batch(self, requests: Sequence[_DecisionRequest]) -> list[Sequence[Probe]]:
         """Return the rollouts that each estimator requests, computed in one batch."""
-        decide_together(estimator for checked, _ in asking for estimator in checked.estimators)
-        return [checked.wanted(num_prefixes) for checked, num_prefixes in asking]
+        decide_together(estimator for checked, _ in requests for estimator in checked.estimators)
+        return [checked.wanted(num_prefixes) for checked, num_prefixes in requests]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,16 +228,16 @@ class LearningQueue:
         if self._num_taught == 0:
             self._learned[0] = LearnerState.from_learner(self.learner)
 
-    async def wait_for_state(self, number: int) -> LearnerState:
+    async def wait_for_state(self, problem_index: int) -> LearnerState:
         """Wait until the learner has received all problems that a problem learns from.
 
         Args:
-            number: index of the problem in the order in which problems started, from 0.
+            problem_index: index of the problem in the order in which problems started, from 0.
 
         Returns:
             The learner's state after these problems.
         """
-        num_needed = max(0, number + 1 - self.learner.lag(number))
+        num_needed = max(0, problem_index + 1 - self.learner.lag(problem_index))
         async with self._changed:
             await self._changed.wait_for(lambda: self._num_taught >= num_needed)
         return self._learned[num_needed - self._num_taught - 1]

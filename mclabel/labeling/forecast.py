@@ -16,7 +16,7 @@ from mclabel.labeling.inputs import load_inputs, open_source_run
 from mclabel.labeling.job import label, semantic_config
 from mclabel.labeling.journal import may_resume_changed
 from mclabel.labeling.policy import PreparedModels
-from mclabel.labeling.problem import run_learner
+from mclabel.labeling.problem import make_run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import read_spent
@@ -70,8 +70,8 @@ class Forecast:
                 f"from {self.num_blocks_seen:,} blocks; {self.num_blocks_done:,} of "
                 f"{self.num_blocks:,} blocks are finished; brackets are 95% intervals",
             ),
-            ("rollouts in all", _interval_text(self.num_rollouts)),
-            ("tokens in all", _interval_text(self.num_tokens)),
+            ("rollouts in all", _format_interval(self.num_rollouts)),
+            ("tokens in all", _format_interval(self.num_tokens)),
         ]
         if self.shares:
             so_far = ", ".join(f"{role} {share:.0%}" for role, share in self.shares.items())
@@ -79,11 +79,11 @@ class Forecast:
         if self.hours is not None:
             engines = f"{self.num_engines} engine" + ("" if self.num_engines == 1 else "s")
             speed = f"{self.tokens_per_engine_s:,.0f} tokens/s"
-            lines.append(("hours in all", f"{_interval_text(self.hours)}, {engines} of {speed}"))
+            lines.append(("hours in all", f"{_format_interval(self.hours)}, {engines} of {speed}"))
         if self.gpu_hours is not None:
-            lines.append(("GPU hours in all", _interval_text(self.gpu_hours)))
+            lines.append(("GPU hours in all", _format_interval(self.gpu_hours)))
         if self.money is not None:
-            lines.append(("price in all", _interval_text(self.money)))
+            lines.append(("price in all", _format_interval(self.money)))
         if self.still_learning and self.num_blocks_done < self.num_blocks:
             lines.append(
                 (
@@ -114,16 +114,16 @@ def run_pilot(
     """
     wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
 
-    def choose(blocks: JobBlocks) -> frozenset[str]:
+    def choose_block_ids(blocks: JobBlocks) -> frozenset[str]:
         sizes = {block.id: block.size for block in blocks.read_blocks()}
-        ids = [block_id for block_id, _ in blocks.item_counts()]
+        ids = [block_id for block_id, _ in blocks.iter_item_counts()]
         count = ceil(wanted / config.block_problems)
         chosen = choose_pilot_blocks(
             [sizes[block_id] for block_id in ids], count, seed=config.seed + 1
         )
         return frozenset(ids[number] for number in chosen)
 
-    return label(config, on_state, choose_blocks=choose, accept_changes=accept_changes)
+    return label(config, on_state, choose_blocks=choose_block_ids, accept_changes=accept_changes)
 
 
 def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
@@ -159,20 +159,20 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
             done[block.id] = size
         else:
             size_left += size
-    learner = run_learner(config)
+    learner = make_run_learner(config)
     beginning = None if learner is None else learner.knowledge.id
-    seen = list(_block_costs(store, done, beginning=beginning, seed=config.seed))
+    seen = list(_iter_block_costs(store, done, beginning=beginning, seed=config.seed))
     if not seen:
         return None
     learned = [block for block in seen if not block.learning]
     chosen = learned if len(learned) >= MIN_BLOCKS // 2 else seen
     spent = read_spent(store)
 
-    def left(costs: list[int]) -> Interval:
+    def forecast_left(costs: list[int]) -> Interval:
         rows = [(block.size, cost) for block, cost in zip(chosen, costs, strict=True)]
         return forecast_cost(rows, size_left, seed=config.seed)
 
-    tokens_left = left([block.num_tokens for block in chosen])
+    tokens_left = forecast_left([block.num_tokens for block in chosen])
     rollouts_done = len(done) / len(seen) * sum(block.num_rollouts for block in seen)
     gpus = models.resources(config.ray).total_gpus
     speed = spent.tokens_per_engine_s
@@ -187,11 +187,11 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         num_blocks_done=len(done),
         num_blocks_seen=len(chosen),
         num_problems=len(inputs.problems),
-        num_rollouts=left([block.num_rollouts for block in chosen]).scale_and_shift(
+        num_rollouts=forecast_left([block.num_rollouts for block in chosen]).scale_and_shift(
             1, rollouts_done
         ),
         num_tokens=tokens,
-        shares=_token_shares([block.tokens_by_role for block in seen])
+        shares=_compute_token_shares([block.tokens_by_role for block in seen])
         if inputs.samples_all_rollouts
         else {},
         hours=None
@@ -206,7 +206,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Seen:
+class _BlockCost:
     """Measured cost of one finished block."""
 
     size: Size
@@ -218,9 +218,9 @@ class _Seen:
     fitted to this run."""
 
 
-def _block_costs(
+def _iter_block_costs(
     store: Store, done: Mapping[str, Size], *, beginning: str | None, seed: int
-) -> Iterator[_Seen]:
+) -> Iterator[_BlockCost]:
     """Yield the costs of finished blocks, at most `MAX_BLOCKS`.
 
     Args:
@@ -238,16 +238,16 @@ def _block_costs(
         if metadata.get("cost") is None:
             continue
         priors = table["priors"].unique().to_pylist()
-        yield _Seen(
+        yield _BlockCost(
             size=done[block],
             num_tokens=metadata["cost"]["num_tokens"],
             num_rollouts=metadata["cost"]["num_rollouts"],
-            tokens_by_role=_tokens_by_role(table),
+            tokens_by_role=_count_tokens_by_role(table),
             learning=beginning is not None and beginning in priors,
         )
 
 
-def _tokens_by_role(table: pa.Table) -> Counter[str]:
+def _count_tokens_by_role(table: pa.Table) -> Counter[str]:
     """Count the tokens of the solutions and of each completer's rollouts.
 
     Rollouts from a prefix that several solutions share are counted once.
@@ -267,7 +267,7 @@ def _tokens_by_role(table: pa.Table) -> Counter[str]:
     return tokens
 
 
-def _token_shares(parts: Sequence[Counter[str]]) -> dict[str, float]:
+def _compute_token_shares(parts: Sequence[Counter[str]]) -> dict[str, float]:
     total = sum(parts, Counter())
     return {name: count / max(1, total.total()) for name, count in total.items()}
 
@@ -290,7 +290,7 @@ def _forecast_price(
     )
 
 
-def _interval_text(amount: Interval) -> str:
+def _format_interval(amount: Interval) -> str:
     digits = 0 if amount.expected >= 100 else 2
     expected, low, high = (f"{x:,.{digits}f}" for x in (amount.expected, amount.low, amount.high))
     return f"{expected} [{low} to {high}]"

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mclabel.checkers import Aside, Checker, Grade, GradeItem, here
+from mclabel.checkers import Checker, Grade, GradeItem, ThreadRunner, run_inline
 from mclabel.checkers.guarded import format_reason, is_weak_verdict, strip_fault_message
 from mclabel.core.records import FinishReason, Outcome, Problem, Rollout, Solution, Verdict
 
@@ -114,15 +114,18 @@ def count_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
     )
 
 
-Commitments = tuple[Outcome | None, ...]
+IntermediateOutcomes = tuple[Outcome | None, ...]
 """For each step of a solution, the outcome of the intermediate answer that it states; None if it
 states no answer. The last entry is always None."""
 
 
-async def grade_commitments(
-    problem: Problem, solutions: Sequence[Solution], checker: Checker, aside: Aside = here
-) -> list[Commitments]:
-    """Grade the intermediate answers of solutions, and return one `Commitments` tuple per solution.
+async def grade_intermediate_answers(
+    problem: Problem,
+    solutions: Sequence[Solution],
+    checker: Checker,
+    aside: ThreadRunner = run_inline,
+) -> list[IntermediateOutcomes]:
+    """Grade the intermediate answers of solutions, and return the outcomes of each solution.
 
     Args:
         problem: problem with its gold answer.

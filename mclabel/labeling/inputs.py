@@ -30,8 +30,8 @@ from mclabel.run.shards.labels import label_tables, read_shard_rollouts
 from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
-    claimed_config,
     describe_differences,
+    read_claimed_config,
     run_id,
 )
 from mclabel.run.shards.plan import planned_blocks
@@ -40,7 +40,7 @@ from mclabel.run.shards.schema import parse_labeled_solution, parse_problem, par
 from mclabel.run.shards.store import Store
 
 
-def input_config(config: LabelConfig) -> dict[str, Any]:
+def extract_input_config(config: LabelConfig) -> dict[str, Any]:
     """Return the settings that name the sources of problems and solutions.
 
     The run records them for information only: its plan identifies the problems by their content.
@@ -156,7 +156,7 @@ class ProblemItem(NamedTuple):
             texts += [solution.text, canonical_json(ends).decode()]
         return texts
 
-    def extras(self) -> Sequence[str]:
+    def extra_texts(self) -> Sequence[str]:
         """Return names and values of the problem's remaining columns, on which labels do not
         depend.
         """
@@ -275,20 +275,20 @@ class SourceRun:
         labels, kept = None, None
         if (block := self.blocks.get(problem.id)) is not None:
             labels, kept = _read_block(self.location, block)
-        labeled = map(parse_labeled_solution, _rows_of_problem(labels, problem.id))
-        rows = sorted(self._with_selection(labeled), key=lambda row: row.solution.sample_index)
+        labeled = map(parse_labeled_solution, _select_problem_rows(labels, problem.id))
+        rows = sorted(self._iter_selected_rows(labeled), key=lambda row: row.solution.sample_index)
         if not rows:
             raise DataError(
                 f"{self.location}: no longer holds the labels of problem {problem.id}, which this "
                 "job reuses. Restore that run"
             )
-        rollouts = [parse_rollout(row) for row in _rows_of_problem(kept, problem.id)]
+        rollouts = [parse_rollout(row) for row in _select_problem_rows(kept, problem.id)]
         return SourceProblem(
             rows=tuple(rows),
             rollouts={(r.prefix_id, r.completer, r.index): r for r in rollouts},
         )
 
-    def _with_selection(self, rows: Iterable[LabeledSolution]) -> Iterator[LabeledSolution]:
+    def _iter_selected_rows(self, rows: Iterable[LabeledSolution]) -> Iterator[LabeledSolution]:
         """Yield the selected rows of a problem with their probability of selection. If a row was
         already selected from a larger pool, the two probabilities are multiplied.
         """
@@ -296,7 +296,7 @@ class SourceRun:
             if self.selected is None:
                 yield row
             elif row.solution.id in self.selected.probabilities:
-                selection = self.selected.selection(row.solution.id)
+                selection = self.selected.get_selection(row.solution.id)
                 before = 1.0 if row.selection_probability is None else row.selection_probability
                 yield replace(
                     row,
@@ -315,7 +315,7 @@ def _select_rows(table: pa.Table, selected: SelectionManifest) -> pa.Table:
     return table
 
 
-def _rows_of_problem(table: pa.Table | None, name: str) -> list[dict[str, object]]:
+def _select_problem_rows(table: pa.Table | None, name: str) -> list[dict[str, object]]:
     if table is None:
         return []
     rows: list[dict[str, object]] = table.filter(pc.equal(table["problem_id"], name)).to_pylist()
@@ -338,7 +338,7 @@ _SAME = ("policy", "split", "checker")
 rollouts depend on them."""
 
 
-def source_identity(location: str) -> str:
+def identify_source_run(location: str) -> str:
     """Return an identifier of a run that stays the same when the run is moved.
 
     Raises:
@@ -369,10 +369,10 @@ def open_source_run(config: LabelConfig, semantic: SemanticConfig) -> SourceRun 
     if location is None:
         return None
     try:
-        source_identity(location)
+        identify_source_run(location)
     except ShardError as error:
         raise ConfigError(f"solutions.run={location!r}: {error}") from error
-    theirs = claimed_config(Store(location), MANIFEST) or {}
+    theirs = read_claimed_config(Store(location), MANIFEST) or {}
     if "policy" not in theirs:
         raise ConfigError(
             f"solutions.run={location!r}: its labels do not come from rollouts of mclabel label, "
@@ -382,8 +382,8 @@ def open_source_run(config: LabelConfig, semantic: SemanticConfig) -> SourceRun 
     changed = describe_differences(
         {name: theirs.get(name) for name in _SAME}, {name: ours.get(name) for name in _SAME}
     )
-    mine = _completers_by_name(ours)
-    for name, completer in _completers_by_name(theirs).items():
+    mine = _map_completers_by_name(ours)
+    for name, completer in _map_completers_by_name(theirs).items():
         if name in mine:
             place = f"completers.{name}"
             changed += describe_differences({place: completer}, {place: mine[name]})
@@ -399,11 +399,13 @@ def open_source_run(config: LabelConfig, semantic: SemanticConfig) -> SourceRun 
         source = SourceRun.read(location, read_selected(manifest) if manifest else None)
     except ShardError as error:
         raise ConfigError(f"solutions.run={location!r}: {error}") from error
-    _warn_of_gaps(source, {rolling.label_name for rolling in config.completers} or {AUTHOR})
+    _warn_of_unused_results(
+        source, {rolling.label_name for rolling in config.completers} or {AUTHOR}
+    )
     return source
 
 
-def _warn_of_gaps(source: SourceRun, names: set[str]) -> None:
+def _warn_of_unused_results(source: SourceRun, names: set[str]) -> None:
     """Log a warning if a source run is incomplete, or if some of its rollouts are not used.
 
     Args:
@@ -433,7 +435,7 @@ def _warn_of_gaps(source: SourceRun, names: set[str]) -> None:
         )
 
 
-def _completers_by_name(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _map_completers_by_name(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the completers of a configuration by name, without their costs."""
     return {
         completer["name"]: {

@@ -10,12 +10,17 @@ from typing import Any
 from mclabel.checkers import make_checker
 from mclabel.core.errors import CheckerError, ConfigError, DataError
 from mclabel.core.seeds import ID_LENGTH
-from mclabel.core.settings import content_fields
+from mclabel.core.settings import list_content_fields
 from mclabel.data.boundaries import SPLITTER_VERSION
 from mclabel.data.readers.rows import download_if_url
 from mclabel.engines import make_engine
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.inputs import input_config, load_inputs, open_source_run, source_identity
+from mclabel.labeling.inputs import (
+    extract_input_config,
+    identify_source_run,
+    load_inputs,
+    open_source_run,
+)
 from mclabel.labeling.journal import advise_regrading, may_resume_changed
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy
 from mclabel.labeling.task import LabelTask
@@ -71,7 +76,7 @@ def label(
         source=source,
         settings=config,
         provenance=run.shard_metadata(
-            versions=package_versions(models.packages), input=input_config(config)
+            versions=package_versions(models.packages), input=extract_input_config(config)
         ),
         keep_rollouts=config.keep_rollouts,
     )
@@ -123,9 +128,9 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
         if not completer.settings.is_author:
             contents["completers", str(number), "model"] = completer.policy.engine.model_identity()
     if config.solutions.run is not None:
-        contents["solutions", "run"] = source_identity(config.solutions.run)
-    for path, file in content_fields(config):
-        contents[path] = _file_content_id(".".join(path), file)
+        contents["solutions", "run"] = identify_source_run(config.solutions.run)
+    for path, file in list_content_fields(config):
+        contents[path] = _hash_file_content(".".join(path), file)
     semantic = SemanticConfig(identity=config.identity(), config=config.semantic())
     for path, value in contents.items():
         for tree in (semantic.identity, semantic.config):
@@ -133,7 +138,7 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
     return semantic
 
 
-def _file_content_id(key: str, path: str) -> str:
+def _hash_file_content(key: str, path: str) -> str:
     """Return an identifier of a file's content, which stays the same when the file is moved.
 
     Args:

@@ -60,7 +60,7 @@ def solution_line(solution: Solution, *, failed: bool = False) -> Line:
         solution: sampled solution, graded unless the checker failed.
         failed: True if the checker failed on the solution.
     """
-    return {"solution": asdict(solution), **_failure_mark(failed)}
+    return {"solution": asdict(solution), **_make_failure_field(failed)}
 
 
 def rollout_line(rollout: Rollout, ids: tuple[int, ...], *, failed: bool = False) -> Line:
@@ -71,7 +71,7 @@ def rollout_line(rollout: Rollout, ids: tuple[int, ...], *, failed: bool = False
         ids: sampled token ids.
         failed: True if the checker failed on the rollout.
     """
-    return {"rollout": asdict(rollout), "ids": ids, **_failure_mark(failed)}
+    return {"rollout": asdict(rollout), "ids": ids, **_make_failure_field(failed)}
 
 
 def holds_verdict(line: Line) -> bool:
@@ -80,7 +80,7 @@ def holds_verdict(line: Line) -> bool:
     return "failed" not in line and completion["finish_reason"] != "length"
 
 
-def _failure_mark(failed: bool) -> dict[str, bool]:
+def _make_failure_field(failed: bool) -> dict[str, bool]:
     return {"failed": True} if failed else {}
 
 

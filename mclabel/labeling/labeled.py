@@ -19,7 +19,7 @@ from mclabel.core.records import (
     total_counts,
 )
 from mclabel.core.seeds import prefix_id
-from mclabel.core.stats.values import TruncatedPolicy, root_value
+from mclabel.core.stats.values import TruncatedPolicy, estimate_root_value
 from mclabel.labeling.estimators import (
     ROOT,
     Completer,
@@ -95,7 +95,7 @@ def build_labeled_solutions(
     root, share = total_counts(roots.values()), None
     if values_of in roots:
         free = sampling.siblings if values_of == AUTHOR else Counts()
-        share = root_value(roots[values_of], free, truncated=truncated)
+        share = estimate_root_value(roots[values_of], free, truncated=truncated)
     judged = iter(zip(table.paths, judgements, strict=True))
     labeled = []
     for solution in solutions:
@@ -104,8 +104,8 @@ def build_labeled_solutions(
         counted: list[tuple[Counts, ...]] = [() for _ in completers]
         if solution.steps:
             path, judgement = next(judged)
-            counted = _counts_by_completer(path, table.prefixes, len(completers))
-            steps = _step_labels(solution, table.prefixes, path, judgement, counted)
+            counted = _list_counts_by_completer(path, table.prefixes, len(completers))
+            steps = _build_step_labels(solution, table.prefixes, path, judgement, counted)
         stopped = judgement.root if judgement else None
         labeled.append(
             LabeledSolution(
@@ -140,14 +140,14 @@ def build_labeled_solutions(
     return labeled
 
 
-def row_completers(row: LabeledSolution) -> list[Completer]:
+def get_row_completers(row: LabeledSolution) -> list[Completer]:
     """Return the completers of a row. A row that records none has one completer, the author."""
     return [Completer(name=counts.name, cost=counts.cost) for counts in row.completers] or [
         Completer()
     ]
 
 
-def _counts_by_completer(
+def _list_counts_by_completer(
     path: SolutionPath, prefixes: Sequence[Prefix], num_completers: int
 ) -> list[tuple[Counts, ...]]:
     """Return, for each completer, the rollout counts after each step of a solution.
@@ -155,12 +155,12 @@ def _counts_by_completer(
     The counts after the last step are always zero, since nothing is left to roll out.
     """
     return [
-        (*(prefixes[number].counts[who] for number in path.prefixes), Counts())
-        for who in range(num_completers)
+        (*(prefixes[number].counts[completer_index] for number in path.prefixes), Counts())
+        for completer_index in range(num_completers)
     ]
 
 
-def _step_labels(
+def _build_step_labels(
     solution: Solution,
     prefixes: Sequence[Prefix],
     path: SolutionPath,
@@ -206,7 +206,7 @@ def label_by_outcome(
     table = PrefixTable(
         problem,
         [solution for solution in solutions if solution.steps],
-        free_outcomes=not sampling.chosen_by_outcome,
+        kept_regardless_of_outcome=not sampling.chosen_by_outcome,
     )
     settings = OutcomeEstimator.Settings()
     paths = ProblemPaths(

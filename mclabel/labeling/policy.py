@@ -59,7 +59,7 @@ def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> Prepare
         DataError: the file of examples cannot be used.
         EngineError: the model cannot be found or downloaded.
     """
-    policy = with_few_shot_examples(policy)
+    policy = read_few_shot_examples(policy)
     engine = make_engine(policy, continues=continues)
     engine.check_environment()
     if (commit := engine.model_commit()) not in (None, policy.revision):
@@ -116,7 +116,7 @@ class PreparedModels:
             if settings.cost is None and not all(
                 completer.is_author for completer in config.completers
             ):
-                update["cost"] = _parameter_count(policy.engine, number)
+                update["cost"] = _require_parameter_count(policy.engine, number)
             own = policy.settings if isinstance(policy.settings, CompleterSettings) else settings
             named = own.model_copy(update=update)
             completers.append(PreparedCompleter(settings=named, policy=policy))
@@ -213,7 +213,7 @@ class PreparedModels:
         )
 
 
-def _parameter_count(engine: Engine, completer_index: int) -> float:
+def _require_parameter_count(engine: Engine, completer_index: int) -> float:
     num_parameters = engine.num_parameters()
     if num_parameters is None:
         raise ConfigError(
@@ -223,7 +223,7 @@ def _parameter_count(engine: Engine, completer_index: int) -> float:
     return float(num_parameters)
 
 
-def with_few_shot_examples(policy: PolicySettings) -> PolicySettings:
+def read_few_shot_examples(policy: PolicySettings) -> PolicySettings:
     """Return the settings with `few_shot` read, if it names a file, and unchanged otherwise."""
     if not isinstance(policy.few_shot, str):
         return policy

@@ -34,7 +34,7 @@ from mclabel.core.records import AUTHOR, Counts, Outcome, Problem, Rollout, Solu
 from mclabel.core.seeds import PrefixHash
 from mclabel.data.steps import StepSplitter
 from mclabel.labeling.estimators import ROOT, RecordedRollout, SolutionPath
-from mclabel.labeling.grading import Commitments
+from mclabel.labeling.grading import IntermediateOutcomes
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -53,14 +53,14 @@ class Prefix:
     hash: PrefixHash
     counts: list[Counts]
     """Rollout counts of each completer, in the order of `PrefixTable.completers`."""
-    num_asked: list[int]
+    num_requested: list[int]
     """Number of requested rollouts of each completer, in the order of `PrefixTable.completers`."""
     children: dict[tuple[int, ...], int] = field(default_factory=dict)
     """Table index of each prefix that is one step longer, by the token ids of that step."""
     children_by_text: dict[str, int] = field(default_factory=dict)
     """Table index of each prefix that is one step longer, by the text of that step. If several
     steps have the same text, the first one is used."""
-    need: float = 0
+    num_tokens_needed: float = 0
     """Number of tokens that the policy usually needs from this prefix to the end of a solution,
     estimated from the problem's solutions; 0 if unknown."""
     id: str = field(init=False)
@@ -76,14 +76,14 @@ class Prefix:
     @property
     def ids(self) -> tuple[int, ...]:
         """Token ids of the whole prefix; they are concatenated at every access."""
-        return tuple(chain.from_iterable(prefix.step_ids for prefix in self._lineage()))
+        return tuple(chain.from_iterable(prefix.step_ids for prefix in self._list_ancestors()))
 
     @property
     def text(self) -> str:
         """Text of the whole prefix; it is concatenated at every access."""
-        return "".join(prefix.step_text for prefix in self._lineage())
+        return "".join(prefix.step_text for prefix in self._list_ancestors())
 
-    def _lineage(self) -> list[Prefix]:
+    def _list_ancestors(self) -> list[Prefix]:
         """Return the prefixes with 1, 2, … steps that lead to this prefix, this prefix last."""
         lineage, at = [], self
         while at.parent is not None:
@@ -102,80 +102,80 @@ class PrefixTable:
         problem: Problem,
         solutions: Sequence[Solution],
         *,
-        free_outcomes: bool,
-        commitments: Sequence[Commitments] | None = None,
+        kept_regardless_of_outcome: bool,
+        commitments: Sequence[IntermediateOutcomes] | None = None,
         completers: Sequence[str] = (AUTHOR,),
         splitter: StepSplitter | None = None,
-        thinks: bool = False,
+        prompt_opens_thinking: bool = False,
     ) -> None:
         """Build the table from a problem's solutions.
 
         Args:
             problem: problem of the solutions.
             solutions: solutions with at least one step each.
-            free_outcomes: True if sampled solutions were kept regardless of their outcomes, so that
-                these outcomes count as rollouts.
+            kept_regardless_of_outcome: True if sampled solutions were kept regardless of their
+                outcomes, so that these outcomes count as rollouts.
             commitments: graded intermediate answers of each solution; None if not determined.
             completers: names of the models that roll out. The author's rollouts are matched to
                 prefixes by token ids. Rollouts of other completers are matched by the texts of
                 their steps, because their token ids differ.
             splitter: splitter that divides rollouts into steps; None uses the default splitter.
-            thinks: True if the prompt ends with the marker that opens the model's reasoning
-                section, such as `<think>`.
+            prompt_opens_thinking: True if the prompt ends with the marker that opens the model's
+                reasoning section, such as `<think>`.
         """
         self.completers = {name: number for number, name in enumerate(completers)}
-        self._problem_id, self._splitter = problem.id, splitter or StepSplitter()
-        self._thinks, self._free_outcomes = thinks, free_outcomes
-        self.prefixes = [self._new_prefix(None, (), "")]
+        self._problem, self._splitter = problem, splitter or StepSplitter()
+        self._thinks, self._free_outcomes = prompt_opens_thinking, kept_regardless_of_outcome
+        self.prefixes = [self._make_prefix(None, (), "")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         stated = commitments or [()] * len(solutions)
         self.paths = [
             self._add_solution_path(solution, own)
             for solution, own in zip(solutions, stated, strict=True)
         ]
-        self._set_needs(solutions)
+        self._estimate_needed_tokens(solutions)
 
-    def to_recorded(self, number: int, rollout: Rollout) -> RecordedRollout:
+    def to_recorded(self, prefix_index: int, rollout: Rollout) -> RecordedRollout:
         """Return a rollout in the form that an estimator receives, with the prefixes that it passes
         through.
 
         Args:
-            number: table index of the prefix from which the rollout starts.
+            prefix_index: table index of the prefix from which the rollout starts.
             rollout: recorded rollout. If it has no recorded path, the result has an empty path.
         """
         ends = (0, *(rollout.step_ends or ()))
         return RecordedRollout(
-            prefix=number,
+            prefix=prefix_index,
             outcome=rollout.outcome,
             num_tokens=rollout.num_tokens,
             path=tuple(self._by_id[identity] for identity in rollout.through or ()),
             step_keys=tuple(step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
-            repairs=self._repairs_prefix(number, rollout),
+            repairs=self._is_repair(prefix_index, rollout),
         )
 
-    def _repairs_prefix(self, number: int, rollout: Rollout) -> bool:
+    def _is_repair(self, prefix_index: int, rollout: Rollout) -> bool:
         """Return whether a rollout ends right and contradicts its prefix."""
         if rollout.outcome is not Outcome.RIGHT:
             return False
-        return contradicts_prefix(rollout.text, self.prefixes[number].text)
+        return contradicts_prefix(rollout.text, self.prefixes[prefix_index].text)
 
     def trace_rollout(
-        self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
+        self, prefix_index: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> Rollout:
         """Return a copy of a rollout with its step ends and the prefixes that it passes through.
 
         Args:
-            number: table index of the prefix from which the rollout starts.
+            prefix_index: table index of the prefix from which the rollout starts.
             rollout: sampled rollout.
             ids: token ids of the rollout.
             decode: function that decodes token ids of the completer that sampled the rollout.
         """
-        steps = self._split_rollout(number, rollout, ids, decode)
+        steps = self._split_rollout(prefix_index, rollout, ids, decode)
         if rollout.completer == AUTHOR:
-            passed = self._trace_ids(number, tuple(ids))
+            passed = self._trace_ids(prefix_index, tuple(ids))
         else:
-            passed = self._trace_texts(number, [step.text for step in steps])
+            passed = self._trace_texts(prefix_index, [step.text for step in steps])
         return replace(
             rollout,
             step_ends=tuple(accumulate(len(step.text) for step in steps)),
@@ -183,25 +183,25 @@ class PrefixTable:
         )
 
     def add_rollout(
-        self, number: int, rollout: Rollout, ids: tuple[int, ...], decode: Decode
+        self, prefix_index: int, rollout: Rollout, ids: tuple[int, ...], decode: Decode
     ) -> RecordedRollout:
         """Add the steps of a rollout to the table, and return the rollout for the estimator.
 
         Args:
-            number: table index of the prefix from which the rollout starts.
+            prefix_index: table index of the prefix from which the rollout starts.
             rollout: sampled rollout.
             ids: token ids of the rollout.
             decode: function that decodes token ids of the completer that sampled the rollout.
         """
-        steps = self._split_rollout(number, rollout, ids, decode)
-        path, at, begin = [], number, 0
+        steps = self._split_rollout(prefix_index, rollout, ids, decode)
+        path, at, begin = [], prefix_index, 0
         for step in steps[:-1]:
             at = self._find_or_add_child(at, ids[begin : step.end], step.text)
             path.append(at)
             begin = step.end
         ends = (0, *(step.end for step in steps))
         return RecordedRollout(
-            prefix=number,
+            prefix=prefix_index,
             outcome=rollout.outcome,
             num_tokens=rollout.num_tokens,
             path=tuple(path),
@@ -211,13 +211,15 @@ class PrefixTable:
         )
 
     def _split_rollout(
-        self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
+        self, prefix_index: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> tuple[Step, ...]:
-        opened = self._splitter.thinks_after(self.prefixes[number].text, opened=self._thinks)
+        opened = self._splitter.thinks_after(self.prefixes[prefix_index].text, opened=self._thinks)
         ended = rollout.finish_reason == "stop"
         return self._splitter.split(ids, rollout.text, decode, opened=opened, ended=ended)
 
-    def _add_solution_path(self, solution: Solution, commitments: Commitments) -> SolutionPath:
+    def _add_solution_path(
+        self, solution: Solution, commitments: IntermediateOutcomes
+    ) -> SolutionPath:
         path, at, begin = [], ROOT, 0
         for step in solution.steps[:-1]:
             at = self._find_or_add_child(at, solution.ids[begin : step.end], step.text)
@@ -230,10 +232,11 @@ class PrefixTable:
             sampled=solution.origin == "sampled" and self._free_outcomes,
             step_tokens=tuple(s.end - a for s, a in zip(solution.steps, starts, strict=True)),
             step_keys=tuple(step_key(s.text) for s in solution.steps),
+            restating=restating_steps(self._problem.text, [s.text for s in solution.steps]),
             commitments=commitments,
         )
 
-    def _set_needs(self, solutions: Sequence[Solution]) -> None:
+    def _estimate_needed_tokens(self, solutions: Sequence[Solution]) -> None:
         """Estimate the number of tokens that the policy needs from each prefix to the end.
 
         The estimate uses the solutions alone. If some solutions through a prefix ended by
@@ -243,7 +246,7 @@ class PrefixTable:
         of its last step. A truncated solution counts there as needing more than its limit allows.
         If truncated solutions were left out, the median would be too low.
         """
-        remaining = [_remaining_tokens(solution) for solution in solutions]
+        remaining = [_list_remaining_tokens(solution) for solution in solutions]
         ends = [entry.finish_reason for entry in solutions]
         ended = [entry for entry, end in zip(remaining, ends, strict=True) if end == "stop"]
         cuts = [entry[0] for entry, end in zip(remaining, ends, strict=True) if end == "length"]
@@ -258,18 +261,20 @@ class PrefixTable:
             for depth, number in enumerate(path.prefixes, start=1):
                 prefix = self.prefixes[number]
                 if number in took:
-                    prefix.need = median_low(took[number])
+                    prefix.num_tokens_needed = median_low(took[number])
                     continue
                 if depth not in usual:
                     rests = sorted(entry[min(depth, len(entry) - 1)] for entry in ended)
                     usual[depth] = rests[middle] if middle < len(rests) else inf
-                prefix.need = min(usual[depth], max(cuts, default=inf) + 1 - prefix.num_tokens)
+                prefix.num_tokens_needed = min(
+                    usual[depth], max(cuts, default=inf) + 1 - prefix.num_tokens
+                )
 
     def _find_or_add_child(self, parent_index: int, ids: tuple[int, ...], text: str) -> int:
         """Return the index of the prefix one step after a prefix; add it if it is new."""
         here = self.prefixes[parent_index]
         if ids not in here.children:
-            new = self._new_prefix(here, ids, text)
+            new = self._make_prefix(here, ids, text)
             # Two solutions may split the same ids into different steps, and so share a prefix.
             if new.id not in self._by_id:
                 self._by_id[new.id] = len(self.prefixes)
@@ -278,22 +283,22 @@ class PrefixTable:
             here.children_by_text.setdefault(text, here.children[ids])
         return here.children[ids]
 
-    def _new_prefix(self, parent: Prefix | None, ids: tuple[int, ...], text: str) -> Prefix:
+    def _make_prefix(self, parent: Prefix | None, ids: tuple[int, ...], text: str) -> Prefix:
         number = len(self.completers)
-        before = PrefixHash(self._problem_id) if parent is None else parent.hash
+        before = PrefixHash(self._problem.id) if parent is None else parent.hash
         return Prefix(
             parent=parent,
             step_ids=ids,
             step_text=text,
             hash=before.extend(ids),
             counts=[Counts()] * number,
-            num_asked=[0] * number,
+            num_requested=[0] * number,
         )
 
-    def _trace_ids(self, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the indices of the prefixes that token ids after prefix `number` pass through."""
+    def _trace_ids(self, prefix_index: int, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the indices of the prefixes that token ids after a prefix pass through."""
         path: list[int] = []
-        at, begin = number, 0
+        at, begin = prefix_index, 0
         while True:
             ways = self.prefixes[at].children.items()
             step = next((s for s, _ in ways if ids[begin : begin + len(s)] == s), None)
@@ -303,10 +308,10 @@ class PrefixTable:
             begin += len(step)
             path.append(at)
 
-    def _trace_texts(self, number: int, texts: Sequence[str]) -> tuple[int, ...]:
-        """Return the indices of the prefixes that steps after prefix `number` pass through."""
+    def _trace_texts(self, prefix_index: int, texts: Sequence[str]) -> tuple[int, ...]:
+        """Return the indices of the prefixes that steps after a prefix pass through."""
         path: list[int] = []
-        at = number
+        at = prefix_index
         for text in texts:
             child = self.prefixes[at].children_by_text.get(text)
             if child is None:
@@ -315,7 +320,7 @@ class PrefixTable:
         return tuple(path)
 
 
-def _remaining_tokens(solution: Solution) -> list[int]:
+def _list_remaining_tokens(solution: Solution) -> list[int]:
     """Return the number of remaining tokens of a solution after 0, 1, … steps, without the last."""
     ends = (0, *(step.end for step in solution.steps[:-1]))
     return [len(solution.ids) - end for end in ends]
@@ -382,9 +387,30 @@ def step_key(text: str) -> str:
     answer = extract_answer(text) if _ANSWER.search(text) else None
     if answer is not None:
         return f"answer {answer_key(answer)}"
-    numbers = [
-        answer_key(n.rstrip(",")) for n in _NUMBER.findall(unicodedata.normalize("NFKC", text))
-    ]
-    if numbers:
-        return "numbers " + " ".join(sorted(set(numbers)))
+    if numbers := _numbers(text):
+        return "numbers " + " ".join(sorted(numbers))
     return "words " + " ".join(_WORD.findall(text.casefold()))
+
+
+def restating_steps(problem: str, steps: Sequence[str]) -> tuple[bool, ...]:
+    """Return for each step whether it states no number that is new.
+
+    Such a step has no equals sign, and each of its numbers is in the problem or in an earlier step.
+    `"Eva has 3 pens, and Ben has twice as many."` is an example.
+
+    Args:
+        problem: text of the problem.
+        steps: texts of a solution's steps.
+    """
+    stated = _numbers(problem)
+    restating = []
+    for step in steps:
+        numbers = _numbers(step)
+        restating.append("=" not in step and numbers <= stated)
+        stated |= numbers
+    return tuple(restating)
+
+
+def _numbers(text: str) -> set[str]:
+    plain = unicodedata.normalize("NFKC", text)
+    return {answer_key(number.rstrip(",")) for number in _NUMBER.findall(plain)}

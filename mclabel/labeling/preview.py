@@ -11,7 +11,7 @@ from itertools import islice
 from math import isinf
 
 from mclabel.checkers import Checker, make_checker
-from mclabel.core.errors import ConfigError, MclabelError, bound_detail
+from mclabel.core.errors import ConfigError, MclabelError, shorten_detail
 from mclabel.core.records import AUTHOR, Problem
 from mclabel.data.readers.rows import describe_row_place
 from mclabel.engines import EngineResources, PolicyPreview, PolicySettings, make_engine
@@ -19,7 +19,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import strongest_completer_index
 from mclabel.labeling.inputs import load_inputs, open_source_run
 from mclabel.labeling.job import semantic_config
-from mclabel.labeling.policy import PreparedModels, PreparedPolicy, with_few_shot_examples
+from mclabel.labeling.policy import PreparedModels, PreparedPolicy, read_few_shot_examples
 from mclabel.run.outputs import RUN, check_output
 from mclabel.run.shards.rejects import Reject
 
@@ -43,7 +43,7 @@ class InputSummary:
     first_reject: Reject | None
     num_golds: int
     """Number of gold answers that the checker tried to parse."""
-    unparsed: Sequence[str]
+    refused_golds: Sequence[str]
     """Gold answers that the checker tried to parse and could not."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -60,17 +60,17 @@ class InputSummary:
             yield (
                 "left out",
                 f"{self.rejects.total():,} of {self._num_rows:,} rows or problems: {reasons}; the "
-                f"first: {place}: {bound_detail(first.detail)}",
+                f"first: {place}: {shorten_detail(first.detail)}",
             )
-        if self.unparsed:
-            shown = ", ".join(repr(bound_detail(gold)) for gold in self.unparsed[:3])
+        if self.refused_golds:
+            shown = ", ".join(repr(shorten_detail(gold)) for gold in self.refused_golds[:3])
             yield (
                 "golds",
-                f"the answer checker does not understand {len(self.unparsed):,} of the first "
+                f"the answer checker does not understand {len(self.refused_golds):,} of the first "
                 f"{self.num_golds:,} gold answers, such as {shown}. These problems will be "
                 "rejected",
             )
-        if (warning := self._unusable_input_warning()) is not None:
+        if (warning := self._find_unusable_input_warning()) is not None:
             yield "WARNING", warning
 
     @property
@@ -78,7 +78,7 @@ class InputSummary:
         """Number of rows in the files of problems and given solutions, including unused rows."""
         return self.num_problems + (self.num_solutions or 0) + self.rejects.total()
 
-    def _unusable_input_warning(self) -> str | None:
+    def _find_unusable_input_warning(self) -> str | None:
         """Return a warning if most of the input is unusable, which is rarely intended; else None.
 
         Repeated rows and problems without a given solution do not count as unusable here.
@@ -89,7 +89,7 @@ class InputSummary:
                 "more than half of the input cannot be used. Check that problems.source, "
                 "problems.problem_column, problems.answer_column and solutions.path are right"
             )
-        if 2 * len(self.unparsed) > self.num_golds:
+        if 2 * len(self.refused_golds) > self.num_golds:
             return (
                 "the checker understands less than half of the golds. Check "
                 "problems.answer_column, or choose another checker"
@@ -98,19 +98,19 @@ class InputSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelFacts:
+class ModelSummary:
     """Facts from a model's configuration and tokenizer."""
 
     tokenizer: str
     """Description of the tokenizer."""
     prompt: str
     """Description of how prompts are rendered."""
-    ends: Sequence[str]
+    completion_ends: Sequence[str]
     """Stop strings and tokens that end a completion, as printable texts."""
     max_context: float
     """Maximum number of tokens of prompt and completion together; infinite if unlimited."""
     max_tokens: int
-    num_longest: int
+    longest_prompt_tokens: int
     """Number of tokens of the longest prompt among the tokenised problems."""
     num_too_long: int
     """Number of problems, among the tokenised ones, whose prompt leaves no room for a solution."""
@@ -119,7 +119,9 @@ class ModelFacts:
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Return the facts as pairs of a name and a text to print."""
-        ends = ", ".join(self.ends) or "nothing: every completion runs to policy.max_tokens"
+        ends = (
+            ", ".join(self.completion_ends) or "nothing: every completion runs to policy.max_tokens"
+        )
         yield "tokenizer", f"{self.tokenizer}; the prompt is {self.prompt}; ends at {ends}"
         if self.shown_prompt is not None:
             shown = repr(self.shown_prompt)  # on one line, control characters escaped
@@ -127,8 +129,10 @@ class ModelFacts:
                 shown = f"{shown[: MAX_SHOWN // 2]} … {shown[-MAX_SHOWN // 2 :]}"
             yield "a prompt, ⟦control tokens⟧ marked", shown
         limit = "any number" if isinf(self.max_context) else f"{self.max_context:,.0f}"
-        room = self.max_context - self.num_longest
-        text = f"a prompt of {self.num_longest:,} tokens; the model's context takes {limit}"
+        room = self.max_context - self.longest_prompt_tokens
+        text = (
+            f"a prompt of {self.longest_prompt_tokens:,} tokens; the model's context takes {limit}"
+        )
         if self.num_too_long:
             more = " or more" if self.num_too_long == NUM_LONGEST else ""
             text += (
@@ -148,7 +152,7 @@ class Preview:
     """Facts about a job's inputs and models, collected before the job starts."""
 
     inputs: InputSummary
-    models: dict[str, ModelFacts]
+    models: dict[str, ModelSummary]
     """Facts by model name: `policy` or a completer's name. Models whose engine cannot be inspected
     without starting it are left out."""
 
@@ -169,7 +173,7 @@ def preview(config: LabelConfig) -> Preview:
     """
     faults: list[str] = []
     inputs: InputSummary | None = None
-    facts: dict[str, ModelFacts] = {}
+    facts: dict[str, ModelSummary] = {}
     longest: Sequence[str] = ()
     try:
         check_output(config.out, RUN)
@@ -183,7 +187,7 @@ def preview(config: LabelConfig) -> Preview:
         models = PreparedModels.prepare_all(config)
         for name, policy in models.by_name.items():
             if (shown := policy.engine.preview()) is not None:
-                facts[name] = model_facts(policy.settings, shown, longest)
+                facts[name] = summarise_model(policy.settings, shown, longest)
     except MclabelError as error:
         faults.append(str(error))
     if inputs is None or faults:
@@ -219,7 +223,7 @@ def summarise_inputs(config: LabelConfig) -> tuple[InputSummary, list[str]]:
         rejects=rejects,
         first_reject=first,
         num_golds=len(first_problems),
-        unparsed=asyncio.run(_find_refused_golds(checker, first_problems)),
+        refused_golds=asyncio.run(_find_refused_golds(checker, first_problems)),
     )
     return inputs, heapq.nlargest(NUM_LONGEST, texts, key=len)
 
@@ -229,9 +233,9 @@ async def _find_refused_golds(checker: Checker, problems: Sequence[Problem]) -> 
     return [problem.answer for problem in problems if await checker.refuse(problem) is not None]
 
 
-def model_facts(
+def summarise_model(
     policy: PolicySettings, policy_preview: PolicyPreview, problems: Sequence[str]
-) -> ModelFacts:
+) -> ModelSummary:
     """Return facts about a model, and check that the longest prompts fit its context.
 
     Args:
@@ -243,13 +247,13 @@ def model_facts(
     prompts = [policy_preview.prompt_ids(text) for text in problems if len(text) <= most]
     lengths = [len(ids) for ids in prompts]
     num_too_long = sum(length >= policy_preview.max_context for length in lengths)
-    return ModelFacts(
+    return ModelSummary(
         tokenizer=policy_preview.tokenizer,
         prompt=policy_preview.prompt,
-        ends=[*map(repr, policy.stop), *policy_preview.ends],
+        completion_ends=[*map(repr, policy.stop), *policy_preview.ends],
         max_context=policy_preview.max_context,
         max_tokens=policy.max_tokens,
-        num_longest=max(lengths, default=0),
+        longest_prompt_tokens=max(lengths, default=0),
         num_too_long=num_too_long + len(problems) - len(lengths),
         shown_prompt=policy_preview.mark_control_tokens(min(prompts, key=len)) if prompts else None,
     )
@@ -294,14 +298,14 @@ class LabelPlan:
             ("solutions", chosen),
             ("steps", f"by {split.by}, of {split.region}{limit}"),
             ("rollouts", config.estimator.summary),
-            *self._models(),
-            *self._completers(),
-            ("an engine takes", _resources_text(self.resources)),
+            *self._iter_model_lines(),
+            *self._iter_completer_lines(),
+            ("an engine takes", _format_resources(self.resources)),
             ("Ray", config.ray.address),
             ("out", config.out),
         ]
 
-    def _completers(self) -> Iterator[tuple[str, str]]:
+    def _iter_completer_lines(self) -> Iterator[tuple[str, str]]:
         """Yield the completers and their costs, unless the policy alone samples rollouts."""
         if self.models.completers:
             rolling = self.models.estimator_completers
@@ -311,7 +315,7 @@ class LabelPlan:
             strong = rolling[strongest_completer_index(rolling)].name if len(rolling) > 1 else None
             yield "rolled out by", each + (f"; {strong} is the strongest" if strong else "")
 
-    def _models(self) -> Iterator[tuple[str, str]]:
+    def _iter_model_lines(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the engine of each model."""
         for name, model in self.models.by_name.items():
             whose = "" if name == AUTHOR else f"{name}'s "
@@ -327,16 +331,16 @@ def plan_labelling(config: LabelConfig) -> LabelPlan:
     Raises:
         DataError: the file of examples cannot be read.
     """
-    models = PreparedModels.prepare_all(config, _prepare_unchecked)
+    models = PreparedModels.prepare_all(config, _prepare_unchecked_policy)
     return LabelPlan(config=models.with_resolved_settings(config), models=models)
 
 
-def _prepare_unchecked(policy: PolicySettings) -> PreparedPolicy:
-    settings = with_few_shot_examples(policy)
+def _prepare_unchecked_policy(policy: PolicySettings) -> PreparedPolicy:
+    settings = read_few_shot_examples(policy)
     return PreparedPolicy(settings=settings, engine=make_engine(settings))
 
 
-def _resources_text(resources: EngineResources) -> str:
+def _format_resources(resources: EngineResources) -> str:
     text = f"{resources.num_cpus:g} CPUs"
     if resources.total_gpus:
         text += f", {resources.total_gpus:g} GPUs"

@@ -38,11 +38,11 @@ from mclabel.labeling.estimators import (
     begin_learner,
     strongest_completer_index,
 )
-from mclabel.labeling.grading import grade_commitments
+from mclabel.labeling.grading import grade_intermediate_answers
 from mclabel.labeling.inputs import RolloutKey, SourceProblem, SourceRun
 from mclabel.labeling.labeled import Sampling, build_labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
+from mclabel.labeling.rollouts import EstimatorRun, NoContextRoom, Sampler, roll_out
 from mclabel.labeling.sampling import sample_solutions
 from mclabel.labeling.solutions import encode_given_solution, render_prompts, sample_solution
 from mclabel.run.cpu_executor import CpuExecutor
@@ -52,7 +52,7 @@ MAX_NAMED = 5
 """Maximum number of given solutions that a message lists."""
 
 
-def run_learner(settings: LabelSettings) -> RunLearner | None:
+def make_run_learner(settings: LabelSettings) -> RunLearner | None:
     """Create the learner of a run, which fits the estimator's parameters to finished problems.
 
     Returns:
@@ -76,7 +76,7 @@ class ProblemLabels:
     knowledge: Knowledge | None = None
     """Parameters, fitted to other problems, with which the estimator started; None if the estimator
     has no such parameters."""
-    dropped: Mapping[str, int] | None = None
+    dropped_counts: Mapping[str, int] | None = None
     """Numbers of sampled and of right solutions, if the problem has no labels because
     `solutions.balance` kept no solution; else None."""
     set_aside: RejectReason | None = None
@@ -165,7 +165,7 @@ async def label_problem(
         problem, given, models, checker=context.checker, executor=executor
     )
     if isinstance(prompts, RejectReason):
-        return _left_out(problem, prompts, settings)
+        return _set_problem_aside(problem, prompts, settings)
     prompt, *their_prompts = prompts
     sampler = Sampler(
         problem=problem,
@@ -182,14 +182,16 @@ async def label_problem(
         origin = _reuse_source_solutions(await executor.run(context.source.read_problem, problem))
     elif given:
         origin = await _encode_given_solutions(sampler, settings, given)
-        if origin.lost is not None and (settings.strict or not origin.solutions):
-            return _left_out(problem, origin.lost, settings)
+        if origin.reject_reason is not None and (settings.strict or not origin.solutions):
+            return _set_problem_aside(problem, origin.reject_reason, settings)
     else:
         origin = await _sample_from_policy(sampler, settings)
     sampling = origin.sampling
     if not origin.solutions:
         counts = {"num_sampled": sampling.num_sampled, "num_right": sampling.num_sampled_right}
-        return ProblemLabels(labeled=[], rollouts=[], num_tokens=origin.num_tokens, dropped=counts)
+        return ProblemLabels(
+            labeled=[], rollouts=[], num_tokens=origin.num_tokens, dropped_counts=counts
+        )
     samplers = [
         replace(
             sampler,
@@ -209,7 +211,7 @@ async def label_problem(
         context, samplers, prompt, origin.solutions, sampling, ticket=ticket
     )
     labels.num_tokens += origin.num_tokens
-    labels.set_aside = labels.set_aside or origin.lost
+    labels.set_aside = labels.set_aside or origin.reject_reason
     return labels
 
 
@@ -244,16 +246,18 @@ async def _label_solutions(
         labels, paths, run = await _estimate_labels(
             context, samplers, prompt, solutions, sampling, learned
         )
-    except (NoRoom, PrefixNotReproduced) as error:
-        reason = "solution_too_long" if isinstance(error, NoRoom) else "other_tokens"
+    except (NoContextRoom, PrefixNotReproduced) as error:
+        reason = "solution_too_long" if isinstance(error, NoContextRoom) else "other_tokens"
         why = RejectReason(reason, str(error))
-        return _left_out(samplers[0].problem, why, context.settings)
+        return _set_problem_aside(samplers[0].problem, why, context.settings)
     if ticket is not None:
         await ticket.submit_results(run.estimator, paths, num_tokens=labels.num_tokens)
     return labels
 
 
-def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> ProblemLabels:
+def _set_problem_aside(
+    problem: Problem, why: RejectReason, settings: LabelSettings
+) -> ProblemLabels:
     """Return a result without labels, which records the reason; if `strict` is set, raise it.
 
     Raises:
@@ -265,23 +269,23 @@ def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> P
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Origin:
+class _ObtainedSolutions:
     """Solutions of a problem to label, and how they were obtained."""
 
     solutions: Sequence[Solution]
     sampling: Sampling
     num_tokens: int = 0
     """Number of tokens that this job sampled for the solutions."""
-    lost: RejectReason | None = None
+    reject_reason: RejectReason | None = None
     """Reason why some given solutions cannot be labelled; None if all of them can be."""
     rollouts: Mapping[RolloutKey, Rollout] = field(default_factory=dict)
     """Rollouts of an earlier run that are reused instead of sampled."""
 
 
-def _reuse_source_solutions(source: SourceProblem) -> _Origin:
+def _reuse_source_solutions(source: SourceProblem) -> _ObtainedSolutions:
     """Reuse the solutions and rollouts of a source run; this samples no tokens."""
     first = source.rows[0]
-    return _Origin(
+    return _ObtainedSolutions(
         solutions=[row.solution for row in source.rows],
         sampling=Sampling(
             siblings=first.siblings,
@@ -296,7 +300,7 @@ def _reuse_source_solutions(source: SourceProblem) -> _Origin:
 
 async def _encode_given_solutions(
     sampler: Sampler, settings: LabelSettings, given: Sequence[GivenSolution]
-) -> _Origin:
+) -> _ObtainedSolutions:
     """Encode the given solutions in the policy's tokens.
 
     Solutions whose text the tokenizer does not reproduce are left out.
@@ -305,15 +309,17 @@ async def _encode_given_solutions(
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     placed = [
         await encode_given_solution(
-            sampler, solution, _index_in_file(solution, place), splitter, thinks
+            sampler, solution, _get_index_in_file(solution, place), splitter, thinks
         )
         for place, solution in enumerate(given)
     ]
     solutions = [solution for solution in placed if solution is not None]
     selections = {
-        _index_in_file(item, n): item.selection for n, item in enumerate(given) if item.selection
+        _get_index_in_file(item, n): item.selection
+        for n, item in enumerate(given)
+        if item.selection
     }
-    return _Origin(
+    return _ObtainedSolutions(
         solutions=solutions,
         sampling=Sampling(
             siblings=Counts(),
@@ -326,11 +332,11 @@ async def _encode_given_solutions(
                 if solution.sample_index in selections
             },
         ),
-        lost=_not_reproduced(placed),
+        reject_reason=_find_not_reproduced(placed),
     )
 
 
-def _not_reproduced(placed: Sequence[Solution | None]) -> RejectReason | None:
+def _find_not_reproduced(placed: Sequence[Solution | None]) -> RejectReason | None:
     lost = [str(index) for index, solution in enumerate(placed) if solution is None]
     if not lost:
         return None
@@ -343,7 +349,7 @@ def _not_reproduced(placed: Sequence[Solution | None]) -> RejectReason | None:
     return RejectReason("not_reproduced", detail)
 
 
-async def _sample_from_policy(sampler: Sampler, settings: LabelSettings) -> _Origin:
+async def _sample_from_policy(sampler: Sampler, settings: LabelSettings) -> _ObtainedSolutions:
     """Sample solutions from the policy; `solutions.balance` may keep none of them."""
     splitter, choice = settings.split, settings.solutions
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
@@ -353,7 +359,7 @@ async def _sample_from_policy(sampler: Sampler, settings: LabelSettings) -> _Ori
         balance=choice.balance,
         max_samples=choice.max_sampled_solutions,
     )
-    return _Origin(
+    return _ObtainedSolutions(
         solutions=sampled.kept,
         sampling=Sampling(
             siblings=sampled.first_batch_counts,
@@ -365,7 +371,7 @@ async def _sample_from_policy(sampler: Sampler, settings: LabelSettings) -> _Ori
     )
 
 
-def _index_in_file(given: GivenSolution, fallback: int) -> int:
+def _get_index_in_file(given: GivenSolution, fallback: int) -> int:
     """Return the index of a given solution among all solutions of the problem in its file.
 
     Args:
@@ -403,15 +409,15 @@ async def _estimate_labels(
     knowledge = None if learned is None else learned.knowledge
     min_gain = None if learned is None else learned.min_gain
 
-    def begin() -> tuple[ProblemPaths, EstimatorRun]:
+    def begin_run() -> tuple[ProblemPaths, EstimatorRun]:
         table = PrefixTable(
             problem,
             with_steps,
             commitments=stated,
             completers=[completer.name for completer in completers],
             splitter=settings.split,
-            thinks=settings.split.begins_in(context.policy.decode(prompt)),
-            free_outcomes=not sampling.chosen_by_outcome,
+            prompt_opens_thinking=settings.split.begins_in(context.policy.decode(prompt)),
+            kept_regardless_of_outcome=not sampling.chosen_by_outcome,
         )
         paths = ProblemPaths(
             paths=table.paths,
@@ -428,8 +434,8 @@ async def _estimate_labels(
         return paths, EstimatorRun(estimator, table, follows)
 
     with_steps = [solution for solution in solutions if solution.steps]
-    stated = await grade_commitments(problem, with_steps, context.checker, executor.run)
-    paths, run = await executor.run(begin)
+    stated = await grade_intermediate_answers(problem, with_steps, context.checker, executor.run)
+    paths, run = await executor.run(begin_run)
     judgements = await roll_out(run, samplers, executor=executor, decisions=context.decisions)
     labeled = build_labeled_solutions(
         problem,

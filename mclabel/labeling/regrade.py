@@ -11,27 +11,27 @@ from typing import Any, cast
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from mclabel.answers.golds import Gold, NoGold, read_gold
-from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, here, make_checker
+from mclabel.answers.golds import Gold, InvalidGold, read_gold
+from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, make_checker, run_inline
 from mclabel.checkers.base import CheckerField, default_checker, keep_valid_keys
-from mclabel.core.components import NotAllowed, allow_components
+from mclabel.core.components import ComponentNotAllowed, allow_components
 from mclabel.core.config.load import load_content
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem, Solution
 from mclabel.core.seeds import content_id
-from mclabel.core.settings import CONTENT, Settings, settings_class
+from mclabel.core.settings import CONTENT, Settings, find_settings_class
 from mclabel.data.readers.rows import read_file_rows
 from mclabel.labeling.estimators import EstimatorSettings
-from mclabel.labeling.grading import Commitments, grade_commitments
+from mclabel.labeling.grading import IntermediateOutcomes, grade_intermediate_answers
 from mclabel.labeling.regrading import Regraded, regrade_block
 from mclabel.labeling.rewritten import (
     RewrittenRun,
     SourceBlock,
     begin_rewritten_run,
     check_rollouts_kept,
-    recorded_config,
+    hash_superseded_rows,
+    read_recorded_config,
     resolve_location,
-    superseded_rows_hash,
 )
 from mclabel.run.shards.manifest import report_priors_damage
 from mclabel.run.shards.store import Store
@@ -133,16 +133,16 @@ def regrade(
         ShardError: `run` does not hold a run, or `out` holds another one.
     """
     source = Store(run)
-    config = recorded_config(source)
+    config = read_recorded_config(source)
     if "combined" in config:
         raise ConfigError(
             f"{run}: its labels are combined with opinions of judges and cannot be graded again. "
             "Grade the original run again, and combine the new labels with the opinions"
         )
     with allow_components(allow):
-        settings = _recorded_estimator(config, run)
-    chosen = _changed_checker(config, checker, allow)
-    recorded = _recorded_kind(config)
+        settings = _read_recorded_estimator(config, run)
+    chosen = _apply_checker_changes(config, checker, allow)
+    recorded = _get_recorded_checker_kind(config)
     if recorded not in (None, chosen.kind) and not change_checker:
         raise ConfigError(
             f"checker.kind={chosen.kind}: {run} was graded by {recorded}, and another checker may "
@@ -159,13 +159,13 @@ def regrade(
             "golds": content_id(sorted((name, *gold.content) for name, gold in corrected.items()))
             if corrected
             else None,
-            **superseded_rows_hash(source),
+            **hash_superseded_rows(source),
         },
     }
     target, provenance = begin_rewritten_run(run, out, semantic, action="graded again")
     rewritten = RewrittenRun(source, target, provenance, action="regraded")
     work = _Regrading(rewritten, settings, corrected, grader, run)
-    return work.run(_recorded_checker_text(config), on_progress)
+    return work.run(_describe_recorded_checker(config), on_progress)
 
 
 class _Regrading:
@@ -173,7 +173,7 @@ class _Regrading:
         self,
         rewritten: RewrittenRun,
         settings: EstimatorSettings,
-        golds: Mapping[str, _Corrected],
+        golds: Mapping[str, _CorrectedGold],
         checker: Checker,
         run: str,
     ) -> None:
@@ -183,9 +183,11 @@ class _Regrading:
 
     def run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
         with asyncio.Runner() as self._runner:
-            return self._run(checker, on_progress)
+            return self._regrade_all_blocks(checker, on_progress)
 
-    def _run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
+    def _regrade_all_blocks(
+        self, checker: str, on_progress: Callable[[int, int], None]
+    ) -> RegradeReport:
         rewritten = self._rewritten
         report = RegradeReport(
             checkers=(checker, f"{self._checker.name} {self._checker.version}"),
@@ -195,15 +197,15 @@ class _Regrading:
         )
         unknown, mismatched = set(self._golds), set[str]()
 
-        def note(table: pa.Table) -> None:
+        def match_golds(table: pa.Table) -> None:
             names, texts = table["problem_id"].to_pylist(), table["problem"].to_pylist()
             unknown.difference_update(names)
             for name, text in zip(names, texts, strict=True):
                 if name in self._golds and not self._golds[name].matches_problem(text):
                     mismatched.add(name)
 
-        for block in rewritten.iter_missing_blocks(on_progress, note):
-            again = self._regrade_source(block)
+        for block in rewritten.iter_missing_blocks(on_progress, match_golds):
+            again = self._regrade_source_block(block)
             rewritten.commit(
                 block, again.labeled, None if block.rollouts is None else again.rollouts
             )
@@ -212,7 +214,7 @@ class _Regrading:
         report.num_golds_unknown, report.num_golds_mismatched = len(unknown), len(mismatched)
         return report
 
-    def _regrade_source(self, block: SourceBlock) -> Regraded:
+    def _regrade_source_block(self, block: SourceBlock) -> Regraded:
         check_rollouts_kept(self._run_name, block, "graded again")
         return regrade_block(
             block.rows,
@@ -224,15 +226,17 @@ class _Regrading:
                 if (gold := self._golds.get(name)) is not None and gold.matches_problem(text)
             },
             read_knowledge=self._knowledge,
-            grade=self._grade,
-            commit=self._commit,
+            grade=self._grade_items,
+            grade_intermediate=self._grade_intermediate_answers,
         )
 
-    def _commit(self, problem: Problem, solutions: Sequence[Solution]) -> list[Commitments]:
-        return self._runner.run(grade_commitments(problem, solutions, self._checker))
+    def _grade_intermediate_answers(
+        self, problem: Problem, solutions: Sequence[Solution]
+    ) -> list[IntermediateOutcomes]:
+        return self._runner.run(grade_intermediate_answers(problem, solutions, self._checker))
 
-    def _grade(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
-        return self._runner.run(self._checker.grade(items, here))
+    def _grade_items(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
+        return self._runner.run(self._checker.grade(items, run_inline))
 
     def _read_knowledge(self, identity: str) -> Any:
         content = self._rewritten.copy_and_read_priors(identity)
@@ -260,7 +264,7 @@ def parse_recorded_estimator(content: Mapping[str, Any]) -> EstimatorSettings:
         ConfigError: the estimator does not exist.
         ValidationError: the settings do not belong to the estimator.
     """
-    settings_type = settings_class("estimators", content["kind"])
+    settings_type = find_settings_class("estimators", content["kind"])
     values = dict(content)
     for name, info in settings_type.model_fields.items():
         if CONTENT in info.metadata:
@@ -268,10 +272,10 @@ def parse_recorded_estimator(content: Mapping[str, Any]) -> EstimatorSettings:
     return cast(EstimatorSettings, settings_type.model_validate(values))
 
 
-def _recorded_estimator(config: Mapping[str, Any], run: str) -> EstimatorSettings:
+def _read_recorded_estimator(config: Mapping[str, Any], run: str) -> EstimatorSettings:
     try:
         settings = parse_recorded_estimator(config["estimator"])
-    except NotAllowed as error:
+    except ComponentNotAllowed as error:
         raise ConfigError(f"{run}: its estimator {error}") from error
     except (KeyError, TypeError, ValidationError, ConfigError) as error:
         raise ConfigError(
@@ -287,28 +291,28 @@ def _recorded_estimator(config: Mapping[str, Any], run: str) -> EstimatorSetting
     return settings
 
 
-class _Choice(Settings):
+class _CheckerChoice(Settings):
     """Settings of the checker for grading a run again."""
 
     checker: CheckerField = Field(default_factory=default_checker)
 
 
-def _changed_checker(
+def _apply_checker_changes(
     config: Mapping[str, Any], changes: Sequence[str], allow: Sequence[str]
 ) -> CheckerSettings:
     """Return the settings of the run's recorded checker, with the requested changes applied."""
     recorded = config.get("checker")
     content = {"checker": keep_valid_keys(recorded)} if isinstance(recorded, Mapping) else {}
-    return load_content(_Choice, content, changes, allow=allow).checker
+    return load_content(_CheckerChoice, content, changes, allow=allow).checker
 
 
-def _recorded_kind(config: Mapping[str, Any]) -> Any:
+def _get_recorded_checker_kind(config: Mapping[str, Any]) -> Any:
     """Return the `kind` of the run's recorded checker; None if none is recorded."""
     recorded = config.get("checker")
     return recorded.get("kind") if isinstance(recorded, Mapping) else None
 
 
-def _recorded_checker_text(config: Mapping[str, Any]) -> str:
+def _describe_recorded_checker(config: Mapping[str, Any]) -> str:
     recorded = config.get("checker")
     if isinstance(recorded, Mapping):
         return f"{recorded.get('kind')} {recorded.get('version')}"
@@ -316,7 +320,7 @@ def _recorded_checker_text(config: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Corrected:
+class _CorrectedGold:
     """A corrected gold answer."""
 
     gold: Gold
@@ -336,8 +340,8 @@ class _Corrected:
         return self.problem is None or self.problem.strip() == problem.strip()
 
 
-def _read_golds(path: str) -> dict[str, _Corrected]:
-    golds: dict[str, _Corrected] = {}
+def _read_golds(path: str) -> dict[str, _CorrectedGold]:
+    golds: dict[str, _CorrectedGold] = {}
     for place, row in read_file_rows(path):
         identity = row.get("problem_id")
         if identity in (None, "") or row.get("answer") is None:
@@ -345,14 +349,14 @@ def _read_golds(path: str) -> dict[str, _Corrected]:
                 f"{place}: a row needs problem_id, and answer with the corrected gold. Fill in both"
             )
         gold = read_gold(row["answer"])
-        if isinstance(gold, NoGold):
+        if isinstance(gold, InvalidGold):
             raise DataError(f"{place}: the corrected gold in column answer {gold.detail}")
         text = row.get("problem")
         if not isinstance(text, str | None):
             raise DataError(
                 f"{place}: problem must be a text, but it is of type {type(text).__name__}"
             )
-        corrected = _Corrected(gold=gold, problem=text)
+        corrected = _CorrectedGold(gold=gold, problem=text)
         if golds.setdefault(str(identity), corrected) != corrected:
             raise DataError(
                 f"{place}: problem {identity!r} has a different gold or text in an "

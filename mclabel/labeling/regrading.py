@@ -30,11 +30,11 @@ from mclabel.labeling.estimators import (
     answer_class,
     begin_estimator,
 )
-from mclabel.labeling.grading import Commitments, GradeRecord, grade_recorded_completions
+from mclabel.labeling.grading import GradeRecord, IntermediateOutcomes, grade_recorded_completions
 from mclabel.labeling.labeled import (
     Sampling,
     build_labeled_solutions,
-    row_completers,
+    get_row_completers,
     selection_probabilities,
 )
 from mclabel.labeling.prefixes import PrefixTable
@@ -68,7 +68,7 @@ def regrade_block(
     golds: Mapping[str, Gold],
     read_knowledge: Callable[[str], Any],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
-    commit: Callable[[Problem, Sequence[Solution]], Sequence[Commitments]],
+    grade_intermediate: Callable[[Problem, Sequence[Solution]], Sequence[IntermediateOutcomes]],
 ) -> Regraded:
     """Grade all solutions and rollouts of a block's problems again, and label the steps again.
 
@@ -80,14 +80,17 @@ def regrade_block(
         read_knowledge: function that returns the fitted parameters with which the estimator
             started, given their id.
         grade: function of the checker that grades a batch.
-        commit: function that grades the intermediate answers of a problem's solutions.
+        grade_intermediate: function that grades the intermediate answers of a problem's solutions.
     """
-    problems = {row.problem.id: _with_gold(row.problem, golds.get(row.problem.id)) for row in rows}
+    problems = {
+        row.problem.id: _replace_gold(row.problem, golds.get(row.problem.id)) for row in rows
+    }
     by_problem: dict[str, list[LabeledSolution]] = {name: [] for name in problems}
     for row, solution in zip(rows, _regrade_solutions(rows, problems, grade), strict=True):
         by_problem[row.problem.id].append(replace(row, solution=solution))
     tables = {
-        name: _make_prefix_table(problems[name], mine, commit) for name, mine in by_problem.items()
+        name: _make_prefix_table(problems[name], mine, grade_intermediate)
+        for name, mine in by_problem.items()
     }
     recorded: dict[str, dict[tuple[str, str, int], Rollout]] = {name: {} for name in problems}
     graded = _regrade_rollouts(rollouts, problems, tables, grade)
@@ -124,15 +127,15 @@ def regrade_block(
 def _make_prefix_table(
     problem: Problem,
     rows: Sequence[LabeledSolution],
-    commit: Callable[[Problem, Sequence[Solution]], Sequence[Commitments]],
+    grade_intermediate: Callable[[Problem, Sequence[Solution]], Sequence[IntermediateOutcomes]],
 ) -> PrefixTable:
     solutions = [row.solution for row in rows if row.solution.steps]
     return PrefixTable(
         problem,
         solutions,
-        free_outcomes=not rows[0].chosen_by_outcome,
-        commitments=commit(problem, solutions),
-        completers=[completer.name for completer in row_completers(rows[0])],
+        kept_regardless_of_outcome=not rows[0].chosen_by_outcome,
+        commitments=grade_intermediate(problem, solutions),
+        completers=[completer.name for completer in get_row_completers(rows[0])],
     )
 
 
@@ -185,7 +188,7 @@ def _judge_problem(
     truncated: TruncatedPolicy,
 ) -> tuple[list[LabeledSolution], list[Rollout], int]:
     first = rows[0]
-    completers = row_completers(first)
+    completers = get_row_completers(first)
     paths = ProblemPaths(
         paths=table.paths,
         answer_class=answer_class(problem),
@@ -206,7 +209,7 @@ def _judge_problem(
         solutions,
         table,
         judgements,
-        sampling=_updated_sampling(rows, solutions, before),
+        sampling=_update_sampling(rows, solutions, before),
         completers=completers,
         values_of=first.values_of,
         priors=first.priors,
@@ -217,7 +220,7 @@ def _judge_problem(
     return labeled, run.rollouts, missing
 
 
-def _updated_sampling(
+def _update_sampling(
     rows: Sequence[LabeledSolution], solutions: Sequence[Solution], before: Mapping[str, Outcome]
 ) -> Sampling:
     """Return the `Sampling` of a problem, updated by the new verdicts on recorded solutions."""
@@ -229,7 +232,7 @@ def _updated_sampling(
             continue
         then, now = before[solution.id], solution.outcome
         if solution.sample_index < observed:
-            siblings = _move_outcome(siblings, then, now)
+            siblings = _replace_outcome(siblings, then, now)
         num_right += (now is Outcome.RIGHT) - (then is Outcome.RIGHT)
     return Sampling(
         siblings=siblings,
@@ -240,13 +243,13 @@ def _updated_sampling(
     )
 
 
-def _move_outcome(counts: Counts, then: Outcome, now: Outcome) -> Counts:
+def _replace_outcome(counts: Counts, then: Outcome, now: Outcome) -> Counts:
     """Return a copy of the counts in which one outcome `then` is replaced by `now`."""
     of_then = f"num_{then.value}"
     return replace(counts, **{of_then: getattr(counts, of_then) - 1}).plus(now)
 
 
-def _with_gold(problem: Problem, gold: Gold | None) -> Problem:
+def _replace_gold(problem: Problem, gold: Gold | None) -> Problem:
     if gold is None:
         return problem
     return replace(problem, answer=gold.answer, answer_is_json=gold.is_json)

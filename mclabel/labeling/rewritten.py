@@ -33,10 +33,10 @@ from mclabel.run.shards.labels import (
 from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
-    claimed_config,
     missing_priors_error,
     package_versions,
     priors_name,
+    read_claimed_config,
     read_priors,
 )
 from mclabel.run.shards.opinions import no_labels_error
@@ -84,7 +84,9 @@ class RewrittenRun:
         self._done = committed_blocks(target, require_complete=False)
         self._copied: set[str] = set()
         self.num_blocks = len(self._catalog.blocks)
-        self.num_resumed = sum(self._new_id(block) in self._done for block in self._catalog.blocks)
+        self.num_resumed = sum(
+            self._make_new_block_id(block) in self._done for block in self._catalog.blocks
+        )
 
     def iter_missing_blocks(
         self,
@@ -118,13 +120,13 @@ class RewrittenRun:
         """
         commit_block(
             self._target,
-            self._new_id(block.id),
+            self._make_new_block_id(block.id),
             uuid.uuid4().hex[:12],
             labeled,
             rollouts,
             self._provenance,
             ungraded=count_ungraded_reasons(rollouts or ()),
-            weak=count_weak_verdicts(rollouts or ()),
+            num_weak_verdicts=count_weak_verdicts(rollouts or ()),
             **block.problems_without_rows,
         )
 
@@ -157,11 +159,11 @@ class RewrittenRun:
         self._target.create(priors_name(identity), content)
         return content.decode()
 
-    def _new_id(self, block: str) -> str:
+    def _make_new_block_id(self, block: str) -> str:
         return content_id(self._what, block, self._provenance["config"])
 
     def _is_missing(self, block: str) -> bool:
-        return self._new_id(block) not in self._done
+        return self._make_new_block_id(block) not in self._done
 
 
 def iter_source_blocks(source: Store) -> Iterator[SourceBlock]:
@@ -187,8 +189,10 @@ def _read_source_blocks(
         on_table(table)
         if not is_wanted(block):
             continue
-        rows = list(map(parse_labeled_solution, catalog.current_rows(block, table).to_pylist()))
-        rollouts = _rollouts_by_problem(source, metadata)
+        rows = list(
+            map(parse_labeled_solution, catalog.drop_superseded_rows(block, table).to_pylist())
+        )
+        rollouts = _read_rollouts_by_problem(source, metadata)
         names = dict.fromkeys(row.problem.id for row in rows)
         yield SourceBlock(
             id=block,
@@ -200,7 +204,7 @@ def _read_source_blocks(
         )
 
 
-def _rollouts_by_problem(
+def _read_rollouts_by_problem(
     source: Store, metadata: Mapping[str, Any]
 ) -> dict[str, list[Rollout]] | None:
     """Return the rollouts of a shard by problem id; None if rollouts were not stored."""
@@ -212,13 +216,13 @@ def _rollouts_by_problem(
     return by_problem
 
 
-def recorded_config(source: Store) -> dict[str, Any]:
+def read_recorded_config(source: Store) -> dict[str, Any]:
     """Return the settings that determine a labelling run's labels, from its manifest.
 
     Raises:
         ShardError: the run has no manifest.
     """
-    config = claimed_config(source, MANIFEST)
+    config = read_claimed_config(source, MANIFEST)
     if config is None:
         raise ShardError(
             f"{source.location}: has no {MANIFEST}. Give the `out` of `mclabel label`. Imported "
@@ -232,7 +236,7 @@ SUPERSEDED = "superseded"
 those of problems that a later block of the source run labelled again."""
 
 
-def superseded_rows_hash(source: Store) -> dict[str, str]:
+def hash_superseded_rows(source: Store) -> dict[str, str]:
     """Return a hash of the run's superseded rows under the key `SUPERSEDED`; empty without any."""
     superseded = read_catalog(source).superseded
     rows = sorted((block, sorted(ids)) for block, ids in superseded.items())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mclabel.checkers import Checker, GradeItem
-from mclabel.core.errors import BadAnswer
+from mclabel.core.errors import UnusableResponse
 from mclabel.core.records import (
     AUTHOR,
     NO_ROOM,
@@ -23,7 +23,7 @@ from mclabel.core.records import (
 )
 from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
-from mclabel.labeling.completers import encode_prefix, name_engine_errors
+from mclabel.labeling.completers import add_completer_name_to_errors, encode_prefix
 from mclabel.labeling.decisions import DecisionBatcher
 from mclabel.labeling.estimators import Judgement, Probe, ProblemEstimator
 from mclabel.labeling.grading import (
@@ -50,7 +50,7 @@ MAX_SPELLED_TOKENS = 2_000_000
 for one completer. The prefixes that were encoded first are dropped first."""
 
 
-class NoRoom(Exception):
+class NoContextRoom(Exception):
     """Error if a rollout is requested from a prefix that leaves no room in the context for a
     completion.
     """
@@ -123,7 +123,7 @@ class Sampler:
         lower the value of the step.
 
         Raises:
-            NoRoom: a prefix leaves no room.
+            NoContextRoom: a prefix leaves no room.
             PrefixNotReproduced: `ids` raises it.
         """
         key = "policy.max_tokens"
@@ -132,13 +132,13 @@ class Sampler:
         for prefix in prefixes:
             length = self.num_prefix_tokens(prefix)
             if self.policy.room(len(self.prompt), length) < 1:
-                raise NoRoom(
+                raise NoContextRoom(
                     f"a step of one of its solutions ends after {length:,} tokens, which leaves "
                     f"no room for a completion. Raise {key}, at most to the model's limit"
                 )
 
     def lacks_room(self, prefix: Prefix) -> bool:
-        """Return whether a prefix leaves less room in the context than `Prefix.need` tokens.
+        """Return whether a prefix leaves room for fewer than `Prefix.num_tokens_needed` tokens.
 
         Most rollouts from such a prefix would be truncated and count as wrong, whatever the step's
         value. The decision depends on the solutions only, so a resumed run decides in the same way.
@@ -146,10 +146,12 @@ class Sampler:
         Raises:
             PrefixNotReproduced: `ids` raises it.
         """
-        if not prefix.need:
+        if not prefix.num_tokens_needed:
             return False
         length = self.num_prefix_tokens(prefix)
-        need = prefix.need * length / prefix.num_tokens  # converted to tokens of this policy
+        need = (
+            prefix.num_tokens_needed * length / prefix.num_tokens
+        )  # converted to tokens of this policy
         return self.policy.room(len(self.prompt), length) < need
 
     async def roll_out(self, prefix: Prefix) -> tuple[Completion | None, Rollout]:
@@ -159,8 +161,8 @@ class Sampler:
             The completion and the rollout. The completion is None if the rollout comes from the
             source run. The rollout is ungraded if the context lacks room.
         """
-        index = prefix.num_asked[self.completer_index]
-        prefix.num_asked[self.completer_index] += 1
+        index = prefix.num_requested[self.completer_index]
+        prefix.num_requested[self.completer_index] += 1
         if (taken := self.source_rollouts.get((prefix.id, self.completer_name, index))) is not None:
             return None, taken
         recorded: JournaledRollout | None = None
@@ -219,11 +221,11 @@ class Sampler:
             EngineError: the engine died, or fails on all requests.
         """
         try:
-            with name_engine_errors(self.completer_name):
+            with add_completer_name_to_errors(self.completer_name):
                 completion = await self.policy.sample(
                     self.prompt, prefix, seed=seed, priority=self.priority
                 )
-        except BadAnswer as error:
+        except UnusableResponse as error:
             return _NOTHING, str(error)
         return completion, None
 
@@ -313,7 +315,7 @@ class EstimatorRun:
             if prefix in numbers and name in whose
         ]
         for probe, _, rollout in taken:
-            asked = self.table.prefixes[probe.prefix].num_asked
+            asked = self.table.prefixes[probe.prefix].num_requested
             asked[probe.completer] = max(asked[probe.completer], rollout.index + 1)
         self.record(taken, is_requested=False)
 
@@ -346,7 +348,8 @@ async def roll_out(
         A judgement on each solution.
 
     Raises:
-        NoRoom: rollouts are requested, but a prefix of the solutions leaves no room for them.
+        NoContextRoom: rollouts are requested, but a prefix of the solutions leaves no room for
+            them.
         PrefixNotReproduced: rollouts are requested from a completer whose tokenizer does not
             reproduce the text of a prefix.
     """
@@ -423,8 +426,8 @@ def replay(run: EstimatorRun, recorded: dict[RolloutKey, Rollout]) -> int:
     while wanted := estimator.wanted(len(prefixes)):
         for probe in wanted:
             prefix, who = prefixes[probe.prefix], probe.completer
-            rollout = recorded.pop((prefix.id, names[who], prefix.num_asked[who]), None)
-            prefix.num_asked[who] += 1
+            rollout = recorded.pop((prefix.id, names[who], prefix.num_requested[who]), None)
+            prefix.num_requested[who] += 1
             if rollout is None:
                 num_missing += 1
             else:

@@ -134,7 +134,9 @@ async def sample_solutions(
     for solution in solutions:
         first = first.plus(solution.outcome, len(solution.ids))
     if balance is not None:
-        while _num_balanced(solutions) < balance and len(solutions) < (max_samples or count):
+        while _count_balanceable_pairs(solutions) < balance and len(solutions) < (
+            max_samples or count
+        ):
             done = len(solutions)
             more = range(done, min(done + count, max_samples or count))
             solutions += await _sample_concurrently(sample, more)
@@ -155,30 +157,31 @@ async def _sample_concurrently(
     by_index: dict[int, Solution] = {}
     remaining = iter(indices)
 
-    async def work() -> None:
+    async def sample_remaining() -> None:
         for index in remaining:
             by_index[index] = await sample(index)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(MAX_RUNNING, len(indices))):
-            group.create_task(work())
+            group.create_task(sample_remaining())
     return [by_index[index] for index in sorted(by_index)]
 
 
-def _with_outcome(solutions: Sequence[Solution], outcome: Outcome) -> list[Solution]:
+def _select_with_outcome(solutions: Sequence[Solution], outcome: Outcome) -> list[Solution]:
     return [solution for solution in solutions if solution.outcome is outcome and solution.steps]
 
 
-def _num_balanced(solutions: Sequence[Solution]) -> int:
+def _count_balanceable_pairs(solutions: Sequence[Solution]) -> int:
     return min(
-        len(_with_outcome(solutions, Outcome.RIGHT)), len(_with_outcome(solutions, Outcome.WRONG))
+        len(_select_with_outcome(solutions, Outcome.RIGHT)),
+        len(_select_with_outcome(solutions, Outcome.WRONG)),
     )
 
 
 def _balance_outcomes(solutions: Sequence[Solution], each: int) -> list[Solution]:
-    each = min(each, _num_balanced(solutions))
+    each = min(each, _count_balanceable_pairs(solutions))
     kept = [
-        *_with_outcome(solutions, Outcome.RIGHT)[:each],
-        *_with_outcome(solutions, Outcome.WRONG)[:each],
+        *_select_with_outcome(solutions, Outcome.RIGHT)[:each],
+        *_select_with_outcome(solutions, Outcome.WRONG)[:each],
     ]
     return sorted(kept, key=lambda solution: solution.sample_index)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from mclabel.checkers import Checker
-from mclabel.core.errors import RejectReason, bound_detail
+from mclabel.core.errors import RejectReason, shorten_detail
 from mclabel.core.records import AUTHOR, Completion, GivenSolution, Problem, Solution
 from mclabel.core.seeds import content_id, sampling_seed
 from mclabel.data.lengths import split_steps
@@ -139,29 +139,29 @@ async def render_prompts(
         if id(policy) in prompts:
             continue
         who = "the model" if name == AUTHOR else f"the completer {name}"
-        if (why := _too_long(problem, given, policy, who)) is not None:
+        if (why := _find_oversized_text(problem, given, policy, who)) is not None:
             return why
         prompts[id(policy)] = policy.prompt_ids(problem.text)
-        if (why := _no_context(len(prompts[id(policy)]), policy, who)) is not None:
+        if (why := _find_oversized_prompt(len(prompts[id(policy)]), policy, who)) is not None:
             return why
     reason = await checker.refuse(problem, executor.run)
     if reason is not None:
         return RejectReason(
             "unparsed_gold",
             f"the checker {checker.name} does not understand the gold "
-            f"{bound_detail(problem.answer)!r} ({reason})",
+            f"{shorten_detail(problem.answer)!r} ({reason})",
         )
     return [prompts[id(policy)] for _, policy in policies]
 
 
-def _too_long(
-    problem: Problem, given: Sequence[GivenSolution], policy: Policy, who: str
+def _find_oversized_text(
+    problem: Problem, given: Sequence[GivenSolution], policy: Policy, model_noun: str
 ) -> RejectReason | None:
     """Return a reason if a text is too long to fit a model's context; else None.
 
     The check uses the number of characters, because tokenising a huge text would take long.
     """
-    takes = f"which {who} takes of prompt and solution together"
+    takes = f"which {model_noun} takes of prompt and solution together"
     if (size := describe_oversize(len(problem.text), policy)) is not None:
         return RejectReason("prompt_too_long", f"its text has {size}, {takes}")
     for index, solution in enumerate(given):
@@ -170,12 +170,12 @@ def _too_long(
     return None
 
 
-def _no_context(num_prompt: int, policy: Policy, who: str) -> RejectReason | None:
+def _find_oversized_prompt(num_prompt: int, policy: Policy, model_noun: str) -> RejectReason | None:
     """Return a reason if a prompt leaves no room in a model's context; else None."""
     if num_prompt < policy.max_context:
         return None
     return RejectReason(
         "prompt_too_long",
-        f"its prompt has {num_prompt} tokens, {who} takes {policy.max_context:g} of prompt and "
-        "solution together",
+        f"its prompt has {num_prompt} tokens, {model_noun} takes {policy.max_context:g} of "
+        "prompt and solution together",
     )

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mclabel.core.config.document import read_document
-from mclabel.core.config.load import config_file, load_config
+from mclabel.core.config.load import find_config_file, load_config
 from mclabel.core.errors import ConfigError, EngineError
-from mclabel.core.settings import content_fields
+from mclabel.core.settings import list_content_fields
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.ray_cluster import TOKEN_ADVICE
 
@@ -69,9 +69,9 @@ def submit_label(
     checked = load_config(LabelConfig, config, overrides, allow=allow)
     _check_reachable(checked)
     environment = _read_runtime_env(runtime_env)
-    client = _client(address)
+    client = _connect_to_job_server(address)
     with tempfile.TemporaryDirectory(prefix="mclabel-") as folder:
-        shutil.copy(config_file(config), Path(folder) / _UPLOADED)
+        shutil.copy(find_config_file(config), Path(folder) / _UPLOADED)
         arguments = [_UPLOADED, *overrides, "ray.address=auto"]
         arguments += [f"--allow={name}" for name in allow]
         command = ["python", "-m", "mclabel", "label", *arguments]
@@ -144,7 +144,7 @@ def _check_reachable(config: LabelConfig) -> None:
         "out": config.out,
         "problems.source": config.problems.source if config.problems.reads_files else None,
         "solutions.path": config.solutions.path,
-        **{".".join(path): place for path, place in content_fields(config)},
+        **{".".join(path): place for path, place in list_content_fields(config)},
     }
     for key, place in places.items():
         if place is None or "://" in place:
@@ -179,7 +179,7 @@ def _read_runtime_env(path: str | None) -> dict[str, Any]:
     return content
 
 
-def _client(address: str) -> JobSubmissionClient:
+def _connect_to_job_server(address: str) -> JobSubmissionClient:
     import requests
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient

@@ -19,7 +19,7 @@ from mclabel.checkers import make_checker
 from mclabel.core.boundary import Boundary
 from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
-from mclabel.labeling.completers import name_engine_errors
+from mclabel.labeling.completers import add_completer_name_to_errors
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import DecisionBatcher, LearnerState, LearningQueue
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
@@ -31,7 +31,7 @@ from mclabel.labeling.problem import (
     ProblemLabels,
     RolloutModel,
     label_problem,
-    run_learner,
+    make_run_learner,
 )
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.catalog import read_catalog
@@ -89,21 +89,21 @@ class LabelOutputs:
         shown_shares={"kv_usage": "KV", "cache_hits": "cache"},
     )
 
-    def committed(self, store: Store) -> CommittedBlocks:
+    def read_committed_blocks(self, store: Store) -> CommittedBlocks:
         """Return the blocks whose labels are committed."""
         catalog = read_catalog(store, require_complete=False)
         check_not_cut_off(store, catalog)
         return CommittedBlocks(blocks=catalog.blocks, foreign=catalog.foreign)
 
-    def sweep(self, store: Store) -> None:
+    def delete_uncommitted_files(self, store: Store) -> None:
         """Remove rollouts shards to which no labels shard refers."""
         delete_uncommitted(store)
 
-    def set_aside(self, store: Store) -> Iterator[Reject]:
+    def iter_set_aside_items(self, store: Store) -> Iterator[Reject]:
         """Yield the problems of committed blocks that have no labels."""
         return read_set_aside(store)
 
-    def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
+    def read_item_texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the texts of the labelled problems of blocks, by problem id."""
         done = set(blocks) & read_catalog(store, require_complete=False).blocks
         return (
@@ -203,13 +203,13 @@ class LabelRunner:
         self._policies: dict[str, Policy] = {}
         """Started policies by completer name."""
         self._context: EngineContext | None = None
-        self._learner = run_learner(settings)
+        self._learner = make_run_learner(settings)
         self._estimators = Boundary("estimators", settings.estimator.component)
         self._executor = CpuExecutor()
         self._learning_queue: LearningQueue | None = None
         if (learner := self._learner) is not None:
             self._learning_queue = LearningQueue(
-                learner, self._executor, fit=lambda: self._fit(learner)
+                learner, self._executor, fit=lambda: self._fit_and_write_priors(learner)
             )
         self._merged_priors: set[str] = set()
         self._counts: Counter[str] = Counter()
@@ -218,7 +218,7 @@ class LabelRunner:
         """Load the engines, one after the other."""
         for name, make in self._makers.items():
             policy = make()
-            with name_engine_errors(name):
+            with add_completer_name_to_errors(name):
                 await policy.start()
             self._policies[name] = policy
         self._context = EngineContext(
@@ -290,14 +290,14 @@ class LabelRunner:
             rollouts if self._keep_rollouts else None,
             self._provenance,
             dropped={
-                item.id: result.dropped
+                item.id: result.dropped_counts
                 for item, result in finished.results
-                if result.dropped is not None
+                if result.dropped_counts is not None
             },
             set_aside={name: asdict(fault) for name, fault in finished.set_aside.items()},
             cost={"num_tokens": finished.num_tokens, "num_rollouts": len(rollouts)},
             ungraded=count_ungraded_reasons(rollouts),
-            weak=count_weak_verdicts(rollouts),
+            num_weak_verdicts=count_weak_verdicts(rollouts),
         )
         return CommitResult(
             is_stored=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled}
@@ -332,7 +332,7 @@ class LabelRunner:
         for policy in self._policies.values():
             await policy.close()
 
-    def _fit(self, learner: RunLearner) -> None:
+    def _fit_and_write_priors(self, learner: RunLearner) -> None:
         """Fit the learner to finished problems, and write the fitted parameters to the run's store
         for other engines and for a resumed run.
         """

@@ -18,7 +18,7 @@ from mclabel.core.settings import Count, read_record
 from mclabel.data.leaks import read_leak_keys
 from mclabel.data.repeats import check_runs_distinct
 from mclabel.engines.devices import check_device
-from mclabel.engines.hub import weights_fingerprint
+from mclabel.engines.hub import compute_weights_fingerprint
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.targets import find_target
 from mclabel.prm.new_scorer import NewScorer, resolve_base_model
@@ -28,7 +28,7 @@ from mclabel.run.run import RunOutput
 from mclabel.run.shards.labels import committed_blocks, read_labels
 from mclabel.run.shards.manifest import SemanticConfig, package_versions
 from mclabel.run.shards.store import Store
-from mclabel.run.trainings import MODEL, check_finished, model_remedy
+from mclabel.run.trainings import MODEL, check_finished, describe_model_remedy
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples
@@ -60,13 +60,13 @@ def train(
     run = RunOutput.inspect(config.out, TRAINING)
     blocks = choose_blocks(config)
     run.check_config(collect_semantic_inputs(config, blocks))
-    if (report := _finished(out)) is not None:
+    if (report := _read_finished_report(out)) is not None:
         return report
     check_runs_distinct(config.labels, "labels")
     check_trackers(config.report_to)
     scorer = NewScorer.prepare(config)
     examples = read_examples(scorer, blocks)
-    figures = _preflight(scorer, examples)
+    figures = _compute_preflight(scorer, examples)
     on_preflight(figures)
     figures.check_differ()
     run.claim({"versions": package_versions(), "blocks": blocks})
@@ -80,10 +80,10 @@ def train(
             address=config.ray.address,
             num_workers=config.workers,
             num_cpus=1.0 if config.ray.num_cpus is None else config.ray.num_cpus,
-            num_gpus=_num_gpus(scorer.config),
+            num_gpus=_count_gpus_per_worker(scorer.config),
             storage=out / "ray",
         )
-    report = _finished(out)
+    report = _read_finished_report(out)
     assert report is not None
     return report
 
@@ -93,7 +93,7 @@ def preflight(config: TrainConfig) -> Preflight:
     check_runs_distinct(config.labels, "labels")
     check_trackers(config.report_to)
     scorer = NewScorer.prepare(config)
-    return _preflight(scorer, read_examples(scorer, choose_blocks(config)))
+    return _compute_preflight(scorer, read_examples(scorer, choose_blocks(config)))
 
 
 def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
@@ -101,7 +101,7 @@ def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
     from mclabel.prm.examples.build import make_examples
 
     check_device(scorer.config.device)
-    return make_examples(_rows(scorer.config, blocks), scorer.encoder, scorer.config)
+    return make_examples(_read_labelled_rows(scorer.config, blocks), scorer.encoder, scorer.config)
 
 
 def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
@@ -123,7 +123,7 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
     transformers.set_seed(config.seed)
     model = scorer.build_model()
     if config.shard:
-        bf16 = config.mixes_precision(config.device)
+        bf16 = config.uses_mixed_precision(config.device)
         shard_model(model, torch.device(config.device).type, bf16=bf16)
     else:
         model.to(config.device)
@@ -141,7 +141,7 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
     if weights is not None:
         model = scorer.build_model()
         model.load_state_dict(weights)
-    report = _report(out, examples, validation)
+    report = _make_report(out, examples, validation)
     scorer.save(
         model,
         out / "model",
@@ -158,18 +158,18 @@ def _train_worker(config: TrainConfig, blocks: Blocks) -> None:
     fit_scorer(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
 
 
-def _num_gpus(config: TrainConfig) -> float:
+def _count_gpus_per_worker(config: TrainConfig) -> float:
     """Return the number of GPUs to reserve for each worker."""
     given = config.ray.num_gpus
     return float(config.device != "cpu") if given is None else given
 
 
-def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
+def _read_labelled_rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
     for run, names in zip(config.labels, blocks, strict=True):
         yield from read_labels(Store(run), set(names))
 
 
-def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
+def _compute_preflight(scorer: NewScorer, examples: Examples) -> Preflight:
     from mclabel.prm.training.preflight import preflight as check_examples
 
     report = check_examples(
@@ -184,7 +184,7 @@ def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
 def _describe_fitting(config: TrainConfig) -> str:
     """Describe in one line what is trained, after null and `auto` are resolved."""
     rank, device = config.lora_rank, config.device
-    rate = config.body_rate(has_adapters=rank is not None)
+    rate = config.resolve_body_learning_rate(has_adapters=rank is not None)
     body = "the base's weights" if rank is None else f"LoRA adapters of rank {rank}"
     trained = (
         f"{body} at {rate:g}, the head at {config.head_lr:g}"
@@ -192,11 +192,11 @@ def _describe_fitting(config: TrainConfig) -> str:
         else (f"the head alone at {config.head_lr:g}")
     )
     dtype = config.weights_dtype(device, trains_weights=rate > 0 and rank is None)
-    mixed = " and mixed precision (bfloat16)" if config.mixes_precision(device) else ""
+    mixed = " and mixed precision (bfloat16)" if config.uses_mixed_precision(device) else ""
     return f"trains {trained}; on {device}, with the base in {dtype}{mixed}"
 
 
-def _report(out: Path, examples: Examples, validation: Validation) -> TrainReport:
+def _make_report(out: Path, examples: Examples, validation: Validation) -> TrainReport:
     return TrainReport(
         model=str(out / "model"),
         num_solutions=len(examples.train),
@@ -211,7 +211,7 @@ def _report(out: Path, examples: Examples, validation: Validation) -> TrainRepor
     )
 
 
-def _finished(out: Path) -> TrainReport | None:
+def _read_finished_report(out: Path) -> TrainReport | None:
     """Return the stored report of a finished training run; None if the run has not finished."""
     path = out / MODEL / "report.json"
     if not path.parent.is_dir():
@@ -220,7 +220,7 @@ def _finished(out: Path) -> TrainReport | None:
     try:
         return read_record(TrainReport, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: damaged ({error}). {model_remedy(out)}") from error
+        raise DataError(f"{path}: damaged ({error}). {describe_model_remedy(out)}") from error
 
 
 Blocks = list[list[str]]
@@ -234,7 +234,7 @@ def choose_blocks(config: TrainConfig) -> Blocks:
     Otherwise they are all committed blocks.
     """
     now = [sorted(committed_blocks(Store(run))) for run in config.labels]
-    then = _claimed_blocks(Path(config.out) / str(TRAINING.manifest))
+    then = _read_claimed_blocks(Path(config.out) / str(TRAINING.manifest))
     if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
         return then
     return now
@@ -248,7 +248,7 @@ def collect_semantic_inputs(config: TrainConfig, blocks: Blocks) -> SemanticConf
     base = resolve_base_model(config)
     content: dict[str, Any] = {"labels": content_id(blocks)}
     if Path(base).is_dir():
-        content["base"] = f"weights:{weights_fingerprint(Path(base))}"
+        content["base"] = f"weights:{compute_weights_fingerprint(Path(base))}"
     if config.evaluation:
         content["evaluation"] = content_id(sorted(read_leak_keys(config.evaluation)))
     return SemanticConfig(
@@ -256,7 +256,7 @@ def collect_semantic_inputs(config: TrainConfig, blocks: Blocks) -> SemanticConf
     )
 
 
-def _claimed_blocks(path: Path) -> Blocks:
+def _read_claimed_blocks(path: Path) -> Blocks:
     check_plain(path, DataError)
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mclabel.core.errors import ConfigError
-from mclabel.core.extras import install_advice, is_installed
+from mclabel.core.extras import advise_installation, is_installed
 from mclabel.core.settings import MAX_TOKENS
 from mclabel.engines.devices import resolve_device
-from mclabel.engines.hub import model_source, resolve_model
+from mclabel.engines.hub import check_model_source, resolve_model
 from mclabel.engines.pretrained import check_weights, load_model_config
 from mclabel.engines.text import PolicyText
 from mclabel.prm.config import TrainConfig
@@ -52,7 +52,7 @@ class NewScorer:
             ConfigError: the base's tokenizer has no step token, or peft is not installed.
         """
         if config.lora_rank is not None and not is_installed("peft"):
-            raise ConfigError(f"lora_rank={config.lora_rank}: {install_advice('peft')}")
+            raise ConfigError(f"lora_rank={config.lora_rank}: {advise_installation('peft')}")
         config = config.model_copy(update={"device": resolve_device(config.device)})
         base = resolve_base_model(config)
         text = PolicyText.load(
@@ -72,7 +72,7 @@ class NewScorer:
         manifest = PrmManifest(
             kind="orm" if find_target(config.target).is_outcome else "prm",
             head=config.head,
-            step_token=_step_token(config, text, ends),
+            step_token=_choose_step_token(config, text, ends),
             template=config.template,
             system=config.system,
             max_tokens=min(config.max_tokens or MAX_TOKENS, own.max_position_embeddings),
@@ -138,15 +138,15 @@ def resolve_base_model(config: TrainConfig) -> str:
         ConfigError: `config.base` has the form of a bundled model, but no such model exists.
         EngineError: `config.base` is a folder without a model.
     """
-    return model_source(resolve_model(config.base, key="base"), key="base")
+    return check_model_source(resolve_model(config.base, key="base"), key="base")
 
 
-def _step_token(config: TrainConfig, text: PolicyText, ends: Collection[int]) -> str | None:
+def _choose_step_token(config: TrainConfig, text: PolicyText, ends: Collection[int]) -> str | None:
     if not HEADS[config.head].is_token_classifier:
         return None
     token = config.step_token or text.step_token
     if token is None:
-        unused = ", ".join(text.unused_tokens(ends)[:8])
+        unused = ", ".join(text.list_unused_tokens(ends)[:8])
         remedy = f"Set step_token to an unused special token ({unused}), or add"
         raise ConfigError(
             f"base={config.base!r}: its tokenizer reserves no step token. "

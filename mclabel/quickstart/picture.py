@@ -42,7 +42,7 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     with plot_style():
         figure = Figure(figsize=(12.5, 6.2), layout="constrained")
         left_axes, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
-        _draw_solutions(left_axes, _examples(rows), colours)
+        _draw_solutions(left_axes, _choose_examples(rows), colours)
         handles, words = draw_plot(right, plot)
         right.set_title(plot.title, loc="left")
         right.legend(handles, words, loc="lower right")
@@ -53,7 +53,7 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
         save_figure(figure, path)
 
 
-def _examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+def _choose_examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Choose up to three different solutions of 4 to 7 steps.
 
     The first is right in all steps. The second is wrong, and its first error is labelled exactly.

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.records import Outcome
 from mclabel.engines.hub import resolve_model
 from mclabel.evaluate.best_of_n.show import best_of_n_grid
@@ -16,9 +16,9 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.quickstart.toy import (
     Size,
-    accuracy_differences,
     check_quickstart_places,
-    figures_by_size,
+    compute_accuracy_differences,
+    convert_estimates,
     record_duration,
     train_and_choose,
 )
@@ -68,7 +68,9 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
     resolve_model("smollm2:words")
     seconds: dict[str, float] = {}
     config = load_config(
-        LabelConfig, bundled_config("label/quickstart-smollm2.yaml"), [f"out={run}", *LABEL[size]]
+        LabelConfig,
+        find_bundled_config("label/quickstart-smollm2.yaml"),
+        [f"out={run}", *LABEL[size]],
     )
     console.print(
         f"SmolLM2-135M writes {config.solutions.per_problem} solutions to each of "
@@ -99,9 +101,9 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "policy_pass_at_1": sum(row.solution.outcome is Outcome.RIGHT for row in rows) / len(rows),
         "best_of_n_problems": best.num_problems,
-        "best_of_n": figures_by_size(best.accuracy, lambda e: e.value),
-        "best_of_n_intervals": figures_by_size(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": accuracy_differences(best, "majority"),
+        "best_of_n": convert_estimates(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": convert_estimates(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": compute_accuracy_differences(best, "majority"),
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from rich.console import Console
 
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.errors import MclabelError, TrainingError
 from mclabel.core.settings import OPERATIONAL, Settings
 from mclabel.core.stats.bootstrap import Estimate
@@ -72,16 +72,24 @@ LABEL: dict[Size, list[str]] = {
     "full": [],
 }
 """Overrides of configs/label/quickstart.yaml, by size."""
-EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=200", "samples=8"], "full": []}
+EVALUATE: dict[Size, list[str]] = {
+    "small": [
+        "problems.limit=200",
+        "samples=8",
+        "likelihood={policy: 'arith:policy'}",
+        "references=[]",
+    ],
+    "full": ['references=["exact", "strong"]'],
+}
 """Overrides of configs/eval/quickstart.yaml, by size. On validation problems, the PRM of a small
 quickstart was better than majority vote with each of three seeds, and the interval of the
 difference excluded 0."""
-SCORERS: dict[str, list[str]] = {
-    "prm": [],
-    "orm": ["target=outcome"],
-    "exact": ["target=exact"],
+_LEARNED: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}
+SCORERS: dict[Size, dict[str, list[str]]] = {
+    "small": _LEARNED,
+    "full": {**_LEARNED, "exact": ["target=exact"]},
 }
-"""For each scorer to train, by name, the overrides of configs/train/quickstart.yaml."""
+"""For each size and each scorer to train, the overrides of configs/train/quickstart.yaml."""
 SHOWN = {
     "random": "random",
     MAJORITY: "majority",
@@ -112,8 +120,8 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     """Label arith problems, train PRMs on the labels, choose answers with them, and measure all.
 
     The same call resumes after an interruption. The function writes the run `labels/`, the scorers
-    `prm/`, `orm/` and `exact/`, `best-of-n/`, pictures, `summary.json` and `report.html` below
-    `out`.
+    `prm/` and `orm/` (the full size also `exact/`), `best-of-n/`, pictures, `summary.json` and
+    `report.html` below `out`.
 
     Args:
         size: `small` for a first look, `full` for five times as many labels.
@@ -124,9 +132,10 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         The content of summary.json.
     """
     run = out / "labels"
-    check_quickstart_places(out, run, SCORERS)
+    scorers = SCORERS[size]
+    check_quickstart_places(out, run, scorers)
     config = load_config(
-        LabelConfig, bundled_config("label/quickstart.yaml"), [f"out={run}", *LABEL[size]]
+        LabelConfig, find_bundled_config("label/quickstart.yaml"), [f"out={run}", *LABEL[size]]
     )
     seconds: dict[str, float] = {}
     console.print(
@@ -155,15 +164,15 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     show_solution(console, wrong, find_exact_first_error(wrong))
     console.print(render_rich_table(quality_grid(quality)))
     console.print(
-        f"\nTraining {len(SCORERS)} scorers from the policy, side by side (a PRM and an ORM on "
-        "these labels, a PRM on exact ones), then choosing among solutions of other problems.",
+        f"\nTraining {len(scorers)} scorers from the policy, side by side (a PRM and an ORM on "
+        f"these labels{', a PRM on exact ones' if 'exact' in scorers else ''}), then choosing "
+        "among solutions of other problems.",
         highlight=False,
     )
-    overrides = ['references=["exact", "strong"]', *EVALUATE[size]]
-    best = train_and_choose("quickstart.yaml", SCORERS, overrides, out, run, console, seconds)
+    best = train_and_choose("quickstart.yaml", scorers, EVALUATE[size], out, run, console, seconds)
     console.print()
     console.print(render_rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
-    summary = _summary(size, seconds, quality, cost, best)
+    summary = _build_summary(size, seconds, quality, cost, best)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
     if size == "small":
@@ -173,7 +182,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
             highlight=False,
             soft_wrap=True,
         )
-    _say_what_next(console, out, run)
+    _print_next_commands(console, out, run)
     return summary
 
 
@@ -201,11 +210,11 @@ def train_and_choose(
         record_duration(seconds, "train"),
         StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as stage,
     ):
-        train_all(f"train/{config}", scorers, out, run, stage)
+        train_scorers(f"train/{config}", scorers, out, run, stage)
     places = {name: str(out / name) for name in scorers}
     evaluation = load_config(
         BestOfNConfig,
-        bundled_config(f"eval/{config}"),
+        find_bundled_config(f"eval/{config}"),
         [
             f"out={out / 'best-of-n'}",
             f"scorers={json.dumps(places)}",
@@ -232,7 +241,7 @@ def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> Non
     check_output(str(out / "best-of-n" / "samples"), RUN)
 
 
-def train_all(
+def train_scorers(
     name: str, scorers: Mapping[str, list[str]], out: Path, run: Path, stage: StageProgress
 ) -> None:
     """Train scorers at the same time, and show their total progress.
@@ -247,7 +256,7 @@ def train_all(
     configs = {
         scorer: load_config(
             TrainConfig,
-            bundled_config(name),
+            find_bundled_config(name),
             [f"out={out / scorer}", f"labels={json.dumps([str(run)])}", *changes],
         )
         for scorer, changes in scorers.items()
@@ -278,7 +287,7 @@ def record_duration(seconds: dict[str, float], stage: str) -> Iterator[None]:
     seconds[stage] = round(time.monotonic() - started, 1)
 
 
-def _summary(
+def _build_summary(
     size: Size,
     seconds: dict[str, float],
     quality: dict[str, LabelQuality],
@@ -292,15 +301,19 @@ def _summary(
         "policy_pass_at_1": overall.pass_at_1.value,
         "policy_pass_at_1_interval": [overall.pass_at_1.low, overall.pass_at_1.high],
         "labels": {
-            **_quality_figures(overall),
+            **_convert_quality_to_json(overall),
             **asdict(cost),
-            "by_answer_type": {k: _quality_figures(q) for k, q in quality.items() if k != "all"},
+            "by_answer_type": {
+                k: _convert_quality_to_json(q) for k, q in quality.items() if k != "all"
+            },
         },
         "best_of_n_problems": best.num_problems,
-        "best_of_n": figures_by_size(best.accuracy, lambda e: e.value),
-        "best_of_n_intervals": figures_by_size(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": accuracy_differences(best, MAJORITY),
-        "best_of_n_minus_policy_likelihood": accuracy_differences(best, "likelihood:policy:sum"),
+        "best_of_n": convert_estimates(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": convert_estimates(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": compute_accuracy_differences(best, MAJORITY),
+        "best_of_n_minus_policy_likelihood": compute_accuracy_differences(
+            best, "likelihood:policy:sum"
+        ),
         "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
         "pair_accuracy_intervals": {
             name: [e.low, e.high] for name, e in best.pair_accuracy.items()
@@ -308,7 +321,7 @@ def _summary(
     }
 
 
-def accuracy_differences(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
+def compute_accuracy_differences(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
     """Return, for each method and N, its accuracy minus that of the method `other`, as a list:
     value, lower and upper bound.
     """
@@ -322,14 +335,14 @@ def accuracy_differences(best: BestOfN, other: str) -> dict[str, dict[str, list[
     }
 
 
-def figures_by_size(
+def convert_estimates(
     table: Mapping[str, Mapping[int, Estimate]], convert: Callable[[Estimate], Any]
 ) -> dict[str, dict[str, Any]]:
     """Convert the estimates of a table by method and N with the function `convert`."""
     return {method: {str(n): convert(e) for n, e in row.items()} for method, row in table.items()}
 
 
-def _quality_figures(quality: LabelQuality) -> dict[str, Any]:
+def _convert_quality_to_json(quality: LabelQuality) -> dict[str, Any]:
     estimates = {name: getattr(quality, name) for name in _MEASURED}
     return {
         "problems": quality.num_problems,
@@ -340,7 +353,7 @@ def _quality_figures(quality: LabelQuality) -> dict[str, Any]:
     }
 
 
-def _say_what_next(console: Console, out: Path, run: Path) -> None:
+def _print_next_commands(console: Console, out: Path, run: Path) -> None:
     console.print(
         f'\n  labels    {run} (in Python: mclabel.load_labels("{run}"))\n'
         f"  PRM       {out}/prm\n"
@@ -390,7 +403,10 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
         for name, config in configs.items():
             ours, theirs = context.Pipe(duplex=False)
             process = context.Process(
-                target=_train, args=(config, theirs), name=f"train {name}", daemon=True
+                target=_train_in_child_process,
+                args=(config, theirs),
+                name=f"train {name}",
+                daemon=True,
             )
             process.start()
             processes[name] = process
@@ -405,7 +421,7 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
                 except EOFError:
                     processes[name].join()
                     raise TrainingError(
-                        _process_died_text(name, processes[name].exitcode)
+                        _describe_process_death(name, processes[name].exitcode)
                     ) from None
                 if isinstance(message, MclabelError):
                     raise message
@@ -419,7 +435,7 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
             process.join()
 
 
-def _process_died_text(name: str, code: int | None) -> str:
+def _describe_process_death(name: str, code: int | None) -> str:
     how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
     return (
         f"training {name}: its process {how}. Signal 9 can mean that memory ran out; free some "
@@ -427,7 +443,7 @@ def _process_died_text(name: str, code: int | None) -> str:
     )
 
 
-def _train(config: TrainConfig, connection: Connection) -> None:
+def _train_in_child_process(config: TrainConfig, connection: Connection) -> None:
     """Run a training in its own process.
 
     During the training, pairs (finished steps, all steps) are sent over the connection, and at its

@@ -149,13 +149,13 @@ class RewardClient:
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        data = None if content is None else json.dumps(content, default=_json_form).encode()
+        data = None if content is None else json.dumps(content, default=_convert_for_json).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
         wait_s, tries, num_bad = FIRST_WAIT_S, 0, 0
         while True:
             tries += 1
             try:
-                return self._parse_answer(self._send(request), read)
+                return self._parse_answer(self._send_once(request), read)
             except _TryAgain as error:
                 num_bad += isinstance(error, _BadAnswer)
                 if tries == MAX_TRIES or num_bad == BAD_TRIES:
@@ -177,7 +177,7 @@ class RewardClient:
                 f"{remedy}"
             ) from error
 
-    def _send(self, request: urllib.request.Request) -> bytes:
+    def _send_once(self, request: urllib.request.Request) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
                 return bytes(answer.read())
@@ -185,7 +185,7 @@ class RewardClient:
             kind = _TryAgain if error.code in (429, 503) else RewardError
             raise kind(
                 f"{self.url}: the server refused the request ({error.code}): "
-                f"{_refusal_message(error)}"
+                f"{_read_refusal_message(error)}"
             ) from error
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
@@ -193,7 +193,7 @@ class RewardClient:
             raise kind(f"{self.url}: the server cannot be reached ({reason})") from error
 
 
-def _json_form(value: Any) -> Any:
+def _convert_for_json(value: Any) -> Any:
     """Convert an array to a list, and a decimal number to text, since JSON lacks these types."""
     if hasattr(value, "tolist"):
         return value.tolist()
@@ -213,7 +213,7 @@ class _BadAnswer(_TryAgain):
     """The error for an unreadable answer of the server."""
 
 
-def _refusal_message(error: urllib.error.HTTPError) -> str:
+def _read_refusal_message(error: urllib.error.HTTPError) -> str:
     """Return the server's reason for refusing a request."""
     try:
         text = error.read(MAX_REFUSAL_BYTES).decode(errors="replace")
@@ -226,13 +226,13 @@ def _refusal_message(error: urllib.error.HTTPError) -> str:
 
 
 def _read_rewards(answer: Any, count: int) -> list[StepRewards]:
-    rewards = [_step_rewards(content) for content in answer["items"]]
+    rewards = [_parse_step_rewards(content) for content in answer["items"]]
     if len(rewards) != count:
         raise ValueError(f"gave {len(rewards)} rewards for {count} completions")
     return rewards
 
 
-def _step_rewards(content: Mapping[str, Any]) -> StepRewards:
+def _parse_step_rewards(content: Mapping[str, Any]) -> StepRewards:
     """Read the rewards of one completion; fields of later versions are ignored."""
     return StepRewards(
         reward=float(content["reward"]),

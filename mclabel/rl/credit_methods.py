@@ -79,10 +79,10 @@ class FirstErrorCredit(Credit):
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """Return for each solution one segment, or two that meet at the first error."""
         pairs = zip(group, center_rewards(group), strict=True)
-        return [_segments_around_error(evidence, credit) for evidence, credit in pairs]
+        return [_make_segments_around_error(evidence, credit) for evidence, credit in pairs]
 
 
-def _segments_around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
+def _make_segments_around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
     if credit >= 0 or not evidence.first_error:  # no first error, or it is the first step
         return make_single_segment(evidence.num_steps, credit)
     sound = Segment(end=evidence.first_error, credit=0.0)
@@ -114,7 +114,7 @@ class MinCredit(Credit):
         return [
             tuple(
                 Segment(end=end, credit=self._process_credit(low, mean_of_others) + outcome)
-                for end, low in enumerate(_lowest_from_each(scores), 1)
+                for end, low in enumerate(_compute_lowest_later_scores(scores), 1)
             )
             for scores, mean_of_others, outcome in zip(
                 scores_of_all, means, center_rewards(group), strict=True
@@ -127,6 +127,6 @@ class MinCredit(Credit):
         )
 
 
-def _lowest_from_each(scores: Sequence[float]) -> list[float]:
+def _compute_lowest_later_scores(scores: Sequence[float]) -> list[float]:
     """Return for each step the lowest score of this step and all later steps."""
     return list(accumulate(reversed(scores), min))[::-1]

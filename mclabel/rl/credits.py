@@ -155,7 +155,7 @@ class CheckedCredit:
             ConfigError: the credit of the settings does not exist.
             ComponentError: the credit cannot be created.
         """
-        rules = {"assign": _segments_fault}
+        rules = {"assign": _find_segments_fault}
         self._credit: Credit = make_guarded(Credit, settings, rules=rules, slow=False)
         self.name, self.needs = settings.kind, self._credit.needs
 
@@ -173,12 +173,12 @@ class CheckedCredit:
             if (
                 fault := find_misfit(evidence, StepEvidence)
                 or evidence.contradiction()
-                or self._missing_evidence(evidence)
+                or self._find_missing_evidence(evidence)
             ):
                 raise DataError(f"solution {number} of the group: {fault}")
         return [tuple(segments) for segments in self._credit.assign(group)]
 
-    def _missing_evidence(self, evidence: StepEvidence) -> str | None:
+    def _find_missing_evidence(self, evidence: StepEvidence) -> str | None:
         # first_error=None means that no step is wrong, so it cannot be missing.
         if "scores" in self.needs and evidence.scores is None:
             return (
@@ -202,7 +202,7 @@ class CheckedCredit:
         return [None if evidence is None else next(credits) for evidence in group]
 
 
-def _segments_fault(
+def _find_segments_fault(
     segments_of_all: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]
 ) -> str | None:
     if fault := check_item_count("lists of segments for", segments_of_all, "solution", len(group)):

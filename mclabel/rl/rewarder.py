@@ -18,10 +18,10 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, cast
 
-from mclabel.answers.golds import Gold, NoGold, penalize_guess, read_gold
+from mclabel.answers.golds import Gold, InvalidGold, penalize_guess, read_gold
 from mclabel.checkers import GradeItem, make_checker
 from mclabel.core.components import load_component_class
-from mclabel.core.errors import BadAnswer, ConfigError, DataError
+from mclabel.core.errors import ConfigError, DataError, UnusableResponse
 from mclabel.core.records import Outcome, Problem
 from mclabel.core.seeds import content_id
 from mclabel.core.stats.values import TruncatedPolicy
@@ -123,7 +123,7 @@ class Rewarder:
         Raises:
             Refused: the server is busy or shutting down. The task may also raise it.
         """
-        return self.requests.begin(lambda: self._reward_items(items))
+        return self.requests.begin(lambda: self._compute_rewards(items))
 
     async def close(self) -> None:
         """Cancel all requests and free the PRM."""
@@ -132,7 +132,7 @@ class Rewarder:
         if self._scorer is not None:
             await self._scorer.close()
 
-    async def _reward_items(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
+    async def _compute_rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
         ends_and_reasons = await gather_or_cancel(*map(self._split_or_refuse, items))
         readable = [
             (i, item, ends_and_reasons[i][0])
@@ -145,15 +145,17 @@ class Rewarder:
         )
         scored, outcomes = scores_and_outcomes
         results = [
-            self._refused_result(ends, reason or "empty") for ends, reason in ends_and_reasons
+            self._make_refused_result(ends, reason or "empty") for ends, reason in ends_and_reasons
         ]
         for (i, item, ends), scores_or_reason, outcome in zip(
             readable, scored, outcomes, strict=True
         ):
             if isinstance(scores_or_reason, str):
-                results[i] = self._refused_result(ends, scores_or_reason)
+                results[i] = self._make_refused_result(ends, scores_or_reason)
             else:
-                results[i] = self._scored_result(ends, scores_or_reason, outcome, item.truncated)
+                results[i] = self._make_scored_result(
+                    ends, scores_or_reason, outcome, item.truncated
+                )
         answers = self._assign_credit(items, results)
         self._count_answers(answers)
         return answers
@@ -167,7 +169,7 @@ class Rewarder:
             else:
                 self.num_refused[answer.refused] += 1
 
-    def _refused_result(self, ends: tuple[int, ...], reason: str) -> _ItemResult:
+    def _make_refused_result(self, ends: tuple[int, ...], reason: str) -> _ItemResult:
         outcome = None if self._checker is None else Outcome.UNGRADED.value
         is_unknown = reason in UNREADABLE or (
             reason == "too_long" and self.settings.truncated == "exclude"
@@ -176,7 +178,7 @@ class Rewarder:
             ends=ends, refused=reason, outcome=outcome, reward=None if is_unknown else 0.0
         )
 
-    def _scored_result(
+    def _make_scored_result(
         self,
         ends: tuple[int, ...],
         scores: tuple[float, ...],
@@ -207,7 +209,7 @@ class Rewarder:
         ends, reason = await self._executor.run(
             split_or_refuse_text, item.completion, self.settings.split
         )
-        if self._checker is not None and isinstance(read_gold(item.answer), NoGold):
+        if self._checker is not None and isinstance(read_gold(item.answer), InvalidGold):
             return ends, "no_gold"
         return ends, reason
 
@@ -235,7 +237,7 @@ class Rewarder:
             (scores, *_), _ = await self._scorer.score(solution)
         except TooLongError:
             return "too_long"
-        except (DataError, BadAnswer):  # UnscoredError is a DataError
+        except (DataError, UnusableResponse):  # UnscoredError is a DataError
             return "not_scored"
         check_scores(str(self.settings.prm), [scores], [solution.place])
         return tuple(scores)
@@ -244,7 +246,7 @@ class Rewarder:
         if self._checker is None or not items:
             return [None] * len(items)
         grades = await self._checker.grade(
-            [GradeItem(problem=_problem_of(item), completion=item.completion) for item in items],
+            [GradeItem(problem=_make_problem(item), completion=item.completion) for item in items],
             self._executor.run,
         )
         return [to_grade_record(penalize_guess(grade)).outcome for grade in grades]
@@ -260,7 +262,9 @@ class Rewarder:
         segments: dict[int, tuple[Segment, ...]] = {}
         mean_rewards: dict[int, float] = {}
         for members in groups.values():
-            assigned = self._credit.assign_known([self._evidence(results[i]) for i in members])
+            assigned = self._credit.assign_known(
+                [self._make_step_evidence(results[i]) for i in members]
+            )
             rewards = [reward for i in members if (reward := results[i].reward) is not None]
             for i, assigned_segments in zip(members, assigned, strict=True):
                 segments[i] = (
@@ -290,7 +294,7 @@ class Rewarder:
             )
         return answers
 
-    def _evidence(self, result: _ItemResult) -> StepEvidence | None:
+    def _make_step_evidence(self, result: _ItemResult) -> StepEvidence | None:
         if result.reward is None:
             return None
         scores, first_error = None, None
@@ -303,7 +307,7 @@ class Rewarder:
         )
 
 
-def _problem_of(item: RewardItem) -> Problem:
+def _make_problem(item: RewardItem) -> Problem:
     gold = read_gold(item.answer)
     assert isinstance(gold, Gold)  # else the completion was refused
     return Problem(

@@ -18,15 +18,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from mclabel.answers.golds import NoGold, read_gold
-from mclabel.core.settings import Settings, joined_faults
+from mclabel.answers.golds import InvalidGold, read_gold
+from mclabel.core.settings import Settings, describe_faults
 from mclabel.core.stop import end_process_within
 from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.manifest import PrmManifest, find_model_folder
 from mclabel.rl.client import RewardItem, StepRewards, strip_end_tokens
 from mclabel.rl.config import RewardSettings, ServeRewardsConfig
 from mclabel.rl.rewarder import REFUSALS, Rewarder, check_credit_evidence
-from mclabel.serving.access import api_app
+from mclabel.serving.access import make_api_app
 from mclabel.serving.requests import (
     Refused,
     RequestLimits,
@@ -61,12 +61,12 @@ def serve_rewards(
         if config.prm is not None and config.format == OWN_FORMAT:
             PrmManifest.read(find_model_folder(config.prm))
         try:
-            asyncio.run(_run(config, limits, listening, place, on_ready))
+            asyncio.run(_load_and_serve(config, limits, listening, place, on_ready))
         except KeyboardInterrupt:
             return
 
 
-async def _run(
+async def _load_and_serve(
     config: ServeRewardsConfig,
     limits: RequestLimits,
     listening: socket.socket,
@@ -93,16 +93,16 @@ def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
         token: token that clients must send. With None, only requests to a loopback host name are
             accepted.
     """
-    served = _Served(rewarder)
+    served = _RewardEndpoints(rewarder)
     routes = [
         Route("/score", served.score, methods=["POST"]),
         Route("/get_reward", served.get_reward, methods=["POST"]),
         Route("/health", served.health),
     ]
-    return api_app(routes, token)
+    return make_api_app(routes, token)
 
 
-class _Served:
+class _RewardEndpoints:
     """The endpoints of the server, as methods that answer a request."""
 
     def __init__(self, rewarder: Rewarder) -> None:
@@ -112,14 +112,14 @@ class _Served:
         """Return rewards, step scores and step credits of completions."""
         items = parse_score_request(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
-        return await respond_when_done(work, request, _items_response)
+        return await respond_when_done(work, request, _make_items_response)
 
     async def get_reward(self, request: Request) -> Response:
         """Return one reward per completion, in the format of OpenRLHF."""
         items = parse_openrlhf_request(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
         return await respond_when_done(
-            work, request, lambda rewards: json_response(_openrlhf_content(rewards))
+            work, request, lambda rewards: json_response(_make_openrlhf_content(rewards))
         )
 
     async def health(self, request: Request) -> Response:
@@ -139,11 +139,11 @@ class _Served:
         )
 
 
-def _items_response(rewards: Sequence[StepRewards]) -> Response:
+def _make_items_response(rewards: Sequence[StepRewards]) -> Response:
     return json_response({"items": [asdict(rewarded) for rewarded in rewards]})
 
 
-def _openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
+def _make_openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
     """Return an answer for OpenRLHF: for each completion its reward, and figures for the log."""
     numbers = [rewarded.reward for rewarded in rewards]
     logs = {
@@ -206,7 +206,7 @@ def parse_score_request(body: bytes, settings: RewardSettings) -> list[RewardIte
     """
     content = parse_body(body)
     _check_length("items", content.get("items"))
-    request = _validated(_Score, content)
+    request = _validate_content(_Score, content)
     fields_of_items = [dict(item) | {"truncated": bool(item.truncated)} for item in request.items]
     return _require_gold_answers(
         [RewardItem(**fields) for fields in fields_of_items], "items", settings
@@ -226,7 +226,7 @@ def parse_openrlhf_request(body: bytes, settings: RewardSettings) -> list[Reward
     content = parse_body(body)
     for name in ("query", "prompts", "labels"):
         _check_length(name, content.get(name))
-    request = _validated(_GetReward, content)
+    request = _validate_content(_GetReward, content)
     labels = request.labels or [None] * len(request.query)
     lengths = {"query": len(request.query), "prompts": len(request.prompts), "labels": len(labels)}
     if len(set(lengths.values())) > 1:
@@ -234,13 +234,13 @@ def parse_openrlhf_request(body: bytes, settings: RewardSettings) -> list[Reward
         _refuse(f"{shown}: the three lists must have the same length")
     items: list[RewardItem | None] = []
     for query, prompt, label in zip(request.query, request.prompts, labels, strict=True):
-        item = _openrlhf_item(query, prompt, settings)
+        item = _parse_openrlhf_item(query, prompt, settings)
         items.append(None if item is None else replace(item, answer=label))
     _require_gold_answers([item for item in items if item is not None], "labels", settings)
     return items
 
 
-def _openrlhf_item(query: str, prompt: str, settings: RewardSettings) -> RewardItem | None:
+def _parse_openrlhf_item(query: str, prompt: str, settings: RewardSettings) -> RewardItem | None:
     before, after = settings.around
     start = prompt.find(before)
     end = prompt.rfind(after)
@@ -261,7 +261,7 @@ def _require_gold_answers(
     """
     if settings.check:
         for number, item in enumerate(items):
-            if (fault := _answer_fault(item.answer)) is not None:
+            if (fault := _find_answer_fault(item.answer)) is not None:
                 _refuse(
                     f"{name}[{number}]: {fault}, and this server checks answers. Send a gold with "
                     "every completion, as a text, a number or a list of them, or start the server "
@@ -270,7 +270,7 @@ def _require_gold_answers(
     return items
 
 
-def _answer_fault(answer: Any) -> str | None:
+def _find_answer_fault(answer: Any) -> str | None:
     """Return a message about an invalid gold answer in a request; None if the answer is valid.
 
     The message is a clause that follows the name of the item.
@@ -280,7 +280,7 @@ def _answer_fault(answer: Any) -> str | None:
     if isinstance(answer, str) and not answer.strip():
         return "has no gold answer"
     gold = read_gold(answer)
-    if isinstance(gold, NoGold):
+    if isinstance(gold, InvalidGold):
         return f"its gold answer {gold.detail}" if gold.reason != "no_gold" else None
     if len(gold.answer) > MAX_ANSWER:
         return f"has a gold answer of more than {MAX_ANSWER:,} characters"
@@ -296,11 +296,11 @@ def _check_length(name: str, given: object) -> None:
         raise Refused(413, message, param=name)
 
 
-def _validated(kind: type[S], content: object) -> S:
+def _validate_content(kind: type[S], content: object) -> S:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        _refuse(joined_faults(kind, error, "request")[:MAX_MESSAGE])
+        _refuse(describe_faults(kind, error, "request")[:MAX_MESSAGE])
 
 
 def _refuse(message: str) -> NoReturn:

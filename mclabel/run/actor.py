@@ -24,7 +24,7 @@ import ray
 
 from mclabel.core.errors import EngineDied
 from mclabel.core.stop import end_at_once, find_shared_memory, kill_children
-from mclabel.engines.loading import current_stage
+from mclabel.engines.loading import get_current_stage
 from mclabel.run.ray_cluster import Placement
 from mclabel.run.running import FinishedLease, Lease, RunningBlocks
 from mclabel.run.worker import Worker, WorkerProgress, repeat_periodically
@@ -44,14 +44,14 @@ CLOSE_S = 8.0
 """Maximum seconds to wait until an engine closes after its work has stopped."""
 
 
-class NotLoaded(Exception):
+class EngineNotLoaded(Exception):
     """Error if the actor was restarted between two calls, so that its engine must be loaded
     again.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exchange:
+class ExchangeReply:
     """Reply of an actor to its driver, sent a few times a second."""
 
     progress: WorkerProgress
@@ -86,46 +86,46 @@ class WorkerActor:
             time.sleep(2 * LAST_ANSWER_S)
         return str(ray.get_runtime_context().get_node_id())
 
-    def load(self, number: int) -> None:
+    def load(self, load_number: int) -> None:
         """Load the engine.
 
         This is not done in `__init__`, where a failure would make Ray restart the actor endlessly.
 
         Args:
-            number: number of this load, counted by the driver. A later call of `exchange` with
+            load_number: number of this load, counted by the driver. A later call of `exchange` with
                 another number is refused, because its leases were made for an earlier load.
         """
         if self._worker is None:
             worker = self._make_worker()
             self._wait_for_result(worker.start())
             self._worker = worker
-        self._running, self._load_number = RunningBlocks(self._worker), number
+        self._running, self._load_number = RunningBlocks(self._worker), load_number
 
     def stage(self) -> str | None:
         """Return the name and duration of the loading engine's current stage as a text; None if no
         engine is loading.
         """
-        return current_stage()
+        return get_current_stage()
 
-    def exchange(self, number: int, leases: Sequence[Lease]) -> Exchange:
+    def exchange(self, load_number: int, leases: Sequence[Lease]) -> ExchangeReply:
         """Start the leased blocks, and report the blocks that have ended since the last call.
 
         The call returns when a block ends, at the latest after `PROGRESS_S`. If the engine is dead,
         the process ends shortly after the call.
 
         Args:
-            number: number of the load for which the leases were made.
+            load_number: number of the load for which the leases were made.
             leases: blocks to start.
 
         Raises:
-            NotLoaded: the engine must be loaded again first.
+            EngineNotLoaded: the engine must be loaded again first.
             EngineDied: the engine died.
         """
-        is_stale = number != self._load_number
+        is_stale = load_number != self._load_number
         if self._worker is None or self._running is None or self._dying or is_stale:
-            raise NotLoaded
+            raise EngineNotLoaded
         try:
-            return self._wait_for_result(_exchange(self._worker, self._running, leases))
+            return self._wait_for_result(_exchange_leases(self._worker, self._running, leases))
         except EngineDied:
             self._dying = True
             self._loop.call_soon_threadsafe(self._loop.call_later, LAST_ANSWER_S, os._exit, 1)
@@ -187,13 +187,15 @@ async def _stop_and_close(worker: Worker) -> None:
         kill_children(memory)
 
 
-async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lease]) -> Exchange:
+async def _exchange_leases(
+    worker: Worker, running: RunningBlocks, leases: Sequence[Lease]
+) -> ExchangeReply:
     running.start_leases(leases)
     ended = await running.wait_for_ended(PROGRESS_S)
     failure = running.failure
     if failure is not None and not ended:
         raise failure
-    return Exchange(progress=await worker.progress(), ended=ended, failed=failure is not None)
+    return ExchangeReply(progress=await worker.progress(), ended=ended, failed=failure is not None)
 
 
 def make_actor(make_worker: Callable[[], Worker], place: Placement) -> Any:

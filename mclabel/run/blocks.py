@@ -25,8 +25,8 @@ from mclabel.run.plan_index import (
     InputChanges,
     PlanComparison,
     PlanIndex,
-    id_hashes,
-    item_digests,
+    digest_item,
+    hash_ids,
     look_up_item_ids,
 )
 from mclabel.run.shards.plan import (
@@ -46,17 +46,17 @@ MAX_PART_ROWS = 50_000
 """Approximate number of rows in a part of the plan. A part ends at the end of a block."""
 
 
-class SteadyItems:
+class CountCheckedItems:
     """Items of an input. Every iteration checks that their number is unchanged."""
 
-    def __init__(self, items: Items, word: str) -> None:
+    def __init__(self, items: Items, item_noun: str) -> None:
         """Count the items.
 
         Args:
             items: items of the input.
-            word: noun for an item in messages.
+            item_noun: noun for an item in messages.
         """
-        self._items, self._word, self._count = items, word, len(items)
+        self._items, self._word, self._count = items, item_noun, len(items)
 
     def __len__(self) -> int:
         return self._count
@@ -75,10 +75,12 @@ class SteadyItems:
             yield item
         if count != self._count:
             now = f"now {count:,}" if count < self._count else "now more"
-            raise _changing_input_error(f"there were {self._count:,} {self._word}s at first, {now}")
+            raise _make_changing_input_error(
+                f"there were {self._count:,} {self._word}s at first, {now}"
+            )
 
 
-def _changing_input_error(place: str) -> DataError:
+def _make_changing_input_error(place: str) -> DataError:
     return DataError(
         f"{place}: the input changed while it was read. Run the same command again when no other "
         "program writes to the input"
@@ -115,7 +117,7 @@ class JobBlocks:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def item_counts(self) -> Iterator[tuple[str, int]]:
+    def iter_item_counts(self) -> Iterator[tuple[str, int]]:
         """Yield the id of each block and the number of its items, in the order of the plan."""
         for number, count in self._counts.items():
             yield self._plan.names[number], count
@@ -135,11 +137,11 @@ class JobBlocks:
         # Items of incomplete blocks by block number, each with its position in the plan.
         parts: dict[int, list[tuple[int, Item]]] = {}
         for chunk in split_into_chunks(self._items, CHUNK):
-            places = plan.find(id_hashes(item.id for item in chunk))
+            places = plan.find(hash_ids(item.id for item in chunk))
             if len(unknown := np.flatnonzero(places < 0)):
-                raise _changing_input_error(f"{word} {chunk[unknown[0]].id[:60]!r}")
+                raise _make_changing_input_error(f"{word} {chunk[unknown[0]].id[:60]!r}")
             orders = plan.order[places]
-            for number, start, end in _adjacent_runs(plan.blocks[places]):
+            for number, start, end in _iter_adjacent_groups(plan.blocks[places]):
                 if number not in chosen:
                     continue
                 part = parts.setdefault(number, [])
@@ -149,7 +151,7 @@ class JobBlocks:
                     items = tuple(item for _, item in in_order)
                     yield Block(id=plan.names[number], items=items, priority=number)
         for part in parts.values():
-            raise _changing_input_error(f"{word} {part[0][1].id[:60]!r}")
+            raise _make_changing_input_error(f"{word} {part[0][1].id[:60]!r}")
 
 
 def plan_blocks(
@@ -179,7 +181,7 @@ def plan_blocks(
         DataError: the input changes while it is read.
     """
     how = identity_digest(identity)
-    items = SteadyItems(items, outputs.words.item)
+    items = CountCheckedItems(items, outputs.words.item)
     taken_up = InputChanges()
     added: list[pa.Table] = []
     while True:
@@ -188,18 +190,21 @@ def plan_blocks(
         changes = compared.changes
         if not (changes.num_added or changes.num_changed or changes.num_gone):
             taken_up = replace(taken_up, num_other_meta=changes.num_other_meta)
-            return JobBlocks(items, outputs, plan, compared.places, taken_up)
+            return JobBlocks(items, outputs, plan, compared.plan_indices, taken_up)
         if plan.num_parts:
             taken_up = changes
         gone: list[str] = []
         if store is not None and (changes.num_changed or changes.num_gone):
-            gone = look_up_item_ids(store, plan.ids[compared.gone])
+            gone = look_up_item_ids(store, plan.ids[compared.gone_plan_indices])
             if not accept_changes:
-                blocks = [plan.names[number] for number in plan.blocks[compared.gone].tolist()]
+                blocks = [
+                    plan.names[number]
+                    for number in plan.blocks[compared.gone_plan_indices].tolist()
+                ]
                 named = dict(zip(gone[:MAX_NAMED], blocks, strict=False))
                 shown = _describe_missing_items(store, outputs, items, compared, named)
-                raise _changed_input_error(store, outputs, changes, shown)
-        new = _new_parts(items, plan, compared, gone, how, block_items)
+                raise _make_changed_input_error(store, outputs, changes, shown)
+        new = _iter_new_parts(items, plan, compared, gone, how, block_items)
         if commit and store is not None:
             numbered = enumerate(new, plan.num_parts + 1)
             if not all(commit_part(store, number, table) for number, table in numbered):
@@ -212,23 +217,25 @@ def plan_blocks(
         return JobBlocks(items, outputs, plan, plan.find_items(items), taken_up)
 
 
-def _new_parts(
+def _iter_new_parts(
     items: Items,
     plan: PlanIndex,
     compared: PlanComparison,
     gone: Sequence[str],
-    how: bytes,
+    identity_hash: bytes,
     block_items: int,
 ) -> Iterator[pa.Table]:
     """Yield the parts to add to a plan: first the superseded items, then the new blocks, in the
     order of the input.
     """
-    superseded = np.concatenate([compared.gone, compared.places[compared.is_changed]])
+    superseded = np.concatenate(
+        [compared.gone_plan_indices, compared.plan_indices[compared.is_changed]]
+    )
     changed = [
         item.id for item, is_changed in zip(items, compared.is_changed, strict=True) if is_changed
     ]
     rows = [
-        _row(name, b"", b"", plan.names[number], superseded=True)
+        _make_plan_row(name, b"", b"", plan.names[number], superseded=True)
         for name, number in zip([*gone, *changed], plan.blocks[superseded].tolist(), strict=True)
     ]
     number = plan.num_parts + 1
@@ -236,19 +243,19 @@ def _new_parts(
     new = (
         (item, place >= 0)
         for item, place, is_wanted in zip(
-            items, compared.places.tolist(), wanted.tolist(), strict=True
+            items, compared.plan_indices.tolist(), wanted.tolist(), strict=True
         )
         if is_wanted
     )
     while block := list(islice(new, block_items)):
-        digests = [item_digests(item) for item, _ in block]
+        digests = [digest_item(item) for item, _ in block]
         # An item that was planned before must not return in a block of the same id, because its
         # result in that block is superseded. The generation makes the new id different.
         generation = number if any(was_planned for _, was_planned in block) else 0
         contents = [[item.id, c.hex()] for (item, _), (c, _) in zip(block, digests, strict=True)]
-        name = make_block_id(how, contents, generation)
+        name = make_block_id(identity_hash, contents, generation)
         rows += [
-            _row(item.id, content, meta, name)
+            _make_plan_row(item.id, content, meta, name)
             for (item, _), (content, meta) in zip(block, digests, strict=True)
         ]
         if len(rows) >= MAX_PART_ROWS:
@@ -258,7 +265,7 @@ def _new_parts(
         yield pa.Table.from_pylist(rows, schema=PLAN_SCHEMA)
 
 
-def _adjacent_runs(block_numbers: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+def _iter_adjacent_groups(block_numbers: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
     """Yield each group of adjacent items in the same block as a tuple: block number, index of the
     first item, and index after the last item.
     """
@@ -267,7 +274,7 @@ def _adjacent_runs(block_numbers: NDArray[np.int64]) -> Iterator[tuple[int, int,
     return zip(block_numbers[starts].tolist(), starts.tolist(), ends, strict=True)
 
 
-def _row(
+def _make_plan_row(
     item_id: str, content: bytes, meta: bytes, block: str, *, superseded: bool = False
 ) -> dict[str, Any]:
     return {
@@ -279,7 +286,7 @@ def _row(
     }
 
 
-def _changed_input_error(
+def _make_changed_input_error(
     store: Store, outputs: Outputs, changes: InputChanges, gone: Sequence[str]
 ) -> ShardError:
     """Return the error that lists the changed and missing items.
@@ -326,7 +333,7 @@ def _describe_missing_items(
         compared: comparison of the input with the plan.
         gone: id of the block of each missing item, by item id.
     """
-    texts = outputs.texts(store, set(gone.values()))
+    texts = outputs.read_item_texts(store, set(gone.values()))
     wanted = {texts[name] for name in gone if name in texts}
     new = (item for item, is_new in zip(items, compared.is_new, strict=True) if is_new)
     again = wanted & {item.content()[0] for item in new} if wanted else set()

@@ -19,9 +19,9 @@ from mclabel.core import stop
 from mclabel.core.boundary import report_hang
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.engines.devices import ONE_CPU, EngineResources
-from mclabel.engines.loading import current_stage
+from mclabel.engines.loading import get_current_stage
 from mclabel.run.leases import POLL_S, FleetProgress, LeaseBook, OnProgress
-from mclabel.run.ray_cluster import Placement, connect_to_ray, node_resources
+from mclabel.run.ray_cluster import Placement, connect_to_ray, list_node_resources
 from mclabel.run.ray_run import RayRun
 from mclabel.run.running import STALL_S, EngineWatch, FinishedLease, RunningBlocks
 from mclabel.run.settings import RayConfig
@@ -75,23 +75,23 @@ class LocalFleet:
         """
         worker = self._make_worker()
 
-        def show_start() -> None:
+        def report_start() -> None:
             on_progress(
                 FleetProgress(
                     workers=[],
                     num_starting=1,
-                    stage=current_stage(),
+                    stage=get_current_stage(),
                     num_failures=self._num_failures,
                     gpu_hours=self._engine_s * self._num_gpus / 3600,
                 )
             )
 
-        if not runner.run(_load_or_cancel(worker, book, show_start)):
+        if not runner.run(_load_or_cancel(worker, book, report_start)):
             return
         loaded = time.monotonic()
         watch, was_silent, has_stopped = EngineWatch(stall_s=self._stall_s), False, False
 
-        def show(progress: WorkerProgress) -> None:
+        def report_progress(progress: WorkerProgress) -> None:
             nonlocal was_silent, has_stopped
             now = time.monotonic()
             engine_s = self._engine_s + now - loaded
@@ -115,9 +115,9 @@ class LocalFleet:
                 )
             )
 
-        reports = run_blocks(worker, book, show)
+        reports = run_blocks(worker, book, report_progress)
         try:
-            while (report := runner.run(_next(reports))) is not None:
+            while (report := runner.run(_await_next_report(reports))) is not None:
                 yield report
         except EngineDied as error:
             logger.warning("the engine was lost and is loaded again: %s", error)
@@ -203,7 +203,7 @@ def _mark_done(
             yield report
 
 
-async def _next(reports: AsyncGenerator[BlockReport]) -> BlockReport | None:
+async def _await_next_report(reports: AsyncGenerator[BlockReport]) -> BlockReport | None:
     return await anext(reports, None)
 
 
@@ -256,7 +256,7 @@ class RayFleet:
         """Return the number of actors that should exist now."""
         if self._ray.max_engines is not None:
             return self._ray.max_engines
-        return max(self.min_engines, self._room())
+        return max(self.min_engines, self._count_fitting_engines())
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
         """Return whether `ray.min_engines` actors have been placed, so that work may begin.
@@ -271,11 +271,11 @@ class RayFleet:
         """
         if num_up >= self.min_engines:
             return True
-        hopeless = self._ray.address == "local" and self._room() < self.min_engines
+        hopeless = self._ray.address == "local" and self._count_fitting_engines() < self.min_engines
         if hopeless or waited_s > self._ray.wait_s:
             nodes = ", ".join(
                 f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs"
-                for have in node_resources()
+                for have in list_node_resources()
             )
             after = "" if hopeless else f" after ray.wait_s={self._ray.wait_s:g}"
             raise EngineError(
@@ -285,6 +285,6 @@ class RayFleet:
             )
         return False
 
-    def _room(self) -> int:
+    def _count_fitting_engines(self) -> int:
         """Return the number of engines that would fit on the nodes if the nodes were empty."""
-        return self._resources.num_fitting_engines(node_resources())
+        return self._resources.count_fitting_engines(list_node_resources())

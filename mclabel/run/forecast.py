@@ -37,11 +37,11 @@ class CostModel:
         """Add a finished block to the fit. The variance of its cost is assumed to be proportional
         to its number of items.
         """
-        self._terms += _regression_terms(size, cost)
+        self._terms += _compute_regression_terms(size, cost)
 
     def predict(self, size: Size) -> float | None:
         """Return the expected cost of items of a given size; None before any block was added."""
-        return _predict_cost(self._terms, _size_vector(size)) if self._terms.any() else None
+        return _predict_cost(self._terms, _to_size_vector(size)) if self._terms.any() else None
 
 
 class RemainderForecast:
@@ -113,13 +113,13 @@ forecast above zero if items cost more than expected."""
 _NUM_TERMS = NUM_COEFFICIENTS * (NUM_COEFFICIENTS + 2) + 1
 
 
-def _size_vector(size: Size) -> Floats:
+def _to_size_vector(size: Size) -> Floats:
     return np.array([size.num_items, size.num_chars, size.sum_squared_chars], dtype=np.float64)
 
 
-def _regression_terms(size: Size, cost: float) -> Floats:
+def _compute_regression_terms(size: Size, cost: float) -> Floats:
     """Return a block's summands of the fit's normal equations and of the totals for scaling."""
-    row = _size_vector(size)
+    row = _to_size_vector(size)
     weighted = row / size.num_items
     return np.concatenate([np.outer(weighted, row).ravel(), weighted * cost, row, [cost]])
 
@@ -171,8 +171,8 @@ def forecast_cost(
         remaining: size of the unfinished items.
         seed: random seed of the bootstrap.
     """
-    count, row = len(finished_blocks), _size_vector(remaining)
-    terms = np.stack([_regression_terms(size, cost) for size, cost in finished_blocks])
+    count, row = len(finished_blocks), _to_size_vector(remaining)
+    terms = np.stack([_compute_regression_terms(size, cost) for size, cost in finished_blocks])
     expected = _predict_cost(terms.sum(0), row)
     if count == 1:
         return Interval(expected=expected, low=0.0, high=float("inf"))

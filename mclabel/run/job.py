@@ -92,7 +92,7 @@ def run_job(
     if limits.find_reached_limit(ledger.spent):
         only_blocks = ()
 
-    def is_enough(state: JobState) -> bool:
+    def record_and_check_limits(state: JobState) -> bool:
         log(state)
         on_state(state)
         spent = ledger.update(state, time.monotonic())
@@ -101,12 +101,21 @@ def run_job(
     num_left = None
     try:
         try:
-            report = _run_blocks(
-                blocks, outputs, fleet, store, is_enough, prepare, only=only_blocks, size=size
+            report = _run_missing_blocks(
+                blocks,
+                outputs,
+                fleet,
+                store,
+                record_and_check_limits,
+                prepare,
+                only=only_blocks,
+                size=size,
             )
         finally:
             ledger.write(time.monotonic())
-            num_rejected = write_rejects(store, chain(rejects(), outputs.set_aside(store)))
+            num_rejected = write_rejects(
+                store, chain(rejects(), outputs.iter_set_aside_items(store))
+            )
         num_left = report.num_blocks_left
         if not num_left:
             single_files = (SPENT, REJECTS, PROGRESS_FILE)
@@ -122,29 +131,29 @@ def run_job(
     return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
 
 
-def _run_blocks(
+def _run_missing_blocks(
     blocks: JobBlocks,
     outputs: Outputs,
     fleet: Fleet,
     store: Store,
-    is_enough: Callable[[JobState], bool],
+    should_end: Callable[[JobState], bool],
     prepare: Callable[[], None],
     *,
     only: Collection[str] | None,
     size: Size | None,
 ) -> JobReport:
-    """Run the missing blocks until all are done, a signal arrives, or `is_enough` returns True."""
+    """Run the missing blocks until all are done, a signal arrives, or `should_end` returns True."""
     with DriverHeartbeat(store) as sign:
         sign.warn_of_other_drivers()
-        committed = outputs.committed(store)
-        _warn_of_foreign(store, committed)
+        committed = outputs.read_committed_blocks(store)
+        _warn_of_foreign_files(store, committed)
         journaled = journaled_blocks(store)
         for block_id in journaled & committed.blocks:  # left by an attempt that lost the commit
             delete_journal(store, block_id)
 
         todo, num_items_todo = set[str](), 0
         num_resumed = num_items_resumed = 0
-        for block_id, count in blocks.item_counts():
+        for block_id, count in blocks.iter_item_counts():
             if block_id in committed.blocks:
                 num_resumed, num_items_resumed = num_resumed + 1, num_items_resumed + count
             elif only is None or block_id in only:
@@ -160,7 +169,7 @@ def _run_blocks(
         )
 
         def on_progress(progress: FleetProgress) -> None:
-            if is_enough(tally.state(progress)):
+            if should_end(tally.state(progress)):
                 book.close()
 
         stopped = False
@@ -169,23 +178,25 @@ def _run_blocks(
             wanted = blocks.read_blocks(lambda block_id: block_id in todo)
             book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled, words=outputs.words)
             if not book.finished:
-                with defer_stop(book.close), frozen_heap():
+                with defer_stop(book.close), freeze_heap():
                     for report in fleet.run(book, on_progress):
                         tally.add(report)
             stopped = book.closed and not book.finished
         result = replace(tally.report(), changes=blocks.changes)
         if stopped or only is not None:  # journals of unfinished blocks are still needed
-            now = outputs.committed(store).blocks  # the last commits may not have been reported
-            num_left = sum(block_id not in now for block_id, _ in blocks.item_counts())
+            now = outputs.read_committed_blocks(
+                store
+            ).blocks  # the last commits may not have been reported
+            num_left = sum(block_id not in now for block_id, _ in blocks.iter_item_counts())
             return replace(result, num_blocks_left=num_left)
         if not sign.find_other_drivers():
-            outputs.sweep(store)
+            outputs.delete_uncommitted_files(store)
             for block_id in journaled_blocks(store):
                 delete_journal(store, block_id)
         return result
 
 
-def _warn_of_foreign(store: Store, committed: CommittedBlocks) -> None:
+def _warn_of_foreign_files(store: Store, committed: CommittedBlocks) -> None:
     """Log a warning if the output folder holds files that do not belong to the run."""
     foreign = committed.foreign
     if foreign:
@@ -201,7 +212,7 @@ def _warn_of_foreign(store: Store, committed: CommittedBlocks) -> None:
 
 
 @contextmanager
-def frozen_heap() -> Iterator[None]:
+def freeze_heap() -> Iterator[None]:
     """Exclude all existing objects from garbage collection inside the context.
 
     A job creates and drops millions of items. Each collection would also traverse the many objects
@@ -251,7 +262,7 @@ class DriverHeartbeat:
         self._content = json.dumps(add_digest(content)).encode()
         self._over = threading.Event()
         self._thread = threading.Thread(
-            target=self._beat_until_over, name="driver-sign", daemon=True
+            target=self._write_heartbeats, name="driver-sign", daemon=True
         )
 
     def __enter__(self) -> DriverHeartbeat:
@@ -282,10 +293,10 @@ class DriverHeartbeat:
             content = self._store.read(name)
             if content is None or now is None:
                 continue
-            if now - times[name] > timedelta(seconds=STALE_S) or _is_dead(content):
+            if now - times[name] > timedelta(seconds=STALE_S) or _is_driver_dead(content):
                 self._store.delete(name)
             else:
-                signs.append(_describe(content))
+                signs.append(_describe_driver(content))
         return signs
 
     def warn_of_other_drivers(self) -> None:
@@ -298,7 +309,7 @@ class DriverHeartbeat:
                 "; ".join(others),
             )
 
-    def _beat_until_over(self) -> None:
+    def _write_heartbeats(self) -> None:
         while not self._over.wait(BEAT_S):
             try:
                 self._beats.replace(self._name, io.BytesIO(self._content))
@@ -306,7 +317,7 @@ class DriverHeartbeat:
                 logger.info("the heartbeat of this driver could not be written: %s", error)
 
 
-def _is_dead(content: bytes) -> bool:
+def _is_driver_dead(content: bytes) -> bool:
     """Return whether a heartbeat belongs to a process of this node that has ended."""
     try:
         sign, check = parse_checked_object(content)
@@ -320,7 +331,7 @@ def _is_dead(content: bytes) -> bool:
     return False
 
 
-def _describe(content: bytes) -> str:
+def _describe_driver(content: bytes) -> str:
     """Describe the process that wrote a heartbeat."""
     try:
         sign, _ = parse_checked_object(content)

@@ -51,9 +51,9 @@ def find_runs(places: Sequence[str]) -> list[Run]:
     """
     kinds: dict[str, RunKind] = {}
     for place in places:
-        for location, kind in _runs_at(place):
+        for location, kind in _find_runs_at(place):
             kinds.setdefault(location, kind)
-    names = _short_names(list(kinds))
+    names = _make_short_names(list(kinds))
     return [
         Run(kind=kind, location=location, name=names[location]) for location, kind in kinds.items()
     ]
@@ -110,7 +110,7 @@ def has_program_solutions(config: Mapping[str, Any]) -> bool:
     return by in ("code", "function") or settings.get("checker.kind") == "code"
 
 
-def _runs_at(place: str) -> list[tuple[str, RunKind]]:
+def _find_runs_at(place: str) -> list[tuple[str, RunKind]]:
     if "://" in place:
         return [(place.rstrip("/"), "labels")]
     folder = Path(place)
@@ -147,7 +147,7 @@ def _find_run_kind(folder: Path) -> RunKind | None:
     return "prm" if (folder / TRAINING).is_file() else None
 
 
-def _short_names(locations: Sequence[str]) -> dict[str, str]:
+def _make_short_names(locations: Sequence[str]) -> dict[str, str]:
     """Return, for each location, the shortest end of its path that no other location ends in."""
     parts = {location: Path(location).absolute().parts for location in locations}
     if any("://" in location for location in locations):

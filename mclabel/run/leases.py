@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mclabel.core.errors import EngineError
-from mclabel.run.running import MAX_SHARED_LOSSES, Lease, Suspect
+from mclabel.run.running import MAX_SHARED_LOSSES, Lease, SuspectBlock
 from mclabel.run.task import ANY_WORDS, Block, RunnerState, TaskWords
 from mclabel.run.worker import BlockReport, WorkerProgress
 
@@ -30,7 +30,7 @@ fault."""
 LOGS = "With Ray, the engine's log is in Ray's folder on the engine's node (session_latest/logs)"
 
 
-def num_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0) -> int:
+def count_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0) -> int:
     """Return the number of additional blocks to lease to a worker.
 
     The aim is that as many requests wait as the engine processes at a time. If each item makes few
@@ -43,10 +43,10 @@ def num_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0
         num_ended: number of blocks that have ended since the exchange before.
     """
     pace = min(2 * num_ended, MAX_LEASES) - num_running
-    return max(0, pace, _num_missing_blocks(num_running, engine))
+    return max(0, pace, _count_missing_blocks(num_running, engine))
 
 
-def _num_missing_blocks(num_running: int, engine: RunnerState) -> int:
+def _count_missing_blocks(num_running: int, engine: RunnerState) -> int:
     """Return the number of additional blocks that would keep enough requests waiting."""
     demand, wanted = engine.num_live + engine.num_waiting, 2 * engine.max_live
     if num_running < MIN_LEASES:
@@ -85,7 +85,7 @@ class LeaseBook:
         self._running: dict[str, Block] = {}
         self._num_running: Counter[Hashable] = Counter()
         self._ahead: Block | None = None
-        self._suspects: dict[str, Suspect] = {}
+        self._suspects: dict[str, SuspectBlock] = {}
         self._due_alone: deque[str] = deque()
         """Ids of suspect blocks (blocks during which engines died) that wait until they can run
         alone on an engine."""
@@ -102,7 +102,7 @@ class LeaseBook:
         """Return whether every block is done."""
         if self._running or self._released or self._due_alone:
             return False
-        self._ahead = self._next()
+        self._ahead = self._take_next_block()
         return self._ahead is None
 
     @property
@@ -132,12 +132,12 @@ class LeaseBook:
         if self._due_alone and self._examiner in (None, worker):
             self._examiner = worker
             return [] if num_running else [self._lease_alone(worker)]
-        more = num_more_leases(num_running, engine, num_ended=num_ended)
+        more = count_more_leases(num_running, engine, num_ended=num_ended)
         # Each worker holds at most an even share of the unfinished blocks, including running ones.
         share = max(1, math.ceil(self.num_unfinished / num_workers))
         count = min(more, share - num_running)
         leases: list[Lease] = []
-        while len(leases) < count and (block := self._next()) is not None:
+        while len(leases) < count and (block := self._take_next_block()) is not None:
             replay = block.id in self._losses or block.id in self._journaled
             leases.append(Lease(block=block, replay=replay))
             self._running[block.id] = block
@@ -150,7 +150,7 @@ class LeaseBook:
         """Record that a worker has finished a lease, which covers a whole block or one item of
         it.
         """
-        self._remove(worker, block_id)
+        self._end_lease(worker, block_id)
         self._num_set_aside_in_a_row = 0
         suspect = self._suspects.get(block_id)
         if suspect is not None and not suspect.record_survival():
@@ -174,7 +174,7 @@ class LeaseBook:
         Raises:
             EngineError: engines keep dying, whatever they run.
         """
-        block = self._remove(worker, block_id)
+        block = self._end_lease(worker, block_id)
         if worker == self._examiner:
             self._examiner = None
         suspect = self._suspects.get(block_id)
@@ -191,7 +191,7 @@ class LeaseBook:
             return
         self._losses[block_id] = self._losses.get(block_id, 0) + may_be_cause
         if self._losses[block_id] >= MAX_SHARED_LOSSES:
-            self._suspects[block_id] = Suspect(block, self._words)
+            self._suspects[block_id] = SuspectBlock(block, self._words)
             self._due_alone.append(block_id)
         else:
             self._released.append(block)
@@ -204,12 +204,12 @@ class LeaseBook:
         self._num_running[worker] += 1
         return lease
 
-    def _remove(self, worker: Hashable, block_id: str) -> Block:
+    def _end_lease(self, worker: Hashable, block_id: str) -> Block:
         self._num_running[worker] -= 1
         self._examining.discard(worker)
         return self._running.pop(block_id)
 
-    def _next(self) -> Block | None:
+    def _take_next_block(self) -> Block | None:
         if self._released:
             return self._released.popleft()
         if self._ahead is not None:

@@ -34,7 +34,7 @@ def check_output(out: str, kind: OutputKind, *, key: str = "out=") -> None:
     """
     if kind is RUN and "://" in out:
         return
-    _local_path(out, key, "folder")
+    _require_local_path(out, key, "folder")
     check_no_other_output(out, kind, key)
     if kind in _WITH_FOLDERS:
         _refuse_foreign_files(Path(out), out, kind, key)
@@ -53,7 +53,7 @@ def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str
     Raises:
         ShardError: files or folders are in the way; the message lists all of them.
     """
-    faults = list(_folder_faults(Path(out), folders, files))
+    faults = list(_find_write_faults(Path(out), folders, files))
     if faults:
         raise ShardError("\n".join(faults) + ". Correct this, or choose another out=…")
 
@@ -68,7 +68,7 @@ def make_output_folder(place: str, key: str) -> Path:
     Raises:
         ConfigError: the path is a URL or a file, or the folder cannot be written.
     """
-    folder = _local_path(place, key, "folder")
+    folder = _require_local_path(place, key, "folder")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{key}{place}: is a file, must be a folder. Give another path")
     _try_to_write(folder, place, key, make=True)
@@ -86,7 +86,7 @@ def prepare_output_file(place: str, key: str) -> Path:
         ConfigError: the path is a URL or a folder, or the file cannot be written.
         ShardError: the file belongs to a run or a training.
     """
-    path = _local_path(place, key, "file")
+    path = _require_local_path(place, key, "file")
     if path.is_dir():
         raise ConfigError(f"{key}{place}: is a folder, must be a file. Give another path")
     check_file_in_no_output(path, key)
@@ -94,30 +94,30 @@ def prepare_output_file(place: str, key: str) -> Path:
     return path
 
 
-def _folder_faults(root: Path, folders: Iterable[str], files: Iterable[str]) -> Iterator[str]:
+def _find_write_faults(root: Path, folders: Iterable[str], files: Iterable[str]) -> Iterator[str]:
     whole = root.absolute()
     above = next(path for path in (whole, *whole.parents) if os.path.exists(path))
     if not above.is_dir():
         yield f"{above}: is a file, must be a folder"
         return
-    if not _writable(above):
+    if not _is_writable(above):
         yield f"{above}: is not writable"
     for folder in (root / name for name in folders):
         is_folder = os.path.isdir(folder)
         if os.path.lexists(folder) and not is_folder:  # also true for a broken link
             yield f"{folder}: is a file, must be a folder"
-        elif is_folder and not _writable(folder):
+        elif is_folder and not _is_writable(folder):
             yield f"{folder}: is not writable"
     for file in (root / name for name in files):
         if os.path.isdir(file):
             yield f"{file}: is a folder, must be a file"
 
 
-def _writable(folder: Path) -> bool:
+def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _local_path(place: str, key: str, noun: str) -> Path:
+def _require_local_path(place: str, key: str, noun: str) -> Path:
     if not place or "://" in place:
         raise ConfigError(f"{key}{place or repr(place)}: must be a local {noun}. Give its path")
     return Path(place)
@@ -239,12 +239,12 @@ def check_no_other_output(out: str, kind: OutputKind, key: str = "out=") -> None
         return
     root = Path(out)
     for other in (*KINDS, *_THEIRS):
-        if other is not kind and (mark := _mark_of(root, other)) is not None:
+        if other is not kind and (mark := _find_mark(root, other)) is not None:
             raise ShardError(
                 f"{key}{out}: holds {other.noun} ({mark}), and this command would write "
                 f"{kind.noun} into it. Give another folder"
             )
-    _check_outside(root, out, key)
+    _check_not_inside_output(root, out, key)
 
 
 def _refuse_foreign_files(root: Path, out: str, kind: OutputKind, key: str) -> None:
@@ -258,7 +258,7 @@ def _refuse_foreign_files(root: Path, out: str, kind: OutputKind, key: str) -> N
         kind: kind of output to write to the folder.
         key: key or option that set the folder, for messages.
     """
-    if not root.is_dir() or _mark_of(root, kind) is not None:
+    if not root.is_dir() or _find_mark(root, kind) is not None:
         return
     own = {name.split("/")[0] for name in (*kind.folders, *kind.all_files)}
     foreign = sorted(
@@ -289,10 +289,10 @@ def check_file_in_no_output(path: Path, key: str) -> None:
         there = (path.parent / str(kind.manifest)).is_file()
         if there and path.name in (kind.manifest, *kind.files):
             raise ShardError(f"{key}{path}: belongs to {kind.noun}. Give another file")
-    _check_outside(path, str(path), key)
+    _check_not_inside_output(path, str(path), key)
 
 
-def _mark_of(root: Path, kind: OutputKind) -> str | None:
+def _find_mark(root: Path, kind: OutputKind) -> str | None:
     """Return the first file that marks a folder as a kind of output; None if there is none."""
     if not root.is_dir():
         return None
@@ -302,7 +302,7 @@ def _mark_of(root: Path, kind: OutputKind) -> str | None:
     return None
 
 
-def _check_outside(path: Path, given: str, key: str) -> None:
+def _check_not_inside_output(path: Path, given: str, key: str) -> None:
     """Refuse a path that lies inside a folder of a run or a training."""
     whole = path.absolute()
     for above in list(whole.parents)[:_DEPTH]:

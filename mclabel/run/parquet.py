@@ -47,10 +47,10 @@ def read_row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
         pa.ArrowException: the source is not a Parquet file.
     """
     file = pq.ParquetFile(source)
-    if (reason := decompression_fault(file.metadata, num_bytes)) is not None:
+    if (reason := find_decompression_fault(file.metadata, num_bytes)) is not None:
         raise ValueError(reason)
-    for batch in _batches(file, source):
-        sizes = row_sizes(batch)
+    for batch in _iter_batches(file, source):
+        sizes = measure_row_sizes(batch)
         begin = total = 0
         for number, size in enumerate(sizes.tolist()):
             if size > MAX_ROW:
@@ -65,7 +65,7 @@ def read_row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
         yield from _decode_rows(batch, begin, len(batch))
 
 
-def top_level_columns(source: Any) -> list[str]:
+def read_top_level_columns(source: Any) -> list[str]:
     """Return the names of a file's columns, in order.
 
     Args:
@@ -77,15 +77,17 @@ def top_level_columns(source: Any) -> list[str]:
     return [str(name) for name in pq.ParquetFile(source).schema_arrow.names]
 
 
-def decompression_fault(metadata: pq.FileMetaData, num_bytes: int) -> str | None:
+def find_decompression_fault(metadata: pq.FileMetaData, num_bytes: int) -> str | None:
     """Return the reason why a file would decompress to too many bytes; None if it would not.
 
     Args:
         metadata: footer of the file.
         num_bytes: size of the file in bytes.
     """
-    groups = [_decompressed_bytes(metadata, number) for number in range(metadata.num_row_groups)]
-    if _is_bomb(sum(groups), num_bytes):
+    groups = [
+        _sum_decompressed_bytes(metadata, number) for number in range(metadata.num_row_groups)
+    ]
+    if _is_decompression_bomb(sum(groups), num_bytes):
         return (
             f"its {num_bytes:,} bytes decompress to {sum(groups):,} bytes, which no ordinary data "
             "does, so the file is not read"
@@ -110,16 +112,16 @@ def describe_oversized_table(source: pa.Buffer, metadata: pq.FileMetaData) -> st
         metadata: footer of the file.
     """
     groups = range(metadata.num_row_groups)
-    whole = sum(_decompressed_bytes(metadata, number) for number in groups)
-    if not _is_bomb(whole, source.size):
+    whole = sum(_sum_decompressed_bytes(metadata, number) for number in groups)
+    if not _is_decompression_bomb(whole, source.size):
         each = _CAREFUL // max(1, len(groups))
         at_worst = sum(_bound_text_bytes(source, metadata, number, least=each) for number in groups)
-        if at_worst <= _CAREFUL or not _is_bomb(at_worst, source.size):
+        if at_worst <= _CAREFUL or not _is_decompression_bomb(at_worst, source.size):
             return None
         whole = 0
-        for batch in _batches(pq.ParquetFile(source), source):
-            whole += int(row_sizes(batch).sum())
-            if _is_bomb(whole, source.size):
+        for batch in _iter_batches(pq.ParquetFile(source), source):
+            whole += int(measure_row_sizes(batch).sum())
+            if _is_decompression_bomb(whole, source.size):
                 break
         else:
             return None
@@ -140,45 +142,49 @@ def read_whole_table(file: pq.ParquetFile) -> pa.Table:
     return file.read(use_threads=False)
 
 
-def _is_bomb(unfolded: int, num_bytes: int) -> bool:
-    return unfolded > _MIN_BOMB and unfolded > MAX_RATIO * num_bytes
+def _is_decompression_bomb(decompressed_bytes: int, num_bytes: int) -> bool:
+    return decompressed_bytes > _MIN_BOMB and decompressed_bytes > MAX_RATIO * num_bytes
 
 
-def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+def measure_row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
     """Return the approximate memory in bytes of each row as Python objects, including its texts."""
     sizes = np.zeros(len(batch), dtype=np.int64)
     for column in batch.columns:
-        sizes += _item_sizes(column)
+        sizes += _measure_item_sizes(column)
     return sizes
 
 
-def _item_sizes(array: pa.Array) -> NDArray[np.int64]:
+def _measure_item_sizes(array: pa.Array) -> NDArray[np.int64]:
     kind = array.type
     if pa.types.is_dictionary(kind):
-        lengths = np.append(_item_sizes(array.dictionary), _ITEM)  # the last size is that of null
+        lengths = np.append(
+            _measure_item_sizes(array.dictionary), _ITEM
+        )  # the last size is that of null
         indices = pc.fill_null(array.indices, len(array.dictionary))
         return np.asarray(lengths[indices.to_numpy(zero_copy_only=False).astype(np.int64)])
     if _is_text(kind):
         lengths = pc.fill_null(pc.binary_length(array), 0)
         return np.asarray(lengths.to_numpy(zero_copy_only=False).astype(np.int64) + _ITEM)
     if pa.types.is_struct(kind):
-        fields = [_item_sizes(array.field(i)) for i in range(kind.num_fields)]
+        fields = [_measure_item_sizes(array.field(i)) for i in range(kind.num_fields)]
         return sum(fields, np.full(len(array), _ITEM, dtype=np.int64))
     if pa.types.is_map(kind):
-        return _list_sizes(array, _item_sizes(array.keys) + _item_sizes(array.items))
+        return _measure_list_sizes(
+            array, _measure_item_sizes(array.keys) + _measure_item_sizes(array.items)
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _list_sizes(array, _item_sizes(array.values))
+        return _measure_list_sizes(array, _measure_item_sizes(array.values))
     return np.full(len(array), _ITEM + array.nbytes // max(1, len(array)), dtype=np.int64)
 
 
-def _list_sizes(array: Any, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _measure_list_sizes(array: Any, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return, for each list of an array, the sum of its items' sizes in bytes."""
     until = np.concatenate([[0], np.cumsum(sizes)])
     offsets = array.offsets.to_numpy()
     return np.asarray(until[offsets[1:]] - until[offsets[:-1]] + _ITEM, dtype=np.int64)
 
 
-def _decompressed_bytes(metadata: pq.FileMetaData, number: int) -> int:
+def _sum_decompressed_bytes(metadata: pq.FileMetaData, number: int) -> int:
     """Return the decompressed size of a row group in bytes.
 
     List items count with at least eight bytes each.
@@ -192,11 +198,11 @@ def _decompressed_bytes(metadata: pq.FileMetaData, number: int) -> int:
     return total
 
 
-def _batches(file: pq.ParquetFile, source: Any) -> Iterator[pa.RecordBatch]:
+def _iter_batches(file: pq.ParquetFile, source: Any) -> Iterator[pa.RecordBatch]:
     metadata = file.metadata
-    texts = _text_columns(metadata)
+    texts = _list_text_columns(metadata)
     for number in range(metadata.num_row_groups):
-        per_row = _decompressed_bytes(metadata, number) // max(
+        per_row = _sum_decompressed_bytes(metadata, number) // max(
             1, metadata.row_group(number).num_rows
         )
         rows = max(1, min(_BATCH_ROWS, MAX_ROW // max(1, per_row)))
@@ -213,7 +219,7 @@ def _open_streamed(source: Any, dictionaries: list[str]) -> pq.ParquetFile:
     )
 
 
-def _text_columns(metadata: pq.FileMetaData) -> list[str]:
+def _list_text_columns(metadata: pq.FileMetaData) -> list[str]:
     columns = map(metadata.schema.column, range(metadata.num_columns))
     return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
 
@@ -228,7 +234,7 @@ def _bound_text_bytes(source: Any, metadata: pq.FileMetaData, number: int, *, le
         least: size in bytes; columns that cannot exceed it are ignored.
     """
     group = metadata.row_group(number)
-    texts = set(_text_columns(metadata))
+    texts = set(_list_text_columns(metadata))
     columns = [
         column
         for column in map(group.column, range(metadata.num_columns))
@@ -245,21 +251,23 @@ def _bound_text_bytes(source: Any, metadata: pq.FileMetaData, number: int, *, le
     first = next(probe, None)  # one row brings the whole dictionaries, which precede all rows
     if first is None:
         return 0
-    longest = max(map(_longest_text_bytes, first.columns), default=0)
+    longest = max(map(_measure_longest_text, first.columns), default=0)
     return longest * sum(int(column.num_values) for column in columns)
 
 
-def _longest_text_bytes(array: Any) -> int:
+def _measure_longest_text(array: Any) -> int:
     """Return the length in bytes of the longest text in the dictionaries of an array."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return int(pc.max(pc.binary_length(array.dictionary)).as_py() or 0)
     if pa.types.is_struct(kind):
-        return max((_longest_text_bytes(array.field(i)) for i in range(kind.num_fields)), default=0)
+        return max(
+            (_measure_longest_text(array.field(i)) for i in range(kind.num_fields)), default=0
+        )
     if pa.types.is_map(kind):
-        return max(_longest_text_bytes(array.keys), _longest_text_bytes(array.items))
+        return max(_measure_longest_text(array.keys), _measure_longest_text(array.items))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _longest_text_bytes(array.values)
+        return _measure_longest_text(array.values)
     return 0
 
 

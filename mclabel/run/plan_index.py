@@ -77,7 +77,7 @@ class PlanIndex:
         columns: list[tuple[NDArray[Any], ...]] = []
         for part in parts:
             plan.num_parts += 1
-            columns.append(plan._columns(part))
+            columns.append(plan._index_part(part))
         if not columns:
             return plan
         ids, contents, metas, blocks = (np.concatenate(c) for c in zip(*columns, strict=True))
@@ -97,20 +97,20 @@ class PlanIndex:
     def find_items(self, items: Items) -> NDArray[np.int64]:
         """Return the indices of all items of an input in the arrays; -1 if missing."""
         places = [
-            self.find(id_hashes(item.id for item in chunk))
+            self.find(hash_ids(item.id for item in chunk))
             for chunk in split_into_chunks(items, CHUNK)
         ]
         return np.concatenate(places) if places else np.empty(0, np.int64)
 
-    def _columns(self, part: pa.Table) -> tuple[NDArray[Any], ...]:
+    def _index_part(self, part: pa.Table) -> tuple[NDArray[Any], ...]:
         superseded = part.column("superseded").to_numpy()
         named = part.column("block").combine_chunks().dictionary_encode()
         blocks = named.indices.to_numpy() + len(self.names)
         self.names += named.dictionary.to_pylist()
         return (
-            id_hashes(part.column("item_id").to_pylist()),
-            _first_bytes(part.column("content"), CONTENT_BYTES),
-            _first_bytes(part.column("meta"), META_BYTES),
+            hash_ids(part.column("item_id").to_pylist()),
+            _read_first_bytes(part.column("content"), CONTENT_BYTES),
+            _read_first_bytes(part.column("meta"), META_BYTES),
             np.where(superseded, -1, blocks),
         )
 
@@ -119,13 +119,13 @@ class PlanIndex:
 class PlanComparison:
     """Comparison of an input with a plan."""
 
-    places: NDArray[np.int64]
+    plan_indices: NDArray[np.int64]
     """Index of each input item in the plan index; -1 if the plan has never had the item."""
     is_new: NDArray[np.bool_]
     """For each input item, True if no block holds the item at present."""
     is_changed: NDArray[np.bool_]
     """For each input item, True if its content differs from the planned content."""
-    gone: NDArray[np.int64]
+    gone_plan_indices: NDArray[np.int64]
     """Indices of planned items that the input lacks, in the order of the plan."""
     changes: InputChanges
     """Counts of the differences."""
@@ -141,34 +141,34 @@ class PlanComparison:
         if not plan.num_parts:
             count = len(items)
             return cls(
-                places=np.full(count, -1, np.int64),
+                plan_indices=np.full(count, -1, np.int64),
                 is_new=np.ones(count, bool),
                 is_changed=np.zeros(count, bool),
-                gone=np.empty(0, np.int64),
+                gone_plan_indices=np.empty(0, np.int64),
                 changes=InputChanges(num_added=count),
             )
         places_of, changed_of, other_of = [], [], []
         first: list[str] = []
         for chunk in split_into_chunks(items, CHUNK):
-            places = plan.find(id_hashes(item.id for item in chunk))
-            digests = [item_digests(item) for item in chunk]
-            content = _digest_numbers([content for content, _ in digests])
+            places = plan.find(hash_ids(item.id for item in chunk))
+            digests = [digest_item(item) for item in chunk]
+            content = _shorten_digests([content for content, _ in digests])
             here = np.maximum(places, 0)
             is_changed = (places >= 0) & (plan.blocks[here] >= 0) & (plan.contents[here] != content)
             first += [chunk[i].id for i in np.flatnonzero(is_changed)[: MAX_NAMED - len(first)]]
             places_of.append(places)
             changed_of.append(is_changed)
-            other_of.append(_digest_numbers([meta for _, meta in digests]) != plan.metas[here])
+            other_of.append(_shorten_digests([meta for _, meta in digests]) != plan.metas[here])
         places, is_changed, is_other = map(np.concatenate, (places_of, changed_of, other_of))
         is_new = (places < 0) | (plan.blocks[np.maximum(places, 0)] < 0)
         is_gone = plan.blocks >= 0
         is_gone[places[~is_new]] = False
         gone = np.flatnonzero(is_gone)
         return cls(
-            places=places,
+            plan_indices=places,
             is_new=is_new,
             is_changed=is_changed,
-            gone=gone[np.argsort(plan.order[gone])],
+            gone_plan_indices=gone[np.argsort(plan.order[gone])],
             changes=InputChanges(
                 num_added=int(is_new.sum()),
                 num_changed=int(is_changed.sum()),
@@ -183,19 +183,21 @@ def look_up_item_ids(store: Store, hashes: Hashes) -> list[str]:
     """Look up the ids of planned items by the hashes of the ids, and return them in that order."""
     names: dict[int, str] = {}
     for part in read_parts(store):
-        part_hashes = id_hashes(part.column("item_id").to_pylist())
+        part_hashes = hash_ids(part.column("item_id").to_pylist())
         rows = np.flatnonzero(np.isin(part_hashes, hashes))
         ids = pc.take(part.column("item_id"), pa.array(rows)).to_pylist()
         names.update(zip(part_hashes[rows].tolist(), ids, strict=True))
     return [names[key] for key in hashes.tolist()]
 
 
-def item_digests(item: Item) -> tuple[bytes, bytes]:
+def digest_item(item: Item) -> tuple[bytes, bytes]:
     """Return the digest of an item's content and the digest of its extras."""
-    return _digest_texts(item.content(), CONTENT_BYTES), _digest_texts(item.extras(), META_BYTES)
+    return _digest_texts(item.content(), CONTENT_BYTES), _digest_texts(
+        item.extra_texts(), META_BYTES
+    )
 
 
-def id_hashes(ids: Iterable[str]) -> Hashes:
+def hash_ids(ids: Iterable[str]) -> Hashes:
     """Hash items' ids by Python's `hash`, whose key is random, so the hashes are valid only in this
     process.
     """
@@ -211,12 +213,12 @@ def _digest_texts(texts: Iterable[str], size: int) -> bytes:
     return whole.digest()
 
 
-def _digest_numbers(digests: Sequence[bytes]) -> Hashes:
+def _shorten_digests(digests: Sequence[bytes]) -> Hashes:
     """Return the first eight bytes of each digest."""
     return np.frombuffer(b"".join(digest[:8] for digest in digests), ">u8").astype(np.uint64)
 
 
-def _first_bytes(column: pa.ChunkedArray, width: int) -> Hashes:
+def _read_first_bytes(column: pa.ChunkedArray, width: int) -> Hashes:
     whole = column.combine_chunks()
     raw = np.frombuffer(whole.buffers()[1], np.uint8)
     rows = raw.reshape(-1, width)[whole.offset : whole.offset + len(whole), :8]

@@ -35,7 +35,7 @@ class ProgressLog:
         self._store = store
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
         self._started = time.monotonic()
-        self._meter = Meter()
+        self._meter = RateMeter()
         self._written = -float("inf")
         self._last: dict[str, Any] | None = None
         self._metrics: _RayMetrics | None = None
@@ -43,14 +43,14 @@ class ProgressLog:
     def __call__(self, state: JobState) -> None:
         """Record a state of the job; write a line if enough time has passed since the last line."""
         now = time.monotonic()
-        row = progress_row(state, self._meter.update(state, now), now - self._started)
-        if self._metrics is None and _is_connected():
-            self._metrics = _RayMetrics(row, cumulative_keys(state), run=self._store.location)
+        row = make_progress_row(state, self._meter.update(state, now), now - self._started)
+        if self._metrics is None and _is_ray_connected():
+            self._metrics = _RayMetrics(row, list_cumulative_keys(state), run=self._store.location)
         if self._metrics is not None:
             self._metrics.record(row)
         self._last = row
         if now - self._written >= self._every_s:
-            self._write()
+            self._append_state()
 
     def close(self, *, num_blocks_left: int | None = None) -> None:
         """Write the last state again, marked as the last line of this start of the job.
@@ -59,9 +59,9 @@ class ProgressLog:
             num_blocks_left: number of blocks that are not committed; None if the job failed.
         """
         if self._last is not None:
-            self._write(ended=True, num_blocks_left=num_blocks_left)
+            self._append_state(ended=True, num_blocks_left=num_blocks_left)
 
-    def _write(self, *, ended: bool = False, **more: Any) -> None:
+    def _append_state(self, *, ended: bool = False, **more: Any) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         line = add_digest({"time": at, **(self._last or {}), "ended": ended, **more})
         self._store.append(PROGRESS_FILE, json.dumps(line).encode() + b"\n")
@@ -121,7 +121,7 @@ class _RayMetrics:
                 self._counted[name] = row[name]
 
 
-def _is_connected() -> bool:
+def _is_ray_connected() -> bool:
     import sys
 
     ray = sys.modules.get("ray")  # a job without Ray does not import Ray
@@ -151,7 +151,7 @@ class JobRates:
     number of engines and by an engine's speed in the last minute. None without a forecast."""
 
 
-class Meter:
+class RateMeter:
     """Computes a job's rates from its successive states."""
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class Meter:
         )
 
 
-def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str, Any]:
+def make_progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str, Any]:
     """Return the content of one line of `progress.jsonl`, which is also exported to Prometheus.
 
     Keys use the task's word for items, such as `num_problems_done` for a labelling job.
@@ -251,7 +251,7 @@ def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str
     }
 
 
-def cumulative_keys(state: JobState) -> frozenset[str]:
+def list_cumulative_keys(state: JobState) -> frozenset[str]:
     """Return the keys of a progress row whose values never decrease."""
     generic = ("num_blocks_done", "num_tokens", "num_replayed", "num_failures", "gpu_hours")
     return frozenset((*generic, f"num_{state.words.items}_done", *state.counters))

@@ -108,14 +108,14 @@ TOKEN_ADVICE = (
 """Advice in messages about a cluster that rejects a missing or wrong token."""
 
 
-def node_resources() -> list[Mapping[str, float]]:
+def list_node_resources() -> list[Mapping[str, float]]:
     """Return the resources of each node that is alive, by resource name."""
     import ray
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def draining_nodes() -> Collection[str]:
+def list_draining_nodes() -> Collection[str]:
     """Return the ids of the nodes that Ray is about to remove from the cluster."""
     from ray._private.state import state  # as ray.train does; there is no public interface
 

@@ -15,16 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from mclabel.core.components import used_third_party_components
+from mclabel.core.components import list_third_party_components
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.run.leases import LOGS, POLL_S, FleetProgress, LeaseBook, OnProgress
-from mclabel.run.ray_cluster import Placement, draining_nodes
+from mclabel.run.ray_cluster import Placement, list_draining_nodes
 from mclabel.run.running import EngineWatch, FinishedLease, Lease, find_user_error
 from mclabel.run.task import RunnerState
 from mclabel.run.worker import BlockReport, WorkerProgress
 
 if TYPE_CHECKING:
-    from mclabel.run.actor import Exchange
+    from mclabel.run.actor import ExchangeReply
 
 
 logger = logging.getLogger(__name__)
@@ -98,11 +98,11 @@ class RayRun:
             self._report_progress()
         self._ask_engines_to_end()
         until = time.monotonic() + LAST_ANSWERS_S
-        while any(e.exchanging and e.blocks for e in self._engines) and time.monotonic() < until:
+        while any(e.is_exchanging and e.blocks for e in self._engines) and time.monotonic() < until:
             with suppress(queue.Empty):
                 kind, engine, future = self._events.get(timeout=POLL_S)
                 if kind == "exchange":
-                    engine.exchanging = False
+                    engine.is_exchanging = False
                     if future.exception() is None:
                         yield from self._mark_done(engine, future.result().ended)
 
@@ -113,7 +113,7 @@ class RayRun:
         self._ask_engines_to_end()
         for engine in self._engines:
             ray.kill(engine.actor)
-            engine.place.release()
+            engine.placement.release()
 
     def _ask_engines_to_end(self) -> None:
         """Ask the engines once to commit finished blocks, write their journals and end."""
@@ -145,19 +145,19 @@ class RayRun:
         if error is not None and not isinstance(error, RayError):
             raise error
         if kind == "exchange":
-            engine.exchanging = False
+            engine.is_exchanging = False
             if error is not None:
                 self._handle_loss(engine, error)
                 return []
-            answer: Exchange = future.result()
+            answer: ExchangeReply = future.result()
             engine.progress = answer.progress
             assert engine.watch is not None
             engine.watch.record(answer.progress)
             reports = self._mark_done(engine, answer.ended)
-            self._exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
+            self._start_exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
             return reports
         if kind == "stage":
-            engine.asking = False
+            engine.is_stage_requested = False
             if error is None:  # otherwise the failed load reports the error itself
                 engine.stage = future.result()
         elif error is not None:
@@ -165,7 +165,7 @@ class RayRun:
         elif kind == "node":
             engine.node = future.result()
             engine.num_loads += 1
-            self._call("load", engine, engine.num_loads)
+            self._call_actor("load", engine, engine.num_loads)
         else:
             self._failed_loads = 0
             engine.loaded_at, engine.is_draining = time.monotonic(), False
@@ -173,7 +173,7 @@ class RayRun:
             engine.watch = EngineWatch(stall_s=self._fleet.stall_s)
             num_loaded = sum(actor.loaded_at is not None for actor in self._engines)
             self._begun = self._begun or num_loaded >= self._fleet.min_engines
-            self._exchange(engine)
+            self._start_exchange(engine)
         return []
 
     def _mark_done(self, engine: EngineActor, ended: Iterable[FinishedLease]) -> list[BlockReport]:
@@ -196,21 +196,23 @@ class RayRun:
         while len(self._engines) < min(self._fleet.num_wanted_engines(), useful):
             engine = EngineActor(*self._fleet.new_actor())
             self._engines.append(engine)
-            self._call("node", engine)
+            self._call_actor("node", engine)
         if not self._begun:
             num_up = sum(engine.node is not None for engine in self._engines)
             self._fleet.check_room(num_up, now - self._started)
         for engine in self._engines:
-            if engine.ask_again:
-                engine.ask_again = False
-                self._call("node", engine)
-        draining = draining_nodes()
+            if engine.must_request_node:
+                engine.must_request_node = False
+                self._call_actor("node", engine)
+        draining = list_draining_nodes()
         for engine in self._engines:
             if engine.node in draining and not engine.is_draining and engine.loaded_at:
                 engine.is_draining = True
                 engine.actor.drain.remote()
 
-    def _exchange(self, engine: EngineActor, *, num_ended: int = 0, failed: bool = False) -> None:
+    def _start_exchange(
+        self, engine: EngineActor, *, num_ended: int = 0, failed: bool = False
+    ) -> None:
         """Lease blocks to an engine, and start the next call of its actor's `exchange`."""
         leases: list[Lease] = []
         last = engine.progress
@@ -224,10 +226,10 @@ class RayRun:
                 engine, state, num_workers=num_ready, num_ended=num_ended
             )
         engine.blocks += [lease.block.id for lease in leases]
-        engine.exchanging = True
-        self._call("exchange", engine, engine.num_loads, leases)
+        engine.is_exchanging = True
+        self._call_actor("exchange", engine, engine.num_loads, leases)
 
-    def _call(self, kind: _Kind, engine: EngineActor, *arguments: Any) -> None:
+    def _call_actor(self, kind: _Kind, engine: EngineActor, *arguments: Any) -> None:
         """Call a method of the actor; its reply will be put into the queue."""
         future = getattr(engine.actor, kind).remote(*arguments).future()
         future.add_done_callback(lambda f: self._events.put((kind, engine, f)))
@@ -239,16 +241,16 @@ class RayRun:
         """
         from ray.exceptions import RayActorError, RayTaskError
 
-        from mclabel.run.actor import NotLoaded
+        from mclabel.run.actor import EngineNotLoaded
 
         cause = find_user_error(error)
-        restarted = isinstance(getattr(error, "cause", None), NotLoaded)
+        restarted = isinstance(getattr(error, "cause", None), EngineNotLoaded)
         if isinstance(error, RayTaskError) and not restarted and not isinstance(cause, EngineDied):
             raise cause or error from error  # the code failed, and would fail again
         preempted = isinstance(error, RayActorError) and error.preempted
         blameless = restarted or preempted or engine.is_draining
-        who = _third_party_hint() if isinstance(error, RayActorError) and not preempted else ""
-        why = engine.why or f"{who}{cause or error}"
+        who = _make_third_party_hint() if isinstance(error, RayActorError) and not preempted else ""
+        why = engine.end_reason or f"{who}{cause or error}"
         self._record_loss(engine)
         self._release_blocks(engine, why, may_be_cause=not blameless)
 
@@ -271,29 +273,29 @@ class RayRun:
         self._num_failures += 1
         self._engine_s += time.monotonic() - engine.loaded_at
         engine.loaded_at = engine.progress = engine.node = None
-        engine.watch = engine.why = engine.stage = None
-        engine.ask_again = True
+        engine.watch = engine.end_reason = engine.stage = None
+        engine.must_request_node = True
 
     def _handle_failed_load(self, kind: _Kind, engine: EngineActor, error: Exception) -> None:
         """Handle an actor that did not start, or whose engine did not load."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
         engine.node = None
-        engine.ask_again = True
+        engine.must_request_node = True
         if kind == "node" and isinstance(error, ActorUnavailableError):
             return  # Ray is restarting the actor
         if isinstance(error, RayTaskError) and (cause := find_user_error(error)):
             raise cause from error
         self._failed_loads += 1
         if self._failed_loads >= MAX_FAILED_LOADS:
-            hint = "" if isinstance(error, RayTaskError) else f"{_ENDED}{_third_party_hint()}"
+            hint = "" if isinstance(error, RayTaskError) else f"{_ENDED}{_make_third_party_hint()}"
             raise EngineError(
                 f"the engine failed to load {self._failed_loads} times. The last error: "
                 f"{error} {hint}{LOGS}"
             ) from error
         if isinstance(error, ActorDiedError):  # Ray will not restart this actor any more
-            engine.place.release()
-            engine.actor, engine.place = self._fleet.new_actor()
+            engine.placement.release()
+            engine.actor, engine.placement = self._fleet.new_actor()
 
     def _watch_engines(self) -> None:
         """Log engines that have been silent for too long, and replace those that have stopped."""
@@ -302,12 +304,12 @@ class RayRun:
             return
         self._watched = now
         for number, engine in enumerate(self._engines):
-            if engine.watch is not None and engine.watch_over(engine.watch, now):
-                why = str(engine.why)
-                engine.place.release()
+            if engine.watch is not None and engine.end_if_stopped(engine.watch, now):
+                why = str(engine.end_reason)
+                engine.placement.release()
                 self._record_loss(engine)
                 self._engines[number] = fresh = EngineActor(*self._fleet.new_actor())
-                self._call("node", fresh)
+                self._call_actor("node", fresh)
                 self._release_blocks(engine, why, may_be_cause=True)
 
     def _report_progress(self) -> None:
@@ -318,9 +320,9 @@ class RayRun:
         loaded = [engine for engine in self._engines if engine.loaded_at is not None]
         loading = [e for e in self._engines if e.loaded_at is None and e.node is not None]
         for engine in loading:
-            if not engine.asking:
-                engine.asking = True
-                self._call("stage", engine)
+            if not engine.is_stage_requested:
+                engine.is_stage_requested = True
+                self._call_actor("stage", engine)
         alive_s = sum(now - (engine.loaded_at or now) for engine in loaded)
         self._on_progress(
             FleetProgress(
@@ -334,11 +336,11 @@ class RayRun:
         )
 
 
-def _third_party_hint() -> str:
+def _make_third_party_hint() -> str:
     """Return a hint that names the third-party components that may have ended a process; empty if
     there are none.
     """
-    if not (names := used_third_party_components()):
+    if not (names := list_third_party_components()):
         return ""
     return f"It ran {', '.join(names)} from outside mclabel, which may have called os._exit. "
 
@@ -356,7 +358,7 @@ class EngineActor:
 
     actor: Any
     """Ray handle of the actor."""
-    place: Placement
+    placement: Placement
     """Reserved resources of the actor."""
     node: str | None = None
     """Id of the actor's node; None until the actor is placed."""
@@ -371,19 +373,19 @@ class EngineActor:
     is_draining: bool = False
     """True if the actor's node is about to be removed. Engine deaths then do not count against the
     blocks that were running."""
-    ask_again: bool = False
+    must_request_node: bool = False
     """True if the id of the actor's node must be requested again, because the last request
     failed."""
     stage: str | None = None
     """Name and duration of the current stage of loading, from the actor's last reply; None if the
     engine is not loading."""
-    asking: bool = False
+    is_stage_requested: bool = False
     """True while a call for the actor's stage is in progress."""
     num_loads: int = 0
     """Number of loads that were started so far."""
-    exchanging: bool = False
+    is_exchanging: bool = False
     """True while a call of `exchange` is in progress."""
-    why: str | None = None
+    end_reason: str | None = None
     """Reason why the actor is being ended; None if it is not."""
     _ended_at: float = 0.0
     _is_killed: bool = False
@@ -393,7 +395,7 @@ class EngineActor:
         """Return whether the engine has shown no activity for too long."""
         return self.watch is not None and self.watch.is_silent
 
-    def watch_over(self, watch: EngineWatch, now: float) -> bool:
+    def end_if_stopped(self, watch: EngineWatch, now: float) -> bool:
         """Log a silence that is too long; end the process of an engine that has stopped.
 
         The process is first asked to end, and is killed by Ray if it does not. Once the process is
@@ -412,9 +414,9 @@ class EngineActor:
         watch.tick(now)
         if watch.is_silent and not was_silent:
             logger.warning("the engine on node %s %s", self.node, watch.describe_silence())
-        if self.why is None:
+        if self.end_reason is None:
             if watch.has_stopped:
-                self.why = f"the engine {watch.describe_silence()}, and was ended"
+                self.end_reason = f"the engine {watch.describe_silence()}, and was ended"
                 logger.warning("the engine on node %s has stopped: it is replaced", self.node)
                 self.actor.abandon.remote()
                 self._ended_at, self._is_killed = now, False

@@ -21,8 +21,8 @@ from mclabel.run.outputs import RUN, OutputKind, check_output
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
     SemanticConfig,
-    changed_fields,
     claim_manifest,
+    find_changed_fields,
     other_configuration_error,
     read_claim,
     replace_configuration,
@@ -102,7 +102,9 @@ class RunOutput:
         self._semantic = semantic
         if self.store is None:
             return
-        if self._manifest is not None and (changed := changed_fields(self._manifest, semantic)):
+        if self._manifest is not None and (
+            changed := find_changed_fields(self._manifest, semantic)
+        ):
             if not may_change(self.store, changed):
                 raise other_configuration_error(self.store, self._manifest, semantic, changed)
             self._is_amended = True
@@ -265,7 +267,7 @@ def run_task(
 
 
 def _check_none_left_out(store: Store, outputs: Outputs) -> None:
-    if (left_out := next(iter(outputs.set_aside(store)), None)) is not None:
+    if (left_out := next(iter(outputs.iter_set_aside_items(store)), None)) is not None:
         name = f"row {left_out.row}" if left_out.problem_id is None else left_out.problem_id
         raise DataError(
             f"{store.location}: {outputs.words.item} {name} was left out: {left_out.detail}. "

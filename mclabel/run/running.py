@@ -1,7 +1,7 @@
 """Handles the blocks that run on one worker, in an actor or in this process.
 
-`RunningBlocks` runs blocks concurrently and reports the ones that have ended. `Suspect` finds the
-item that kills engines. `EngineWatch` measures the silence of an engine.
+`RunningBlocks` runs blocks concurrently and reports the ones that have ended. `SuspectBlock` finds
+the item that kills engines. `EngineWatch` measures the silence of an engine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mclabel.core.errors import EngineDied, EngineError, MclabelError, RejectReason, bound_detail
+from mclabel.core.errors import EngineDied, EngineError, MclabelError, RejectReason, shorten_detail
 from mclabel.run.task import Block, TaskWords
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
@@ -55,14 +55,14 @@ class RunningBlocks:
         """Error of a failed block; None if no block failed. If there are several, `EngineDied` is
         returned only if there is no other.
         """
-        errors = [error for task in self._tasks if (error := _error(task)) is not None]
+        errors = [error for task in self._tasks if (error := _get_task_error(task)) is not None]
         return next((e for e in errors if not isinstance(e, EngineDied)), next(iter(errors), None))
 
     def start_leases(self, leases: Iterable[Lease]) -> None:
         """Start the leased blocks."""
         for lease in leases:
             self._has_new = True
-            self._tasks[asyncio.create_task(self._run(lease))] = lease.block.id
+            self._tasks[asyncio.create_task(self._run_lease(lease))] = lease.block.id
 
     async def wait_for_ended(self, wait_s: float) -> list[FinishedLease]:
         """Wait until a block ends or `wait_s` has passed; return the blocks that ended without
@@ -100,7 +100,7 @@ class RunningBlocks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(self, lease: Lease) -> BlockReport | None:
+    async def _run_lease(self, lease: Lease) -> BlockReport | None:
         if lease.only_item_id is not None:
             await self._worker.try_item(lease.block, lease.only_item_id)
             return None
@@ -109,7 +109,7 @@ class RunningBlocks:
         )
 
 
-def _error(task: asyncio.Task[BlockReport | None]) -> BaseException | None:
+def _get_task_error(task: asyncio.Task[BlockReport | None]) -> BaseException | None:
     error = task.exception() if task.done() and not task.cancelled() else None
     return find_user_error(error) or error
 
@@ -153,7 +153,7 @@ class Lease:
     """Items that are left out: the reason by item id."""
 
 
-class Suspect:
+class SuspectBlock:
     """A block that is suspected of killing engines, because engines died too often while it ran.
 
     All running blocks are lost when an engine dies, and usually none of them is the cause. So a
@@ -231,7 +231,7 @@ class Suspect:
         if self._deaths + self._unexplained < MAX_DEATHS:
             return False
         self._set_aside[self._untried.popleft()] = RejectReason(
-            "kills_engine", bound_detail(reason)
+            "kills_engine", shorten_detail(reason)
         )
         self._deaths = self._unexplained = 0
         return True
@@ -304,7 +304,7 @@ class EngineWatch:
             self._has_begun = True
         self._signs = signs
         if moved or is_idle:
-            self._note_pause()
+            self._record_pause()
             self.silent_s = 0.0
 
     @property
@@ -337,7 +337,7 @@ class EngineWatch:
             f"pause: {longest})"
         )
 
-    def _note_pause(self) -> None:
+    def _record_pause(self) -> None:
         while self._pauses and self._pauses[-1][1] <= self.silent_s:
             self._pauses.pop()
         self._pauses.append((self._clock_s, self.silent_s))

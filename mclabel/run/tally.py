@@ -143,7 +143,7 @@ class Tally:
             num_items=self._num_done,
             num_tokens=self._num_tokens,
             counts=dict(self._counts),
-            num_tokens_left=self._tokens_left(),
+            num_tokens_left=self._forecast_tokens_left(),
             num_blocks_left=max(0, self._num_blocks - self._num_blocks_resumed - self._num_reports),
         )
 
@@ -174,15 +174,15 @@ class Tally:
             num_failures=fleet.num_failures,
             num_silent=fleet.num_silent,
             gpu_hours=fleet.gpu_hours,
-            num_tokens_left=self._tokens_left(),
+            num_tokens_left=self._forecast_tokens_left(),
             counters=counters,
             gauges={
-                **_mean_gauges(words.gauges, (worker.runner.gauges for worker in now)),
+                **_average_gauges(words.gauges, (worker.runner.gauges for worker in now)),
                 **self._outputs.derived_figures(counters),
             },
         )
 
-    def _tokens_left(self) -> float | None:
+    def _forecast_tokens_left(self) -> float | None:
         """Return the forecast of the remaining tokens; None if no item is finished or no forecast
         is made.
         """
@@ -209,7 +209,7 @@ def _sum_counters(
     return sums
 
 
-def _mean_gauges(
+def _average_gauges(
     names: Iterable[str], gauges: Iterable[Mapping[str, float | None]]
 ) -> dict[str, float | None]:
     """Return the mean of each gauge over the workers that report it; None if none does."""

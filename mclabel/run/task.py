@@ -37,7 +37,7 @@ class Item(Protocol):
     def content(self) -> Sequence[str]:
         """Return the texts on which the result depends. If they change, the item is run again."""
 
-    def extras(self) -> Sequence[str]:
+    def extra_texts(self) -> Sequence[str]:
         """Return texts that are stored with the result but do not affect it."""
 
 
@@ -265,22 +265,22 @@ class Outputs(Protocol):
     def words(self) -> TaskWords:
         """Words for the task's items in messages."""
 
-    def committed(self, store: Store) -> CommittedBlocks:
+    def read_committed_blocks(self, store: Store) -> CommittedBlocks:
         """Return the committed blocks.
 
         Raises:
             DamagedFile: an output is damaged; the message gives the remedy.
         """
 
-    def sweep(self, store: Store) -> None:
+    def delete_uncommitted_files(self, store: Store) -> None:
         """Remove the files of attempts that were not committed, because another attempt was. This
         is called only while no attempt is running.
         """
 
-    def set_aside(self, store: Store) -> Iterator[Reject]:
+    def iter_set_aside_items(self, store: Store) -> Iterator[Reject]:
         """Yield the items of committed blocks that have no result, sorted by id."""
 
-    def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
+    def read_item_texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the texts of the items of committed blocks, by item id, for messages."""
 
     def derived_figures(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:

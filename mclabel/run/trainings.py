@@ -60,22 +60,22 @@ def mark_checkpoint(folder: Path) -> None:
     Raises:
         OSError: the mark cannot be written.
     """
-    files = {str(path.relative_to(folder)): path for path in _files(folder)}
+    files = {str(path.relative_to(folder)): path for path in _list_files(folder)}
     content = {
-        "run": _run_id(folder.parent.parent),
+        "run": _read_run_id(folder.parent.parent),
         "step": checkpoint_step(folder),
-        "files": {name: _digest(path) for name, path in files.items() if name != COMPLETE},
+        "files": {name: _hash_file(path) for name, path in files.items() if name != COMPLETE},
     }
-    _write(folder, COMPLETE, content)
+    _write_mark(folder, COMPLETE, content)
 
 
 def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
     """Read every file of a checkpoint that is marked as complete, and yield the faults."""
-    files = yield from _mark_faults(
+    files = yield from _find_mark_faults(
         folder, COMPLETE, folder.parent.parent, step=checkpoint_step(folder)
     )
     if files is not None:
-        for path in _files(folder):
+        for path in _list_files(folder):
             if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
                 fault = "does not belong to the checkpoint"
                 yield FileFault(name=name, text=fault)
@@ -93,18 +93,18 @@ def mark_finished(out: Path, model: Path) -> None:
     Raises:
         OSError: the mark cannot be written.
     """
-    files = {f"{MODEL}/{path.relative_to(model)}": path for path in _files(model)}
+    files = {f"{MODEL}/{path.relative_to(model)}": path for path in _list_files(model)}
     files |= {name: out / name for name in _FINAL if (out / name).is_file()}
     content = {
-        "run": _run_id(out),
-        "files": {name: _digest(path) for name, path in sorted(files.items())},
+        "run": _read_run_id(out),
+        "files": {name: _hash_file(path) for name, path in sorted(files.items())},
     }
-    _write(out, FINISHED, content)
+    _write_mark(out, FINISHED, content)
 
 
 def find_finished_faults(out: Path) -> Iterator[FileFault]:
     """Read every file of a finished training, and yield the faults."""
-    yield from _mark_faults(out, FINISHED, out)
+    yield from _find_mark_faults(out, FINISHED, out)
 
 
 def check_finished(out: Path) -> None:
@@ -116,10 +116,10 @@ def check_finished(out: Path) -> None:
     card = f"{MODEL}/{CARD}"
     for fault in find_finished_faults(out):
         if fault.name == FINISHED or (fault.name.startswith(f"{MODEL}/") and fault.name != card):
-            raise DataError(f"{out / fault.name}: {fault.text}. {model_remedy(out)}")
+            raise DataError(f"{out / fault.name}: {fault.text}. {describe_model_remedy(out)}")
 
 
-def model_remedy(out: Path) -> str:
+def describe_model_remedy(out: Path) -> str:
     """Return the remedy, for messages, for a model whose files differ from those that its training
     wrote.
     """
@@ -129,7 +129,7 @@ def model_remedy(out: Path) -> str:
     )
 
 
-def _mark_faults(
+def _find_mark_faults(
     root: Path, name: str, out: Path, *, step: int | None = None
 ) -> Generator[FileFault, None, Mapping[str, str] | None]:
     """Yield the faults of a mark, and of the files that it lists.
@@ -147,23 +147,23 @@ def _mark_faults(
     if isinstance(record, FileFault):
         yield record
         return None
-    run = _run_id(out)
+    run = _read_run_id(out)
     files: Mapping[str, str] = record["files"]
     if record.get("step") != step:
         yield FileFault(name=name, text=f"belongs to the checkpoint of step {record.get('step')}")
     elif None not in (run, record["run"]) and record["run"] != run:
         yield FileFault(name=name, text=f"belongs to another training than {CLAIM}")
-    yield from _file_faults(root, files)
+    yield from _find_file_faults(root, files)
     return files
 
 
-def _file_faults(root: Path, files: Mapping[str, str]) -> Iterator[FileFault]:
+def _find_file_faults(root: Path, files: Mapping[str, str]) -> Iterator[FileFault]:
     for name, digest in files.items():
         path = root / name
         check_plain(path, DataError)
         if not path.is_file():
             yield FileFault(name=name, text="missing")
-        elif _digest(path) != digest:
+        elif _hash_file(path) != digest:
             yield FileFault(name=name, text="damaged: its content has changed since it was written")
 
 
@@ -187,12 +187,12 @@ def _read_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
     return content
 
 
-def _write(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+def _write_mark(folder: Path, name: str, content: Mapping[str, Any]) -> None:
     (folder / name).unlink(missing_ok=True)
     create_durably(folder, name, json.dumps(add_digest(content), indent=1).encode())
 
 
-def _run_id(out: Path) -> str | None:
+def _read_run_id(out: Path) -> str | None:
     """Return the `id` in a training's manifest; None if the manifest is missing or damaged."""
     try:
         claim = read_claim(Store(str(out)), CLAIM)
@@ -201,7 +201,7 @@ def _run_id(out: Path) -> str | None:
     return None if claim is None else claim["id"]
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     """Return all files under a folder, except temporary files of interrupted writes."""
     return sorted(
         path
@@ -210,6 +210,6 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _digest(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

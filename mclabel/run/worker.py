@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mclabel.core.errors import RejectReason, ShardError
-from mclabel.engines.loading import mark_start
+from mclabel.engines.loading import mark_engine_start
 from mclabel.run.cpu_executor import LoopLag
 from mclabel.run.forecast import Size
 from mclabel.run.shards.journal import BlockJournal
@@ -92,7 +92,7 @@ class Worker:
 
     async def start(self) -> None:
         """Load the engine, and start the periodic flushes of the journals."""
-        with mark_start():
+        with mark_engine_start():
             await self._runner.start()
         create = asyncio.get_running_loop().create_task
         self._background = [
@@ -118,7 +118,7 @@ class Worker:
         items = [item for item in block.items if item.id not in left_out]
         async with self._open_attempt(block, replay=replay) as attempt:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._run(item, attempt)) for item in items]
+                tasks = [group.create_task(self._run_item(item, attempt)) for item in items]
             results = [task.result() for task in tasks]
             for item, result in zip(items, results, strict=True):
                 if result.set_aside is not None:
@@ -130,7 +130,7 @@ class Worker:
                 set_aside=left_out,
                 num_tokens=sum(result.num_tokens for result in results),
             )
-            report = await _finish_uncancelled(asyncio.to_thread(self._commit, finished))
+            report = await _finish_uncancelled(asyncio.to_thread(self._commit_block, finished))
             self._num_ended_tokens += report.num_tokens
             if replay or attempt.journal.num_files:
                 await asyncio.to_thread(attempt.journal.delete)
@@ -217,7 +217,7 @@ class Worker:
             task.cancel()
         await self._runner.close()
 
-    async def _run(self, item: Any, attempt: Attempt) -> Result:
+    async def _run_item(self, item: Any, attempt: Attempt) -> Result:
         self._num_open += 1
         try:
             result: Result = await self._runner.run(item, attempt)
@@ -227,7 +227,7 @@ class Worker:
         self._num_done_tokens += result.num_tokens
         return result
 
-    def _commit(self, finished: FinishedBlock) -> BlockReport:
+    def _commit_block(self, finished: FinishedBlock) -> BlockReport:
         if finished.set_aside:
             note_set_aside(self._store, finished.block.id)
         commit = self._runner.commit(finished)

@@ -11,7 +11,7 @@ from mclabel.core.settings import MAX_SECONDS, MAX_TOKENS, OPERATIONAL, Chosen, 
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.judge.job import RunsInProcess
-from mclabel.labeling.config import MAX_BLOCK, SampledSettings, arith_problems
+from mclabel.labeling.config import MAX_BLOCK, SampledSettings, make_arith_reader_settings
 from mclabel.run.settings import BudgetConfig
 from mclabel.search.base import MethodSettings
 from mclabel.search.scorers import StepScorerSettings
@@ -25,7 +25,7 @@ Choice = Literal["best", "weighted_vote", "majority"]
 the answer with the most solutions."""
 
 
-def _default_method() -> MethodSettings:
+def _make_default_method() -> MethodSettings:
     from mclabel.search.levels import BeamSearch
 
     return BeamSearch.Settings()
@@ -81,7 +81,7 @@ class SearchSettings(SteeredSettings):
     """Settings of a search, including the method, but without the policy."""
 
     search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
-        default_factory=_default_method
+        default_factory=_make_default_method
     )
     """Search method, which decides which prefixes are continued."""
 
@@ -96,7 +96,7 @@ class SearchConfig(PolicySearchSettings, RunsInProcess):
     out: Annotated[str, OPERATIONAL]
     """Output folder or object store URL. The same path resumes an interrupted run."""
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
-        default_factory=arith_problems
+        default_factory=make_arith_reader_settings
     )
     """Reader of the problems. The default reader is chosen by `source`."""
     block_problems: Annotated[
@@ -123,7 +123,7 @@ class ServeSearchConfig(PolicySearchSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_keys_of_a_job(cls, content: Any) -> Any:
+    def _drop_job_keys(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
         job_keys = SearchConfig.model_fields.keys() - cls.model_fields.keys()

@@ -10,7 +10,7 @@ from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.core.components import load_component_class
-from mclabel.core.errors import RejectReason, bound_detail
+from mclabel.core.errors import RejectReason, shorten_detail
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import ComponentSettings
 from mclabel.data.boundaries import SPLITTER_VERSION
@@ -88,9 +88,9 @@ class SearchPlan:
             out=config.out,
             policy=config.policy.model,
             policy_parameters=self.policy.engine.num_parameters(),
-            scorer=_component_text(config.scorer),
+            scorer=_describe_component(config.scorer),
             scorer_parameters=self.scorer.num_parameters(),
-            search=f"{_component_text(config.search)}, choose {config.choose}",
+            search=f"{_describe_component(config.search)}, choose {config.choose}",
             num_problems=len(self.problems),
             num_rejected=self.problems.num_rejected,
             tokens_per_problem=config.tokens,
@@ -106,16 +106,16 @@ class SearchPlan:
             accept_changes=accept_changes,
         )
         done = read_catalog(store, require_complete=False).blocks
-        num_done = sum(block in done for block, _ in blocks.item_counts())
+        num_done = sum(block in done for block, _ in blocks.iter_item_counts())
         trees = list(read_trees(store, require_complete=False)) if num_done else []
         return replace(
             seen,
             num_blocks=len(blocks),
             num_blocks_done=num_done,
-            num_tokens=self._forecast(trees) if trees else None,
+            num_tokens=self._forecast_tokens(trees) if trees else None,
         )
 
-    def _forecast(self, trees: Sequence[StoredTree]) -> Interval:
+    def _forecast_tokens(self, trees: Sequence[StoredTree]) -> Interval:
         """Return a forecast of the sampled tokens of the whole job from its finished searches."""
         seen = [
             (Size.of_lengths([len(tree.problem)]), float(tree.cost.num_sampled)) for tree in trees
@@ -196,7 +196,7 @@ def plan_search(config: SearchConfig) -> SearchPlan:
     scorer = make_scorer(config.scorer)
     scorer.check_ready()
     problems = read_questions(config.problems, strict=config.strict)
-    run.check_config(_semantic(config, policy, scorer))
+    run.check_config(_collect_semantic_inputs(config, policy, scorer))
     return SearchPlan(config=config, policy=policy, scorer=scorer, run=run, problems=problems)
 
 
@@ -215,12 +215,12 @@ def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
         columns = (settings.problem_column, settings.answer_column)
     reader = make_reader(settings)
 
-    def rows() -> Iterator[tuple[int, Any]]:
+    def read_rows() -> Iterator[tuple[int, Any]]:
         for number, row in reader.rows():
-            yield number, _problem_or_row(row, columns)
+            yield number, _fill_missing_answer(row, columns)
 
     return ProblemStream(
-        rows,
+        read_rows,
         source=settings.source,
         columns=columns,
         limit=settings.limit,
@@ -229,7 +229,7 @@ def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
     )
 
 
-def _problem_or_row(row: Any, columns: Columns) -> Any:
+def _fill_missing_answer(row: Any, columns: Columns) -> Any:
     """Return a problem with an empty answer if a row lacks only the answer; else return the row."""
     problem_column, answer_column = columns
     found = read_problem(row, columns)
@@ -326,7 +326,7 @@ class SearchReport:
                 yield f"  no solution was finished: {text[:MAX_TEXT]}"
                 continue
             yield (
-                f"  {bound_detail(str(row['answer']))}  score {row['score']:.2f}, "
+                f"  {shorten_detail(str(row['answer']))}  score {row['score']:.2f}, "
                 f"{row['votes']:g} of {row['of_votes']:g} votes: {text[:MAX_TEXT]}"
             )
         if self.num_lost or self.num_replayed or self.num_preempted:
@@ -367,13 +367,15 @@ def write_search_report(out: str) -> SearchReport:
     )
 
 
-def _component_text(component: ComponentSettings) -> str:
+def _describe_component(component: ComponentSettings) -> str:
     """Return the name of a component with its settings."""
     given = component.model_dump(exclude_none=True, exclude={"kind"})
     return ", ".join([component.kind, *(f"{key}={value}" for key, value in given.items())])
 
 
-def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) -> SemanticConfig:
+def _collect_semantic_inputs(
+    config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer
+) -> SemanticConfig:
     """Return everything on which the results of a search depend.
 
     This includes the settings, the versions of checker and splitter, and hashes of models.

@@ -94,13 +94,13 @@ class LevelSearch(SearchMethod):
         """Number of finished solutions that are still missing to reach `n`."""
         return max(0, int(self.settings.n) - self.finished.total())
 
-    def ranked(self, nodes: Iterable[str]) -> list[Node]:
+    def rank_by_score(self, nodes: Iterable[str]) -> list[Node]:
         """Return the nodes by decreasing aggregate score; ties go to the lower id."""
         nodes_of_ids = (self.nodes[node] for node in nodes)
         return sorted(nodes_of_ids, key=lambda node: (-self.value(node), node.id))
 
 
-def open_nodes(nodes: Iterable[Node]) -> list[Node]:
+def select_open_nodes(nodes: Iterable[Node]) -> list[Node]:
     """Return the nodes that can be continued, in the same order."""
     return [node for node in nodes if node.is_open]
 
@@ -146,7 +146,9 @@ class BeamSearch(LevelSearch):
 
     def choose_continuations(self, level: Counter[str]) -> Mapping[str, int]:
         """Divide the samples evenly among the best open nodes; better nodes get the remainder."""
-        kept = open_nodes(self.ranked(level))[: ceil(self.num_missing / self.settings.width)]
+        kept = select_open_nodes(self.rank_by_score(level))[
+            : ceil(self.num_missing / self.settings.width)
+        ]
         if not kept:
             return {}
         share, rest = divmod(self.num_missing, len(kept))
@@ -209,11 +211,11 @@ class DvtsSearch(SearchMethod):
         self._arrived.setdefault(parent, []).append(node.id)
         self._missing[parent] -= 1
         if self._missing[parent] == 0:
-            for best in self._best_per_subtree(parent, sorted(self._arrived.pop(parent))):
+            for best in self._choose_best_per_subtree(parent, sorted(self._arrived.pop(parent))):
                 if best.is_open:
                     self._moved[best.id] += 1
 
-    def _best_per_subtree(self, parent: str, arrived: list[str]) -> list[Node]:
+    def _choose_best_per_subtree(self, parent: str, arrived: list[str]) -> list[Node]:
         """Assign samples to the subtrees at `parent`, and return the best node of each subtree.
 
         Args:
@@ -223,9 +225,9 @@ class DvtsSearch(SearchMethod):
         Random(f"{self.seed}:{parent}").shuffle(arrived)
         width = self.settings.width
         hands = (arrived[place : place + width] for place in range(0, len(arrived), width))
-        return [min((self.nodes[node] for node in hand), key=self._rank) for hand in hands]
+        return [min((self.nodes[node] for node in hand), key=self._make_sort_key) for hand in hands]
 
-    def _rank(self, node: Node) -> tuple[Any, ...]:
+    def _make_sort_key(self, node: Node) -> tuple[Any, ...]:
         return node.is_cut, -self.value(node), node.id
 
 
@@ -251,7 +253,7 @@ class RebaseSearch(LevelSearch):
 
     def choose_continuations(self, level: Counter[str]) -> Mapping[str, int]:
         """Divide the number of missing solutions among all open nodes."""
-        nodes = open_nodes(self.ranked(level))
+        nodes = select_open_nodes(self.rank_by_score(level))
         if not nodes:
             return {}
         values = [self.value(node) for node in nodes]
@@ -325,11 +327,13 @@ class ParticleSearch(LevelSearch):
     def choose_continuations(self, level: Counter[str]) -> Mapping[str, int]:
         """Resample the population, and continue its open particles."""
         population = Counter({node: int(count) for node, count in self._settled.items()}) + level
-        nodes = [node for node in self.ranked(population) if not node.is_cut]
+        nodes = [node for node in self.rank_by_score(population) if not node.is_cut]
         if not nodes:
             return {}
         counts = [population[node.id] for node in nodes]
-        weights = temper_weights([self._log_odds(node) for node in nodes], counts, LEAST_ESS)
+        weights = temper_weights(
+            [self._compute_log_odds(node) for node in nodes], counts, LEAST_ESS
+        )
         shares = [count * weight for count, weight in zip(counts, weights, strict=True)]
         if not any(node.is_open for node in nodes):
             scale = self.settings.n / math.fsum(shares)
@@ -355,7 +359,7 @@ class ParticleSearch(LevelSearch):
                 particles[node] = particles.get(node, 0) + count
         return particles or super().result()
 
-    def _log_odds(self, node: Node) -> float:
+    def _compute_log_odds(self, node: Node) -> float:
         value = self.value(node)
         if self.settings.aggregate == "log_odds":
             return value
@@ -380,22 +384,22 @@ def temper_weights(
     """
     best, enough = max(log_odds), min_ess_fraction * sum(counts)
 
-    def weights(exponent: float) -> list[float]:
+    def compute_weights(exponent: float) -> list[float]:
         return [math.exp(exponent * (value - best)) for value in log_odds]
 
-    if effective_sample_size(weights(1.0), counts) >= enough:
-        return weights(1.0)
+    if compute_effective_sample_size(compute_weights(1.0), counts) >= enough:
+        return compute_weights(1.0)
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if effective_sample_size(weights(middle), counts) >= enough:
+        if compute_effective_sample_size(compute_weights(middle), counts) >= enough:
             low = middle
         else:
             high = middle
-    return weights(low)
+    return compute_weights(low)
 
 
-def effective_sample_size(weights: Sequence[float], counts: Sequence[int]) -> float:
+def compute_effective_sample_size(weights: Sequence[float], counts: Sequence[int]) -> float:
     """Return the effective number of particles, (sum w)^2 / sum w^2.
 
     Args:

@@ -86,14 +86,14 @@ class PrmScorer(StepScorer):
 
     async def start(self) -> None:
         """Load the PRM."""
-        await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._load_prm)
 
     async def score(self, beginning: Beginning) -> Scored:
         """Score a prefix, in one batch with the other waiting prefixes."""
         turn: asyncio.Future[Scored] = asyncio.get_running_loop().create_future()
         self._waiting.append((beginning, turn))
         if self._running is None:
-            self._running = asyncio.create_task(self._run())
+            self._running = asyncio.create_task(self._score_waiting_prefixes())
         scored = await turn
         check_scores(self.settings.prm, [scored.scores], [f"problem {beginning.problem.id}"])
         return scored
@@ -106,7 +106,7 @@ class PrmScorer(StepScorer):
         scorer, self._scorer, self._incremental = self._scorer, None, None
         await asyncio.to_thread(close_scorer, scorer)
 
-    def _load(self) -> None:
+    def _load_prm(self) -> None:
         from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
 
         threads = None if self.settings.on_gpu else self.settings.threads
@@ -117,7 +117,7 @@ class PrmScorer(StepScorer):
                 scorer, threads=threads, max_bytes=self.settings.cache_gib * GIB
             )
 
-    async def _run(self) -> None:
+    async def _score_waiting_prefixes(self) -> None:
         """Score the waiting prefixes in batches until no prefix waits."""
         loop = asyncio.get_running_loop()
         try:
@@ -126,7 +126,7 @@ class PrmScorer(StepScorer):
                 batch = [(prefix, turn) for prefix, turn in batch if not turn.done()]
                 prefixes = [prefix for prefix, _ in batch]
                 try:
-                    results = await loop.run_in_executor(self._pool, self._score, prefixes)
+                    results = await loop.run_in_executor(self._pool, self._score_batch, prefixes)
                 except Exception as error:  # passed on to the callers
                     results = [error] * len(batch)
                 for (_, turn), result in zip(batch, results, strict=True):
@@ -141,7 +141,7 @@ class PrmScorer(StepScorer):
 
     # In the thread of the PRM
 
-    def _score(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
+    def _score_batch(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
         import torch
 
         began = time.perf_counter()
@@ -177,7 +177,10 @@ class PrmScorer(StepScorer):
             for prefix in prefixes
         ]
         longer = prm.extend(
-            [(parent, _new_steps(prefix)) for parent, prefix in zip(parents, prefixes, strict=True)]
+            [
+                (parent, _list_new_step_ids(prefix))
+                for parent, prefix in zip(parents, prefixes, strict=True)
+            ]
         )
         return [
             extended
@@ -217,7 +220,7 @@ class PrmScorer(StepScorer):
         return [results[id(prefix)] for prefix in prefixes]
 
 
-def _new_steps(prefix: Beginning) -> list[tuple[int, ...]]:
+def _list_new_step_ids(prefix: Beginning) -> list[tuple[int, ...]]:
     """Return the token ids of each new step."""
     ends = [0, *(step.end for step in prefix.steps)][-prefix.num_new - 1 :]
     return [prefix.ids[a:b] for a, b in pairwise(ends)]

@@ -29,7 +29,7 @@ from mclabel.search.tree import (
     ContinuationBuilder,
     SearchTree,
     TokenBudget,
-    completion_line,
+    make_completion_line,
 )
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class ProblemSearch:
                 f"problem {problem.id}: its text has {size}, which is the policy's limit"
             )
         self._prompt = policy.prompt_ids(problem.text)
-        self._most = self._remaining_tokens(0)
+        self._most = self._count_remaining_tokens(0)
         if self._most < 1:
             raise DataError(
                 f"problem {problem.id}: its prompt of {len(self._prompt):,} tokens leaves no room "
@@ -123,7 +123,7 @@ class ProblemSearch:
             settings.search,
             self.tree.nodes[ROOT].node,
             seed=sampling_seed(settings.seed, problem.id, "method", 0),
-            rules={"wanted": self._expansion_fault, "result": self._result_fault},
+            rules={"wanted": self._find_expansion_fault, "result": self._find_result_fault},
             slow=False,
         )
         reserve = 0 if settings.tokens is None else min(self._most, settings.tokens)
@@ -164,11 +164,11 @@ class ProblemSearch:
         return SearchResult(
             tree=self.tree,
             weights=weights,
-            cost=self._final_cost(weights),
+            cost=self._compute_final_cost(weights),
             is_spent=self._is_spent,
         )
 
-    def _expansion_fault(self, expansions: Sequence[Expansion]) -> str | None:
+    def _find_expansion_fault(self, expansions: Sequence[Expansion]) -> str | None:
         for expansion in expansions:
             if (
                 expansion.node not in self.tree.nodes
@@ -178,7 +178,7 @@ class ProblemSearch:
                 return f"requested to continue {describe_value(expansion.node)}, {rule}"
         return None
 
-    def _result_fault(self, weights: Mapping[str, float]) -> str | None:
+    def _find_result_fault(self, weights: Mapping[str, float]) -> str | None:
         for name in weights:
             if name not in self.tree.nodes or not self.tree.nodes[name].node.is_finished:
                 return f"gave {describe_value(name)}, must give only ids of finished solutions"
@@ -239,7 +239,7 @@ class ProblemSearch:
         fresh = ContinuationBuilder(self._policy.decode, start=len(before))
         stop = () if num_steps is None else STOPS[splitter.by]
         while True:
-            room = self._remaining_tokens(len(before) + len(fresh.ids))
+            room = self._count_remaining_tokens(len(before) + len(fresh.ids))
             if room < 1:
                 return fresh.build(is_finished=False, is_cut=True)
             place = WHOLE if num_steps is None else fresh.num_parts
@@ -249,7 +249,7 @@ class ProblemSearch:
             if part is None:
                 self._is_spent = True
                 return fresh.build(is_finished=False, is_cut=True) if fresh.ids else None
-            fresh.add(part, self._num_sampled(part))
+            fresh.add(part, self._count_sampled_tokens(part))
             if part.finish_reason == "stop" and not part.at_stop:
                 break
             if num_steps is None:
@@ -264,7 +264,7 @@ class ProblemSearch:
         is_finished = part.finish_reason == "stop" and not part.at_stop
         return fresh.build(is_finished=is_finished, is_cut=not is_finished)
 
-    def _remaining_tokens(self, num_prefix: int) -> int:
+    def _count_remaining_tokens(self, num_prefix: int) -> int:
         room = int(self._policy.room(len(self._prompt), num_prefix))
         most = self._context.max_tokens
         return room if most is None else max(0, min(room, most - num_prefix))
@@ -296,13 +296,13 @@ class ProblemSearch:
         if self._journal is not None:
             recorded = self._journal.take(key)
         reserved = await self._token_budget.reserve(
-            most if recorded is None else self._num_sampled(recorded)
+            most if recorded is None else self._count_sampled_tokens(recorded)
         )
         if reserved == 0:
             return None
         if recorded is not None:
             await self._token_budget.release(reserved, reserved)
-            num_sampled = self._num_sampled(recorded)
+            num_sampled = self._count_sampled_tokens(recorded)
             self._cost = replace(
                 self._cost,
                 num_sampled=self._cost.num_sampled + num_sampled,
@@ -321,7 +321,7 @@ class ProblemSearch:
                 max_tokens=len(prefix) + reserved,
                 **({"stop": stop} if stop else {}),
             )
-            num_sampled = self._num_sampled(completion)
+            num_sampled = self._count_sampled_tokens(completion)
         finally:
             await self._token_budget.release(reserved, num_sampled)
         self._cost = replace(
@@ -330,7 +330,7 @@ class ProblemSearch:
             num_requests=self._cost.num_requests + 1,
         )
         if self._journal is not None:
-            self._journal.add(partial(completion_line, key, completion))
+            self._journal.add(partial(make_completion_line, key, completion))
         return completion
 
     # Scoring
@@ -363,14 +363,14 @@ class ProblemSearch:
         )
         return self.tree.set_scores(name, scored.scores, scored.kept)
 
-    def _final_cost(self, weights: Mapping[str, float]) -> StoredCost:
+    def _compute_final_cost(self, weights: Mapping[str, float]) -> StoredCost:
         used = {part.node.id for name in weights for part in self.tree.path(name)}
         num_used = sum(self.tree.nodes[name].num_sampled for name in used)
         for entry in self.tree.sampled_nodes():
             entry.kept = None  # free the scorer's cache
         return replace(self._cost, num_pruned=self._cost.num_sampled - num_used)
 
-    def _num_sampled(self, completion: Completion) -> int:
+    def _count_sampled_tokens(self, completion: Completion) -> int:
         """Return the number of sampled tokens, including an end token that the ids lack."""
         by_text = completion.at_stop or any(text in completion.text for text in self._context.ends)
         return len(completion.ids) + (completion.finish_reason == "stop" and not by_text)

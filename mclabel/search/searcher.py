@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from mclabel.checkers import make_checker
 from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.seeds import content_id
-from mclabel.core.settings import MAX_TOKENS, Seed, Settings, joined_faults
+from mclabel.core.settings import MAX_TOKENS, Seed, Settings, describe_faults
 from mclabel.engines import Policy, PolicySettings
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.trees import StoredCost
@@ -65,7 +65,7 @@ class Searcher:
             Refused: there are too many requests, or the server is shutting down. The returned task
                 raises `Refused` if the search fails.
         """
-        return self.requests.begin(lambda: self._answer(request))
+        return self.requests.begin(lambda: self._search_and_answer(request))
 
     async def close(self) -> None:
         """Cancel all searches, and release policy and scorer."""
@@ -74,7 +74,7 @@ class Searcher:
         await self._scorer.close()
         await self._policy.close()
 
-    async def _answer(self, request: SearchRequest) -> SearchAnswer:
+    async def _search_and_answer(self, request: SearchRequest) -> SearchAnswer:
         settings = request.settings
         problem = Problem(
             id=content_id("problem", request.problem), text=request.problem, answer=""
@@ -96,8 +96,8 @@ class Searcher:
         return SearchAnswer(
             model=self._name,
             method=settings.search.kind,
-            solutions=_distinct_solutions(searched.labeled, request.n)
-            or (_longest_unfinished(search_result),),
+            solutions=_list_distinct_solutions(searched.labeled, request.n)
+            or (_find_longest_prefix(search_result),),
             num_finished=len(searched.labeled),
             scores=next((node.scores for node in tree.nodes if node.id == tree.chosen), ()),
             is_spent=search_result.is_spent,
@@ -105,7 +105,7 @@ class Searcher:
         )
 
 
-def _distinct_solutions(
+def _list_distinct_solutions(
     rows: tuple[LabeledSolution, ...], count: int
 ) -> tuple[SearchedSolution, ...]:
     """Return the first `count` solutions whose texts differ."""
@@ -117,7 +117,7 @@ def _distinct_solutions(
     )
 
 
-def _longest_unfinished(search_result: SearchResult) -> SearchedSolution:
+def _find_longest_prefix(search_result: SearchResult) -> SearchedSolution:
     """Return the longest prefix of a search in which token limits ended all solutions."""
     tree = search_result.tree
     longest = max(tree.nodes.values(), key=lambda entry: (entry.node.num_tokens, entry.node.id))
@@ -174,7 +174,7 @@ class SearchAnswer:
             }
             for index, solution in enumerate(self.solutions)
         ]
-        head = self._response_head("chat.completion")
+        head = self._make_response_head("chat.completion")
         return {**head, "choices": choices, "usage": self.usage, "search": self.search}
 
     def chunks(self, *, include_usage: bool) -> Iterator[dict[str, Any]]:
@@ -183,17 +183,19 @@ class SearchAnswer:
         Args:
             include_usage: True to add a last chunk with the numbers of tokens.
         """
-        head = self._response_head("chat.completion.chunk")
+        head = self._make_response_head("chat.completion.chunk")
 
-        def chunk(index: int, delta: dict[str, str], ended: str | None = None) -> dict[str, Any]:
+        def make_chunk(
+            index: int, delta: dict[str, str], ended: str | None = None
+        ) -> dict[str, Any]:
             choice = {"index": index, "delta": delta, "finish_reason": ended, "logprobs": None}
             return {**head, "choices": [choice]}
 
         for index, solution in enumerate(self.solutions):
-            yield chunk(index, {"role": "assistant", "content": ""})
+            yield make_chunk(index, {"role": "assistant", "content": ""})
             for step in solution.steps:
-                yield chunk(index, {"content": step})
-            last = chunk(index, {}, solution.finish_reason)
+                yield make_chunk(index, {"content": step})
+            last = make_chunk(index, {}, solution.finish_reason)
             yield last if index + 1 < len(self.solutions) else {**last, "search": self.search}
         if include_usage:
             yield {**head, "choices": [], "usage": self.usage}
@@ -226,7 +228,7 @@ class SearchAnswer:
             "scores": list(self.scores),
         }
 
-    def _response_head(self, kind: str) -> dict[str, Any]:
+    def _make_response_head(self, kind: str) -> dict[str, Any]:
         return {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "object": kind,
@@ -248,14 +250,14 @@ of maximum length."""
 _Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 
 
-class _Part(Settings):
+class _TextPart(Settings):
     type: Literal["text"]
     text: _Text
 
 
-class _Message(Settings):
+class _ChatMessage(Settings):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: _Text | Annotated[list[_Part], Field(max_length=MAX_PARTS)]
+    content: _Text | Annotated[list[_TextPart], Field(max_length=MAX_PARTS)]
     name: str | None = None
 
     @property
@@ -269,11 +271,11 @@ class _StreamOptions(Settings):
     include_obfuscation: bool = False
 
 
-class _Request(Settings):
+class _RequestBody(Settings):
     """Fields of a request's body that a request may set freely."""
 
     model: str
-    messages: Annotated[list[_Message], Field(max_length=MAX_PARTS)]
+    messages: Annotated[list[_ChatMessage], Field(max_length=MAX_PARTS)]
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
@@ -313,7 +315,7 @@ class RequestReader:
             name: name of the served model.
         """
         self._settings, self.name = settings, name
-        self._fixed = _fixed_parameters(settings.policy)
+        self._fixed = _list_fixed_parameters(settings.policy)
         whole = min(MAX_TOKENS, MAX_SOLUTIONS * settings.policy.max_tokens)
         self.max_problem_tokens = settings.tokens or whole
 
@@ -324,14 +326,14 @@ class RequestReader:
             Refused: the server cannot serve the request; the message lists all faults.
         """
         content = parse_body(body)
-        faults = list(self._ignored_parameters(content))
+        faults = list(self._describe_ignored_parameters(content))
         own = {key: value for key, value in content.items() if key not in self._fixed}
         try:
-            request = _Request.model_validate(own)
+            request = _RequestBody.model_validate(own)
         except ValidationError as error:
-            _refuse("; ".join([*faults, joined_faults(_Request, error, "request")]))
+            _refuse_request("; ".join([*faults, describe_faults(_RequestBody, error, "request")]))
         if faults:
-            _refuse("; ".join(faults))
+            _refuse_request("; ".join(faults))
         if request.model != self.name:
             message = (
                 f"model={request.model[:80]!r}: this model is not served. Use model={self.name!r}"
@@ -339,14 +341,14 @@ class RequestReader:
             raise Refused(404, message, param="model")
         options = request.stream_options
         return SearchRequest(
-            problem=self._problem(request.messages),
-            settings=self._requested_settings(request),
+            problem=self._read_problem(request.messages),
+            settings=self._build_requested_settings(request),
             n=request.n or 1,
             is_streamed=bool(request.stream),
             include_usage=options is not None and options.include_usage,
         )
 
-    def _ignored_parameters(self, content: Mapping[str, Any]) -> list[str]:
+    def _describe_ignored_parameters(self, content: Mapping[str, Any]) -> list[str]:
         """Return a message for each parameter whose value differs from the server's fixed value."""
         faults = []
         for key, used in self._fixed.items():
@@ -361,12 +363,12 @@ class RequestReader:
                 )
         return faults
 
-    def _problem(self, messages: list[_Message]) -> str:
+    def _read_problem(self, messages: list[_ChatMessage]) -> str:
         """Return the problem, which must be the only user message."""
         system = [message.text for message in messages if message.role in ("system", "developer")]
         others = [message for message in messages if message.role not in ("system", "developer")]
         if len(others) != 1 or others[0].role != "user":
-            _refuse(
+            _refuse_request(
                 "messages: must contain exactly one user message, which is the problem. The "
                 "server's prompt has no place for earlier turns",
                 "messages",
@@ -374,22 +376,22 @@ class RequestReader:
         if system and (len(system) > 1 or system[0] != (self._settings.policy.system or "")):
             used = self._settings.policy.system
             shown = "no system message" if used is None else f"the system message {used[:200]!r}"
-            _refuse(
+            _refuse_request(
                 f"messages: the server uses {shown} for every request. Leave out the system "
                 "message",
                 "messages",
             )
         if not (text := others[0].text).strip():
-            _refuse("messages: the user message is empty", "messages")
+            _refuse_request("messages: the user message is empty", "messages")
         return text
 
-    def _requested_settings(self, request: _Request) -> PolicySearchSettings:
+    def _build_requested_settings(self, request: _RequestBody) -> PolicySearchSettings:
         """Return the settings of the server with the changes of the request."""
         settings = self._settings
         lengths = (request.max_tokens, request.max_completion_tokens, settings.policy.max_tokens)
         length = min(limit for limit in lengths if limit is not None)
         if (request.tokens or 0) > self.max_problem_tokens:
-            _refuse(
+            _refuse_request(
                 f"tokens={request.tokens}: must be at most {self.max_problem_tokens}, which is the "
                 "server's limit for a problem",
                 "tokens",
@@ -399,16 +401,16 @@ class RequestReader:
             "tokens": request.tokens or self.max_problem_tokens,
         }
         if request.search is not None:
-            changes["search"] = self._method(request.search)
+            changes["search"] = self._build_method_settings(request.search)
         for key in ("seed", "choose"):
             if (given := getattr(request, key)) is not None:
                 changes[key] = given
         try:
             return settings.with_changes(**changes)
         except ValidationError as error:
-            _refuse(joined_faults(type(settings), error, "request"))
+            _refuse_request(describe_faults(type(settings), error, "request"))
 
-    def _method(self, given: dict[str, Any] | str) -> dict[str, Any]:
+    def _build_method_settings(self, given: dict[str, Any] | str) -> dict[str, Any]:
         """Return the settings of the requested method.
 
         If the server uses the same method, its settings are the defaults.
@@ -422,7 +424,7 @@ class RequestReader:
             return {**dict(own), **content}
         kind = content["kind"]
         if not isinstance(kind, str) or kind not in SEARCHES:
-            _refuse(
+            _refuse_request(
                 f"search.kind={json.dumps(kind)[:80]}: must be one of {', '.join(SEARCHES)}. "
                 "Requests can name only built-in methods",
                 "search",
@@ -430,7 +432,7 @@ class RequestReader:
         return {**(dict(own) if kind == own.kind else {}), **content}
 
 
-def _fixed_parameters(policy: PolicySettings) -> dict[str, Any]:
+def _list_fixed_parameters(policy: PolicySettings) -> dict[str, Any]:
     """Return the request parameters that may have only one value, with this value."""
     return {
         "temperature": policy.temperature,
@@ -446,5 +448,5 @@ def _fixed_parameters(policy: PolicySettings) -> dict[str, Any]:
     }
 
 
-def _refuse(message: str, param: str | None = None) -> NoReturn:
+def _refuse_request(message: str, param: str | None = None) -> NoReturn:
     raise Refused(400, message, param=param)

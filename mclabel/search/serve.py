@@ -25,7 +25,7 @@ from mclabel.search.base import SearchMethod
 from mclabel.search.config import ServeSearchConfig
 from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.searcher import RequestReader, SearchAnswer, Searcher, SearchRequest
-from mclabel.serving.access import api_app
+from mclabel.serving.access import make_api_app
 from mclabel.serving.requests import (
     Refused,
     RequestLimits,
@@ -123,12 +123,12 @@ def make_app(reader: RequestReader, searcher: Searcher, *, token: str | None) ->
         searcher: service that runs the searches; it must be started.
         token: token that clients must send; None serves only requests to a loopback name.
     """
-    served = _Served(reader, searcher)
+    served = _SearchEndpoints(reader, searcher)
     completions = Route("/v1/chat/completions", served.completions, methods=["POST"])
-    return api_app([Route("/v1/models", served.models), completions], token)
+    return make_api_app([Route("/v1/models", served.models), completions], token)
 
 
-class _Served:
+class _SearchEndpoints:
     """Endpoints of the server."""
 
     def __init__(self, reader: RequestReader, searcher: Searcher) -> None:
@@ -145,13 +145,13 @@ class _Served:
         ask = self._reader.read(await read_body(request, max_bytes=MAX_BODY))
         search = self._searcher.begin(ask)
         if ask.is_streamed:
-            return _Stream(search, ask)
+            return _EventStreamResponse(search, ask)
         return await respond_when_done(
             search, request, lambda answer: json_response(answer.completion())
         )
 
 
-class _Stream(Response):
+class _EventStreamResponse(Response):
     """Server-sent events of an answer, with comments until the answer is complete."""
 
     def __init__(self, search: asyncio.Task[SearchAnswer], ask: SearchRequest) -> None:
@@ -164,7 +164,7 @@ class _Stream(Response):
         try:
             head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(head)
-            async for event in self._events(gone):
+            async for event in self._generate_events(gone):
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             if not gone.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -174,7 +174,7 @@ class _Stream(Response):
             self._search.cancel()
             gone.cancel()
 
-    async def _events(self, gone: asyncio.Task[None]) -> AsyncIterator[bytes]:
+    async def _generate_events(self, gone: asyncio.Task[None]) -> AsyncIterator[bytes]:
         ends, first = {self._search, gone}, asyncio.FIRST_COMPLETED
         while not (await asyncio.wait(ends, timeout=KEEP_ALIVE_S, return_when=first))[0]:
             yield b": searching\n\n"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mclabel.checkers import Checker, GradeItem, make_checker
-from mclabel.core.errors import BadAnswer, DataError, RejectReason
+from mclabel.core.errors import DataError, RejectReason, UnusableResponse
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Solution
 from mclabel.core.seeds import content_id
 from mclabel.engines import Policy
@@ -27,7 +27,7 @@ from mclabel.run.shards.trees import (
     StoredNode,
     StoredTree,
     delete_trees,
-    sweep_trees,
+    delete_uncommitted_trees,
     write_trees,
 )
 from mclabel.run.task import Attempt, CommitResult, FinishedBlock, RunnerState, TaskWords
@@ -62,10 +62,10 @@ class SearchOutputs(LabelOutputs):
         shown_shares={"kv_usage": "KV", "cache_hits": "cache"},
     )
 
-    def sweep(self, store: Store) -> None:
+    def delete_uncommitted_files(self, store: Store) -> None:
         """Remove the trees of attempts whose block was committed by another attempt."""
-        super().sweep(store)
-        sweep_trees(store)
+        super().delete_uncommitted_files(store)
+        delete_uncommitted_trees(store)
 
 
 SEARCH_OUTPUTS = SearchOutputs()
@@ -154,7 +154,7 @@ class SearchRunner:
                 priority=attempt.block.priority,
                 journal=attempt.journal,
             )
-        except (DataError, BadAnswer) as error:
+        except (DataError, UnusableResponse) as error:
             if self._task.strict:
                 raise
             return ProblemResult(set_aside=RejectReason("not_searched", str(error)))
@@ -248,7 +248,7 @@ async def grade_search_result(
         to_grade_record(grade)
         for grade in (await checker.grade(items, executor.run) if items else ())
     ]
-    scores = [_score(search_result, name, settings) for name in names]
+    scores = [_aggregate_node_scores(search_result, name, settings) for name in names]
     predictions = [grade.prediction for grade in grades]
     groups = (await executor.run(checker.group, [predictions]))[0] if names else []
     results = [
@@ -290,7 +290,7 @@ async def grade_search_result(
         chosen_by_outcome=True,
     )
     return ProblemResult(
-        tree=_stored_tree(
+        tree=_build_stored_tree(
             problem, search_result, stored, None if chosen is None else names[chosen]
         ),
         labeled=tuple(label_by_outcome(problem, prompt, solutions, sampling)),
@@ -298,12 +298,14 @@ async def grade_search_result(
     )
 
 
-def _score(search_result: SearchResult, name: str, settings: SearchSettings) -> float:
+def _aggregate_node_scores(
+    search_result: SearchResult, name: str, settings: SearchSettings
+) -> float:
     scores = search_result.tree.nodes[name].node.scores
     return aggregate(scores, settings.search.aggregate) if scores else 0.0
 
 
-def _stored_tree(
+def _build_stored_tree(
     problem: Problem,
     search_result: SearchResult,
     results: Mapping[str, dict[str, Any]],

@@ -16,7 +16,7 @@ import numpy as np
 from mclabel.core.records import Completion, Step
 from mclabel.core.seeds import content_id
 from mclabel.core.stats.bootstrap import Estimate, mean_estimate, resample_weights
-from mclabel.data.boundaries import step_may_end
+from mclabel.data.boundaries import may_step_end
 from mclabel.data.steps import StepSplitter
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.trees import StoredCost, StoredTree
@@ -220,9 +220,9 @@ class ContinuationBuilder:
         Args:
             min_tokens: minimum number of tokens of a complete step.
         """
-        is_complete = len(self.ids) - self._closed >= min_tokens and step_may_end(self._text)
+        is_complete = len(self.ids) - self._closed >= min_tokens and may_step_end(self._text)
         if is_complete:
-            self._finish_step()
+            self._close_current_step()
         return is_complete
 
     def split_into_steps(self, splitter: StepSplitter) -> None:
@@ -234,7 +234,7 @@ class ContinuationBuilder:
     def build(self, *, is_finished: bool, is_cut: bool) -> Continuation:
         """Return the continuation. The text of an open step becomes its last step."""
         if self._text:
-            self._finish_step()
+            self._close_current_step()
         return Continuation(
             ids=self.ids,
             steps=tuple(self._steps),
@@ -243,7 +243,7 @@ class ContinuationBuilder:
             num_sampled=self._num_sampled,
         )
 
-    def _finish_step(self) -> None:
+    def _close_current_step(self) -> None:
         self._steps.append(Step(text=self._text, end=self._start + len(self.ids)))
         self._text, self._closed = "", len(self.ids)
 
@@ -253,7 +253,7 @@ CompletionKey = tuple[str, str, int, int]
 the continuation, and 0-based index of the completion in the continuation."""
 
 
-def completion_line(key: CompletionKey, completion: Completion) -> Line:
+def make_completion_line(key: CompletionKey, completion: Completion) -> Line:
     """Return the journal line of a completion."""
     return {
         "place": list(key),

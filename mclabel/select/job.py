@@ -30,7 +30,7 @@ from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
 from mclabel.prm.scoring.manifest import hash_weights
 from mclabel.run.outputs import prepare_output_file
 from mclabel.run.shards.manifest import MANIFEST, read_claim
-from mclabel.run.shards.opinions import opinion_rows
+from mclabel.run.shards.opinions import iter_opinion_rows
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 from mclabel.select.pool import (
@@ -40,8 +40,8 @@ from mclabel.select.pool import (
     ScoredSolution,
     choose_solutions,
     find_rule,
+    hash_item_text,
     is_solution_file,
-    item_text_id,
     make_scored_solution,
     parse_outcome,
     read_pool,
@@ -207,12 +207,14 @@ def select(
         per_problem=config.per_problem,
     )
     content = build_manifest(
-        list(_manifest_rows(config.rule, pool, chosen, keys, scores)),
-        _manifest_metadata(config, pool, chosen, scores, place),
+        list(_iter_manifest_rows(config.rule, pool, chosen, keys, scores)),
+        _make_manifest_metadata(config, pool, chosen, scores, place),
     )
     if out.exists() and out.read_bytes() != content:
         raise ConfigError(
-            _other_selection(config.out, "made from other settings, another pool or other scores")
+            _describe_other_selection(
+                config.out, "made from other settings, another pool or other scores"
+            )
         )
     write_atomically(out, content)
     num_scored = int((~np.isnan(scores)).sum())
@@ -231,10 +233,10 @@ def _check_settings(config: SelectConfig, out: Path) -> None:
         if about.get(key) != getattr(config, key)
     ]
     if differ:
-        raise ConfigError(_other_selection(config.out, "; ".join(differ)))
+        raise ConfigError(_describe_other_selection(config.out, "; ".join(differ)))
 
 
-def _other_selection(place: str, difference: str) -> str:
+def _describe_other_selection(place: str, difference: str) -> str:
     return (
         f"-o {place}: holds another selection ({difference}), and manifests are not overwritten. "
         "Give another -o, or delete the file first to replace it"
@@ -314,7 +316,7 @@ def _write_ranking(
         places.setdefault(pool_row.text_id, []).append(number)
     aggregate_scores = partial(aggregate, how=AGGREGATION)
     num_strange = num_read = 0
-    for text, row in _scored_rows(place, aggregate_scores):
+    for text, row in _iter_scored_rows(place, aggregate_scores):
         num_read += 1
         if text not in places:
             num_strange += text not in pool.left_out
@@ -335,7 +337,7 @@ def _write_ranking(
     return num_strange
 
 
-def _scored_rows(
+def _iter_scored_rows(
     place: str, aggregate_scores: Callable[[tuple[float, ...]], float]
 ) -> Iterator[tuple[str, ScoredSolution]]:
     """Yield each scored solution in a file or a run, after the hash of its texts (`text_id`).
@@ -345,8 +347,8 @@ def _scored_rows(
     if is_solution_file(place):
         rows: Iterator[tuple[int, Any]] = iter(scan_rows(place))
     else:
-        rows = ((row["row"], {**json.loads(row["input"]), **_score_fields(row)})
-                for row in opinion_rows(Store(place)))  # fmt: skip
+        rows = ((row["row"], {**json.loads(row["input"]), **_get_score_fields(row)})
+                for row in iter_opinion_rows(Store(place)))  # fmt: skip
     for number, row in rows:
         where = describe_row_place(place, number)
         if isinstance(row, Mapping) and "problem_id" in row and "id" in row:
@@ -362,17 +364,17 @@ def _scored_rows(
         scored = make_scored_solution(
             where, item.problem, steps, row, parse_outcome(row, where), aggregate_scores
         )
-        yield item_text_id(item), scored
+        yield hash_item_text(item), scored
 
 
-def _score_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+def _get_score_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a row of a scoring run to the fields of a row in a file of scores."""
     if not row["is_known"]:
         return {"scores": None, "unknown": row["reason"]}
     return {"scores": row["scores"]}
 
 
-def _manifest_rows(
+def _iter_manifest_rows(
     rule: str, pool: Pool, chosen: ChosenSolutions, keys: Floats, scores: Floats
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the manifest, one for each selected solution."""
@@ -392,7 +394,7 @@ def _manifest_rows(
         }
 
 
-def _manifest_metadata(
+def _make_manifest_metadata(
     config: SelectConfig, pool: Pool, chosen: ChosenSolutions, scores: Floats, place: str | None
 ) -> dict[str, Any]:
     """Return the metadata of the manifest: how the selection was made, and its figures."""
@@ -415,11 +417,11 @@ def _manifest_metadata(
             "kind": "file" if is_solution_file(config.solutions) else "run",
             "id": pool.id,
         },
-        "prm": None if place is None else _recorded_prm(config, place),
+        "prm": None if place is None else _read_recorded_prm(config, place),
     }
 
 
-def _recorded_prm(config: SelectConfig, place: str) -> dict[str, Any]:
+def _read_recorded_prm(config: SelectConfig, place: str) -> dict[str, Any]:
     """Return the recorded name of the PRM and the hash of its weights; None if not recorded."""
     if config.prm is not None:
         return {"prm": config.prm, "weights": hash_weights(config.prm)}

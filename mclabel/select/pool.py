@@ -85,7 +85,7 @@ def read_pool(source: str, exclude: Sequence[SelectionManifest] = ()) -> Pool:
         DataError: the file cannot be read or has no usable solution, or all solutions are left out.
         ShardError: the run has no labels, or they are damaged.
     """
-    unsorted_rows = _file_rows(source) if is_solution_file(source) else _run_rows(source)
+    unsorted_rows = _iter_file_rows(source) if is_solution_file(source) else _iter_run_rows(source)
     left_out = frozenset(text for selected in exclude for text in selected.texts.values())
     all_rows = sorted(unsorted_rows, key=lambda row: row.id)
     rows = [row for row in all_rows if row.text_id not in left_out]
@@ -128,14 +128,14 @@ def parse_outcome(row: Mapping[str, Any], place: str) -> Outcome | None:
     return None if right is None else Outcome.RIGHT if right else Outcome.WRONG
 
 
-def item_text_id(item: SolutionItem) -> str:
+def hash_item_text(item: SolutionItem) -> str:
     """Return the hash of the texts of a problem and its solution."""
     return hash_solution_text(
         item.problem, item.steps if isinstance(item.steps, str) else "".join(item.steps)
     )
 
 
-def _file_rows(source: str) -> Iterator[PoolRow]:
+def _iter_file_rows(source: str) -> Iterator[PoolRow]:
     for item in read_file_items(source):
         if not isinstance(item, SolutionItem):
             continue  # scoring and labelling leave out such rows, too
@@ -144,12 +144,12 @@ def _file_rows(source: str) -> Iterator[PoolRow]:
         yield PoolRow(
             item.id,
             content_id("problem", item.problem) if problem_id in (None, "") else str(problem_id),
-            item_text_id(item),
+            hash_item_text(item),
             parse_outcome(row, item.place),
         )
 
 
-def _run_rows(source: str) -> Iterator[PoolRow]:
+def _iter_run_rows(source: str) -> Iterator[PoolRow]:
     columns = ["solution_id", "problem_id", "problem", "solution", "outcome"]
     for _, table in label_tables(Store(source)):
         table = table.filter(pc.greater(pc.list_value_length(table["steps"]), 0))
@@ -175,7 +175,7 @@ class ChosenSolutions:
     these solutions were drawn."""
 
 
-def num_drawn_uniformly(budget: int, uniform_share: float) -> int:
+def compute_uniform_part(budget: int, uniform_share: float) -> int:
     """Return the size of the uniform part of a budget: at least 1 if the share is above 0."""
     if uniform_share == 0:
         return 0
@@ -223,12 +223,12 @@ def choose_solutions(
     Raises:
         DataError: the rule can rank too few solutions.
     """
-    num_random = num_drawn_uniformly(budget, uniform_share)
+    num_random = compute_uniform_part(budget, uniform_share)
     wanted = budget - num_random
     ranked = np.flatnonzero(~np.isnan(keys))
     _, place, counts = np.unique(keys[ranked], return_inverse=True, return_counts=True)
     is_tied, ties = counts[place] > 1, np.zeros(len(ranked), dtype=np.uint64)
-    ties[is_tied] = _hashes(seed, "tie", ids, ranked[is_tied])
+    ties[is_tied] = _hash_positions(seed, "tie", ids, ranked[is_tied])
     ranked = ranked[np.lexsort((ties, -keys[ranked]))]
     certain = _choose_best(ranked, problems, is_wrong, wanted, wrong_share, per_problem)
     if len(certain) < wanted:
@@ -240,7 +240,7 @@ def choose_solutions(
         )
     others = np.setdiff1d(np.arange(len(ids)), certain)
     # Solutions with the smallest hashes of seed and id are drawn, so the order has no influence.
-    hashes = _hashes(seed, "draw", ids, others)
+    hashes = _hash_positions(seed, "draw", ids, others)
     drawn = np.sort(others[np.argsort(hashes, kind="stable")[:num_random]])
     return ChosenSolutions(
         certain=certain,
@@ -302,7 +302,9 @@ def _take_in_turns(
     return taken
 
 
-def _hashes(seed: int, purpose: str, ids: Sequence[str], places: Ints) -> NDArray[np.uint64]:
+def _hash_positions(
+    seed: int, purpose: str, ids: Sequence[str], places: Ints
+) -> NDArray[np.uint64]:
     prefix = f"select:{seed}:{purpose}:"
     digests = (hashlib.sha256((prefix + ids[place]).encode()).digest() for place in places.tolist())
     return np.frombuffer(b"".join(digest[:8] for digest in digests), dtype=">u8").astype(np.uint64)
@@ -354,12 +356,12 @@ def entropy_of_first_error(scores: tuple[float, ...]) -> float:
     """
     sound, total = 1.0, 0.0
     for score in scores:
-        total -= _x_log_x(sound * (1 - score))
+        total -= _compute_x_log_x(sound * (1 - score))
         sound *= score
-    return total - _x_log_x(sound)
+    return total - _compute_x_log_x(sound)
 
 
-def _x_log_x(x: float) -> float:
+def _compute_x_log_x(x: float) -> float:
     return x * math.log(x) if x > 0 else 0.0
 
 
@@ -387,10 +389,12 @@ def find_rule(name: str) -> Rule:
         return target
     if not callable(target) or isinstance(target, type):
         raise ConfigError(f"rule={name}: must be a function. Give module:function")
-    return Rule(key=_function_key(name, target))
+    return Rule(key=_make_key_function(name, target))
 
 
-def _function_key(name: str, function: Callable[..., Any]) -> Callable[[ScoredSolution], float]:
+def _make_key_function(
+    name: str, function: Callable[..., Any]
+) -> Callable[[ScoredSolution], float]:
     parameters = inspect.signature(function).parameters.values()
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
@@ -403,13 +407,13 @@ def _function_key(name: str, function: Callable[..., Any]) -> Callable[[ScoredSo
     names = RULE_PARAMETERS if takes_all else [p.name for p in named if p.name in RULE_PARAMETERS]
     around = Boundary(KIND, name)
 
-    def key(row: ScoredSolution) -> float:
+    def compute_key(row: ScoredSolution) -> float:
         arguments = {parameter: getattr(row, parameter) for parameter in names}
         method = f"for {row.place}, the function"
         value: float = around.call(method, function, result_type=FiniteFloat, **arguments)
         return float(value)
 
-    return key
+    return compute_key
 
 
 def make_scored_solution(
@@ -433,7 +437,7 @@ def make_scored_solution(
     Raises:
         DataError: the row has no scores, or invalid scores.
     """
-    scores = _numbers(place, row, "scores")
+    scores = _parse_numbers(place, row, "scores")
     if not scores or not all(0 <= score <= 1 for score in scores):
         raise DataError(
             f"{place}: scores={row.get('scores')!r}: must be numbers from 0 to 1, one for each "
@@ -449,7 +453,7 @@ def make_scored_solution(
     )
 
 
-def _numbers(place: str, row: Mapping[str, Any], name: str) -> tuple[float, ...]:
+def _parse_numbers(place: str, row: Mapping[str, Any], name: str) -> tuple[float, ...]:
     content = row.get(name)
     numbers: list[Any] = list(content) if isinstance(content, list | tuple) else [None]
     if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):

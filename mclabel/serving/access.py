@@ -40,7 +40,7 @@ NOT_LOOPBACK = "this host name is not served. Use 127.0.0.1 or localhost as the 
 """Message to clients whose Host header is not a loopback name."""
 
 
-def api_app(routes: Sequence[Route], token: str | None) -> ASGIApp:
+def make_api_app(routes: Sequence[Route], token: str | None) -> ASGIApp:
     """Return an API application with access control.
 
     Args:
@@ -50,12 +50,12 @@ def api_app(routes: Sequence[Route], token: str | None) -> ASGIApp:
     """
     app = Starlette(
         routes=list(routes),
-        exception_handlers={Refused: _refusal_response, HTTPException: _refusal_response},
+        exception_handlers={Refused: _make_refusal_response, HTTPException: _make_refusal_response},
     )
     return _Fence(app, token)
 
 
-async def _refusal_response(request: Request, error: Exception) -> Response:
+async def _make_refusal_response(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):  # no route matches the request
         error = Refused(
             error.status_code,
@@ -86,7 +86,7 @@ class _Fence:
             if "upgrade" in request.headers:
                 refused = Refused(400, NO_UPGRADE)
         if refused is not None:
-            answering = await _refusal_response(request, refused)
+            answering = await _make_refusal_response(request, refused)
         await answering(scope, receive, send)
 
     def _refuse_request(self, request: Request) -> Refused | None:
@@ -128,7 +128,7 @@ class PageFence:
         tokens: Mapping[str, str],
         *,
         command: str,
-        posts: Collection[str] = (),
+        post_paths: Collection[str] = (),
     ) -> None:
         """Wrap an application.
 
@@ -137,10 +137,10 @@ class PageFence:
                 `request.state.person`.
             tokens: maps tokens to the names of visitors.
             command: command that serves the pages, for messages.
-            posts: paths that accept POST. All other paths accept only GET and HEAD.
+            post_paths: paths that accept POST. All other paths accept only GET and HEAD.
         """
         self._app, self._tokens = app, dict(tokens)
-        self._command, self._posts = command, frozenset(posts)
+        self._command, self._posts = command, frozenset(post_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or refuse a request."""
@@ -155,39 +155,39 @@ class PageFence:
             await send(message)
 
         request = Request(scope)
-        await (self._refusal_response(request) or self._app)(scope, receive, guarded)
+        await (self._make_refusal_response(request) or self._app)(scope, receive, guarded)
 
-    def _refusal_response(self, request: Request) -> Response | None:
+    def _make_refusal_response(self, request: Request) -> Response | None:
         if host_name(request.headers.get("host", "")) not in HOSTS:
-            return self._text_response(NOT_LOOPBACK, 421)
+            return self._make_text_response(NOT_LOOPBACK, 421)
         writes = request.method == "POST" and request.url.path in self._posts
         if request.method not in ("GET", "HEAD") and not writes:
-            return self._text_response("this address accepts only GET and HEAD requests", 405)
+            return self._make_text_response("this address accepts only GET and HEAD requests", 405)
         cookie = f"mclabel_{(request.scope.get('server') or ('', 0))[1]}"
         url_token = request.query_params.get("token", "")
-        if self._visitor(url_token) is not None:
+        if self._find_visitor(url_token) is not None:
             response = RedirectResponse(request.url.remove_query_params("token"), 303)
             response.set_cookie(cookie, url_token, httponly=True, samesite="lax")
             return response
-        visitor = self._visitor(request.cookies.get(cookie, ""))
+        visitor = self._find_visitor(request.cookies.get(cookie, ""))
         if visitor is None:
-            return self._text_response(
+            return self._make_text_response(
                 "the token is missing. Open the address that the command printed, which contains "
                 "the token",
                 403,
             )
         mark_connection_authorised(request.scope)
         if "upgrade" in request.headers:
-            return self._text_response(NO_UPGRADE, 400)
+            return self._make_text_response(NO_UPGRADE, 400)
         if writes and request.headers.get("origin") != f"http://{request.headers['host']}":
-            return self._text_response("only the page itself may send POST requests", 403)
+            return self._make_text_response("only the page itself may send POST requests", 403)
         request.state.person = visitor
         return None
 
-    def _text_response(self, reason: str, status: int) -> Response:
+    def _make_text_response(self, reason: str, status: int) -> Response:
         return PlainTextResponse(f"{self._command}: {reason}", status)
 
-    def _visitor(self, sent_token: str) -> str | None:
+    def _find_visitor(self, sent_token: str) -> str | None:
         """Return the name of the visitor with a token; None if the token is unknown.
 
         All tokens are compared, in constant time, so that response times do not disclose a token.
@@ -216,13 +216,13 @@ def serve_page(app: ASGIApp, listening: socket.socket) -> None:
 
     server = make_server(app)
 
-    async def main() -> None:
+    async def serve() -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
         await server.serve(sockets=[listening])
 
     with end_process_within(GRACE_S):
         try:
-            anyio.run(main)
+            anyio.run(serve)
         except KeyboardInterrupt:
             return
 

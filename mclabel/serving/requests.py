@@ -176,11 +176,11 @@ def parse_body(body: bytes) -> dict[str, Any]:
         Refused: the body is not JSON, or not an object.
     """
 
-    def no_number(name: str) -> NoReturn:
+    def refuse_non_json_number(name: str) -> NoReturn:
         raise ValueError(f"{name} is not valid JSON")
 
     try:
-        content = json.loads(body.decode("utf-8"), parse_constant=no_number)
+        content = json.loads(body.decode("utf-8"), parse_constant=refuse_non_json_number)
     except RecursionError:
         raise Refused(400, "the body is nested too deeply") from None
     except ValueError as error:

@@ -87,13 +87,13 @@ async def run_server(
         server.should_exit = True
 
     host = f"[{place.host}]" if ":" in place.host else place.host
-    watching = asyncio.create_task(_end_together(server, asked))
+    watching = asyncio.create_task(_end_with_engine_or_server(server, asked))
     on_ready(f"http://{host}:{listening.getsockname()[1]}", stop)
     await server.serve(sockets=[listening])
     await watching
 
 
-async def _end_together(server: uvicorn.Server, asked: RequestQueue) -> None:
+async def _end_with_engine_or_server(server: uvicorn.Server, asked: RequestQueue) -> None:
     """End the server once its engine has died, and end the requests once the server ends."""
     while not server.should_exit:
         await asyncio.sleep(LOOK_S)

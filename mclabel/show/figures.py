@@ -113,7 +113,7 @@ class Plot:
     """Width and height in inches, without the legend."""
 
 
-def row_height(num_rows: int, num_groups: int = 1) -> float:
+def compute_plot_height(num_rows: int, num_groups: int = 1) -> float:
     """Return the height, in inches, of a plot with rows of `num_groups` points each."""
     return 0.9 + max(3, num_rows) * max(0.3, 0.14 * num_groups)
 
@@ -121,8 +121,8 @@ def row_height(num_rows: int, num_groups: int = 1) -> float:
 def save_plot(plot: Plot, stem: Path) -> None:
     """Write a plot with its title to `stem`.png and `stem`.svg. The files contain no date."""
     with plot_style():
-        figure = _figure(plot)
-        figure.axes[0].set_title(safe_name(plot.title), loc="left")
+        figure = _make_figure(plot)
+        figure.axes[0].set_title(make_name_printable(plot.title), loc="left")
         save_figure(figure, stem.with_suffix(".png"))
         figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
 
@@ -141,7 +141,7 @@ def render_svg(plot: Plot, identity: str) -> str:
     """
     out = io.StringIO()
     with plot_style(identity):
-        _figure(replace(plot, size=(min(PAGE_WIDTH, plot.size[0]), plot.size[1]))).savefig(
+        _make_figure(replace(plot, size=(min(PAGE_WIDTH, plot.size[0]), plot.size[1]))).savefig(
             out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
         )
     root = ElementTree.fromstring(out.getvalue())
@@ -152,17 +152,17 @@ def render_svg(plot: Plot, identity: str) -> str:
         if node.tag in ("g", "svg"):  # these ids are the same in all plots, and are not used
             given.pop("id", None)
         for key in ("d", "style", "x", "y") & given.keys():
-            given[key] = _shorten_attribute(given[key])
+            given[key] = _clean_svg_attribute(given[key])
         node.attrib = {key: given[key] for key in sorted(given)}
         node.tail = None
         node.text = node.text if node.tag == "text" else None
-    label = f"Plot: {safe_name(plot.title)}"
+    label = f"Plot: {make_name_printable(plot.title)}"
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": label}
     root.set("stroke-linejoin", "round")
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def safe_name(name: str, most: int = MAX_NAME) -> str:
+def make_name_printable(name: str, most: int = MAX_NAME) -> str:
     """Make a name safe to show.
 
     If a name has more than `most` characters, … replaces its middle. Unprintable characters become
@@ -214,10 +214,10 @@ def draw_plot(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
     bars = [series for series in plot.series if series.kind == "bars"]
     others = [series for series in plot.series if series.kind != "bars"]
     drawn = [_draw_line(axes, series, along_x=bool(plot.rows)) for series in others]
-    drawn += _bars(axes, bars, is_stacked=plot.is_stacked)
+    drawn += _draw_bars(axes, bars, is_stacked=plot.is_stacked)
     _set_up_axes(axes, plot)
     shown = zip((*others, *bars), drawn, strict=True)
-    named = [(handle, safe_name(series.name)) for series, handle in shown if series.name]
+    named = [(handle, make_name_printable(series.name)) for series, handle in shown if series.name]
     return [handle for handle, _ in named], [words for _, words in named]
 
 
@@ -253,7 +253,7 @@ def _draw_line(axes: Axes, series: Series, *, along_x: bool) -> Any:
     )
 
 
-def _bars(axes: Axes, bars: Sequence[Series], *, is_stacked: bool) -> list[Any]:
+def _draw_bars(axes: Axes, bars: Sequence[Series], *, is_stacked: bool) -> list[Any]:
     """Draw the bars of all series, stacked or side by side; return one handle for each series."""
     drawn: list[Any] = []
     base = np.zeros(len(bars[0].x) if bars else 0)
@@ -284,7 +284,7 @@ def _set_up_axes(axes: Axes, plot: Plot) -> None:
     if plot.ticks:
         every = -(-len(plot.ticks) // MAX_TICKS)
         ticks = {
-            at: safe_name(name, 24)
+            at: make_name_printable(name, 24)
             for number, (at, name) in enumerate(plot.ticks.items())
             if number % every == 0 or not name.isdigit()
         }
@@ -293,7 +293,9 @@ def _set_up_axes(axes: Axes, plot: Plot) -> None:
         if is_long:
             axes.tick_params("x", rotation=90, labelsize=8)
     if plot.rows:
-        axes.set_yticks(range(len(plot.rows)), [safe_name(name, 44) for name in plot.rows])
+        axes.set_yticks(
+            range(len(plot.rows)), [make_name_printable(name, 44) for name in plot.rows]
+        )
         axes.set_ylim(len(plot.rows) - 0.4, -0.6)
     if plot.is_percent:
         axes.yaxis.set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")
@@ -304,10 +306,10 @@ def _set_up_axes(axes: Axes, plot: Plot) -> None:
     axes.set(xlabel=plot.x_label, ylabel=plot.y_label)
 
 
-def _figure(plot: Plot) -> Figure:
+def _make_figure(plot: Plot) -> Figure:
     from matplotlib.figure import Figure
 
-    names = [safe_name(series.name) for series in plot.series if series.name]
+    names = [make_name_printable(series.name) for series in plot.series if series.name]
     width, height = plot.size
     num_columns = max(1, min(len(names), int(width * 11 / (8 + max(map(len, names), default=0)))))
     height += 0.2 * (-(-len(names) // num_columns) + plot.legend_title.count("\n"))
@@ -332,7 +334,7 @@ def _figure(plot: Plot) -> Figure:
     return figure
 
 
-def _shorten_attribute(content: str) -> str:
+def _clean_svg_attribute(content: str) -> str:
     """Shorten the numbers in an SVG attribute, and replace its font and INK by the page's own."""
     content = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(content.split()))
     content = re.sub(r"font-family: [^;]*;? ?", "", content)
@@ -369,8 +371,8 @@ def render_rich_table(grid: Grid) -> Group:
         replace(grid, rows=broken),
         replace(grid, header=header, rows=tuple(columns)),
     )
-    fitting = (form for form in forms if _table_width(form) <= MAX_WIDTH)
-    grid = next(fitting, min(forms, key=_table_width))
+    fitting = (form for form in forms if _compute_table_width(form) <= MAX_WIDTH)
+    grid = next(fitting, min(forms, key=_compute_table_width))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, cells in enumerate(zip(grid.header, *grid.rows, strict=True)):
         is_name = number == 0
@@ -378,7 +380,7 @@ def render_rich_table(grid: Grid) -> Group:
             Text(cells[0]),
             justify="left" if is_name else "right",
             overflow="fold",
-            min_width=None if is_name else _longest(*cells[1:]),
+            min_width=None if is_name else _count_longest_line(*cells[1:]),
         )
     for row in grid.rows:
         table.add_row(*map(Text, row))
@@ -388,22 +390,22 @@ def render_rich_table(grid: Grid) -> Group:
     return Group(above, table, *([Text(grid.note, style="dim")] if grid.note else []))
 
 
-def _table_width(grid: Grid) -> int:
+def _compute_table_width(grid: Grid) -> int:
     """Return the number of characters in a line of the table, with the header wrapped at spaces."""
     columns = zip(grid.header, *grid.rows, strict=True)
-    return 2 + sum(2 + _longest(*name.split(), *cells) for name, *cells in columns)
+    return 2 + sum(2 + _count_longest_line(*name.split(), *cells) for name, *cells in columns)
 
 
-def _longest(*cells: str) -> int:
+def _count_longest_line(*cells: str) -> int:
     return max((len(line) for cell in cells for line in cell.split("\n")), default=0)
 
 
 def render_markdown(grids: Sequence[Grid]) -> str:
     """Return the tables as GitHub Markdown, separated by blank lines."""
-    return "\n".join(map(_markdown, grids))
+    return "\n".join(map(_format_markdown_table, grids))
 
 
-def estimate_text(estimate: Estimate | None) -> str:
+def format_estimate(estimate: Estimate | None) -> str:
     """Return an estimate as text, such as `0.66 [.60, .72]`; `-` if it has no value."""
     if estimate is None or estimate.value is None:
         return "-"
@@ -411,21 +413,21 @@ def estimate_text(estimate: Estimate | None) -> str:
     return f"{estimate.value:.2f} [{low}, {high}]"
 
 
-def number_text(estimate: Estimate) -> str:
+def format_whole_estimate(estimate: Estimate) -> str:
     """Return an estimate in whole numbers, such as `1,495 [1,203, 1,801]`; `-` for no value."""
     if estimate.value is None:
         return "-"
     return f"{estimate.value:,.0f} [{estimate.low:,.0f}, {estimate.high:,.0f}]"
 
 
-def share_words(estimate: Estimate) -> str:
+def describe_share(estimate: Estimate) -> str:
     """Return a share in words, such as `61% (36 to 88%)`; `an unknown share` if it has no value."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return "an unknown share"
     return f"{estimate.value:.0%} ({100 * estimate.low:.0f} to {estimate.high:.0%})"
 
 
-def _markdown(grid: Grid) -> str:
+def _format_markdown_table(grid: Grid) -> str:
     """Return one table as GitHub Markdown, with conclusion and title above and the note below."""
     rule = ["---", *["---:"] * (len(grid.header) - 1)]
     rows = [[_escape_cell(text) for text in row] for row in (grid.header, *grid.rows)]

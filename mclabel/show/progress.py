@@ -17,7 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from mclabel.run.progress_log import JobRates, Meter
+from mclabel.run.progress_log import JobRates, RateMeter
 from mclabel.run.tally import JobState
 
 PLAIN_S = 10.0
@@ -109,7 +109,7 @@ class StageProgress:
         self._done, self._total, self._before, self._detail = done, total, before, detail
         self._eta_s = eta_s
         if self._bar is not None:
-            seconds_left = self._left_s()
+            seconds_left = self._estimate_remaining_s()
             least = 0 if done == total else 1
             eta = (
                 "-"
@@ -124,7 +124,7 @@ class StageProgress:
     def _print_line(self) -> None:
         if not self._total:
             return
-        elapsed, seconds_left = time.monotonic() - self._started, self._left_s()
+        elapsed, seconds_left = time.monotonic() - self._started, self._estimate_remaining_s()
         eta = (
             ""
             if seconds_left is None or self._done == self._total
@@ -137,7 +137,7 @@ class StageProgress:
             soft_wrap=True,
         )
 
-    def _left_s(self) -> float | None:
+    def _estimate_remaining_s(self) -> float | None:
         if self._is_forecast or self._eta_s is not None or self._done == self._total:
             return self._eta_s
         fresh = self._done - self._before
@@ -155,7 +155,7 @@ class JobProgress:
             stage: bar in which the states are shown.
         """
         self._stage = stage
-        self._meter = Meter()
+        self._meter = RateMeter()
 
     def __call__(self, state: JobState) -> None:
         """Show a state of the job in the bar."""
@@ -164,15 +164,15 @@ class JobProgress:
             state.num_items_done,
             state.num_items,
             before=state.num_items_resumed,
-            detail=_detail(state, rates),
+            detail=_format_detail(state, rates),
             eta_s=rates.eta_s,
         )
 
 
-def _detail(state: JobState, rates: JobRates) -> str:
+def _format_detail(state: JobState, rates: JobRates) -> str:
     """Return the text after items and ETA, such as rates; zero and unknown values are left out."""
     if not state.num_workers:
-        return _starting_text(state)
+        return _describe_engine_start(state)
     words = state.words
     parts = [f"{state.num_workers} {'engine' if state.num_workers == 1 else 'engines'}"]
     if rates.tokens_per_s is not None:
@@ -200,7 +200,7 @@ def _detail(state: JobState, rates: JobRates) -> str:
     return ", ".join(parts)
 
 
-def _starting_text(state: JobState) -> str:
+def _describe_engine_start(state: JobState) -> str:
     """Return the text that is shown before the first engine is loaded."""
     if state.stage is None:
         return "waiting for engines"

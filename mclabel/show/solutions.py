@@ -27,8 +27,8 @@ from mclabel.core.records import (
     Step,
     StepLabel,
 )
-from mclabel.data.exchange.formats import imported_id
-from mclabel.show.texts import shorten_answer, step_body
+from mclabel.data.exchange.formats import find_imported_id
+from mclabel.show.texts import shorten_answer, strip_step_text
 
 MAX_SHOWN = 2000
 """Maximum characters of one text."""
@@ -51,7 +51,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
         truth: 0-based index of the true first error; None if there is no error, "" if the truth is
             unknown.
     """
-    name = imported_id(row) or f"{row.problem.id}  sample {row.solution.sample_index}"
+    name = find_imported_id(row) or f"{row.problem.id}  sample {row.solution.sample_index}"
     head = Text(f"{printable_text(name)}  ", style="bold")
     head.append(row.solution.outcome, style=OUTCOME_STYLE[row.solution.outcome])
     head.append(f"  answer {printable_text(row.solution.prediction or 'none')}")
@@ -68,19 +68,19 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
     if row.consensus is not None:  # opinions refer to steps by their index
         table.add_column("index", justify="right", no_wrap=True)
     table.add_column("step", overflow="fold")
-    places = places_by_step(row.consensus, row.solution.steps)
+    places = group_passages_by_step(row.consensus, row.solution.steps)
     for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True)):
         table.add_row(
-            _error_mark(index, row, truth),
-            Text(_value_text(label), style=_label_style(label)),
-            Text(_interval(label), style="dim"),
-            Text(_counts_text(row, index), style="dim"),
+            _format_error_mark(index, row, truth),
+            Text(_format_value(label), style=_choose_label_style(label)),
+            Text(_format_interval(label), style="dim"),
+            Text(_format_counts(row, index), style="dim"),
             *([] if row.consensus is None else [Text(str(index), style="dim")]),
-            step_text(step.text, _label_style(label), places.get(index, ())),
+            render_step(step.text, _choose_label_style(label), places.get(index, ())),
         )
     console.print(table)
     if row.consensus is not None:
-        console.print(_consensus_line(row.consensus))
+        console.print(_format_consensus(row.consensus))
     console.print()
 
 
@@ -91,7 +91,7 @@ def printable_text(text: str) -> str:
     return safe + (f"… ({len(text) - MAX_SHOWN} more characters)" if len(text) > MAX_SHOWN else "")
 
 
-def step_text(text: str, style: str, places: Sequence[MarkedPassage]) -> Text:
+def render_step(text: str, style: str, places: Sequence[MarkedPassage]) -> Text:
     """Return a step's text with the marked passages underlined, and the remark on each below it.
 
     Args:
@@ -99,7 +99,7 @@ def step_text(text: str, style: str, places: Sequence[MarkedPassage]) -> Text:
         style: style of the text, as rich names it.
         places: passages that sources have marked in the step.
     """
-    body, indent = step_body(text)
+    body, indent = strip_step_text(text)
     styled = Text(printable_text(body), style=style)
     for place in places:
         # The codes of control characters take more characters than the text itself.
@@ -113,33 +113,35 @@ def step_text(text: str, style: str, places: Sequence[MarkedPassage]) -> Text:
     return styled
 
 
-def _consensus_line(consensus: Consensus) -> Text:
-    line = Text(f"{printable_text(rule_name(consensus))}: ")
+def _format_consensus(consensus: Consensus) -> Text:
+    line = Text(f"{printable_text(describe_rule(consensus))}: ")
     line.append(describe_kept(consensus), style="green" if consensus.kept else "bold yellow")
     described = ", ".join(f"{source}: {words}" for source, words in describe_opinions(consensus))
     return line.append(f"  {printable_text(described)}", style="dim")
 
 
-def _error_mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
+def _format_error_mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
     labelled = index == row.first_error
     if truth == "":
-        return Text("first error" if labelled else _state_word(row.steps[index]), style="bold red")
+        return Text(
+            "first error" if labelled else _name_error_state(row.steps[index]), style="bold red"
+        )
     true = index == truth
     word = {
         (True, True): "first error",
         (True, False): "labelled error",
         (False, True): "true error",
-        (False, False): _state_word(row.steps[index]),
+        (False, False): _name_error_state(row.steps[index]),
     }[labelled, true]
     return Text(word, style="bold red" if labelled == true else "bold magenta")
 
 
-def _state_word(label: StepLabel) -> str:
+def _name_error_state(label: StepLabel) -> str:
     """Return the labelled state of a step; empty if the step is sound or has no state."""
     return "" if label.state in (None, "sound") else str(label.state)
 
 
-def _label_style(label: StepLabel) -> str:
+def _choose_label_style(label: StepLabel) -> str:
     if label.hard is None:
         return "yellow"
     if not label.hard:
@@ -147,22 +149,22 @@ def _label_style(label: StepLabel) -> str:
     return "green" if label.value is None or label.value >= 0.5 else "dark_green"
 
 
-def shown_value(source: str, value: float | None) -> float | None:
+def get_shown_value(source: str, value: float | None) -> float | None:
     """Return a step's value, or None for an imported rating, which is not an estimate."""
     return None if source == "given" and value in (0, 0.5, 1) else value
 
 
-def _value_text(label: StepLabel) -> str:
-    if (value := shown_value(label.source, label.value)) is not None:
+def _format_value(label: StepLabel) -> str:
+    if (value := get_shown_value(label.source, label.value)) is not None:
         return f"{value:.2f}"
     return {True: "sound", False: "wrong", None: "?"}[label.hard]
 
 
-def _interval(label: StepLabel) -> str:
+def _format_interval(label: StepLabel) -> str:
     return "" if label.low is None else f"[{label.low:.2f}, {label.high:.2f}]"
 
 
-def _counts_text(row: LabeledSolution, index: int) -> str:
+def _format_counts(row: LabeledSolution, index: int) -> str:
     label = row.steps[index]
     counts = label.counts
     if not counts.num_rollouts:
@@ -223,7 +225,7 @@ def describe_opinions(consensus: Consensus) -> list[tuple[str, str]]:
     return lines
 
 
-def rule_name(consensus: Consensus) -> str:
+def describe_rule(consensus: Consensus) -> str:
     """Return the name of a consensus rule in one line, with at most MAX_NAME characters."""
     return _shorten_line(consensus.rule, MAX_NAME)
 
@@ -233,7 +235,7 @@ def describe_kept(consensus: Consensus) -> str:
     return "kept" if consensus.kept else "not kept"
 
 
-def places_by_step(
+def group_passages_by_step(
     consensus: Consensus | None, steps: Sequence[Step]
 ) -> Mapping[int, Sequence[MarkedPassage]]:
     """Return the marked passages by the 0-based index of their step, from left to right.
@@ -244,14 +246,16 @@ def places_by_step(
     for opinion in () if consensus is None else consensus.opinions:
         for flag in opinion.flags:
             if 0 <= flag.step < len(steps):
-                by_step[flag.step].append(_flag_place(opinion.source, flag, steps[flag.step].text))
+                by_step[flag.step].append(
+                    _convert_flag_to_passage(opinion.source, flag, steps[flag.step].text)
+                )
     return {
-        step: _limit_places(sorted(places, key=lambda place: (place.start, place.end)))
+        step: _limit_passages(sorted(places, key=lambda place: (place.start, place.end)))
         for step, places in by_step.items()
     }
 
 
-def split_at_places(
+def split_at_passages(
     text: str, places: Sequence[MarkedPassage]
 ) -> Iterator[tuple[str, list[MarkedPassage]]]:
     """Split a text where passages begin or end; yield each part with the passages that cover it."""
@@ -260,7 +264,7 @@ def split_at_places(
         yield text[start:end], [p for p in places if p.start < end and p.end > start]
 
 
-def _flag_place(source: str, flag: Flag, text: str) -> MarkedPassage:
+def _convert_flag_to_passage(source: str, flag: Flag, text: str) -> MarkedPassage:
     start = min(max(0, flag.start), len(text))
     end = min(max(start, flag.end), len(text))
     quote = " ".join(text[start:end][: MAX_NAME + 1].split())
@@ -269,7 +273,7 @@ def _flag_place(source: str, flag: Flag, text: str) -> MarkedPassage:
     return MarkedPassage(start=start, end=end, words=words)
 
 
-def _limit_places(places: list[MarkedPassage]) -> list[MarkedPassage]:
+def _limit_passages(places: list[MarkedPassage]) -> list[MarkedPassage]:
     """Return the first MAX_PLACES passages, and an entry with the number of those left out."""
     num_hidden = len(places) - MAX_PLACES
     rest = (

@@ -17,27 +17,32 @@ DIGITS = 10
 """
 
 
-def json_text(content: Any) -> str:
+def format_json(content: Any) -> str:
     """Return dataclasses, mappings and sequences of numbers as indented JSON with a line end.
 
     NaN and infinite floats become null, like unknown values. Characters that UTF-8 cannot encode,
     such as undecodable bytes of a file name, are escaped.
     """
-    text = json.dumps(_to_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        _convert_to_json_types(content), indent=1, ensure_ascii=False, allow_nan=False
+    )
     return text.encode(errors="backslashreplace").decode() + "\n"
 
 
-def _to_plain(content: Any) -> Any:
+def _convert_to_json_types(content: Any) -> Any:
     if is_dataclass(content):
-        return {field.name: _to_plain(getattr(content, field.name)) for field in fields(content)}
+        return {
+            field.name: _convert_to_json_types(getattr(content, field.name))
+            for field in fields(content)
+        }
     if isinstance(content, float):
         return float(f"{content:.{DIGITS}g}") if math.isfinite(content) else None
     if isinstance(content, Mapping):
-        return {key: _to_plain(item) for key, item in content.items()}
+        return {key: _convert_to_json_types(item) for key, item in content.items()}
     if isinstance(content, list | tuple | range):
-        return [_to_plain(item) for item in content]
+        return [_convert_to_json_types(item) for item in content]
     if hasattr(content, "tolist"):  # an array
-        return _to_plain(content.tolist())
+        return _convert_to_json_types(content.tolist())
     return content
 
 
@@ -57,7 +62,7 @@ SELECTED = "These figures describe only the selected solutions, without weights,
 _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
 
 
-def step_body(text: str) -> tuple[str, int]:
+def strip_step_text(text: str) -> tuple[str, int]:
     """Remove the blank lines around a step, and keep the indentation of its first line for code.
 
     Returns:
@@ -97,7 +102,7 @@ _KINDS = (
 )
 
 
-def answer_kind(answer: str) -> str:
+def classify_answer(answer: str) -> str:
     """Return the kind of an answer, such as `integer`, `choice` or `text`.
 
     Only its text is examined, not the problem.

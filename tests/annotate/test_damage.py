@@ -16,8 +16,8 @@ from mclabel.annotate.storage import (
     EVENTS,
     ITEMS,
     MANIFEST,
-    LineEnd,
-    _chain_records,
+    FileEnd,
+    _encode_chained_lines,
     read_folder,
     verify_annotations,
 )
@@ -105,7 +105,7 @@ def revalued(folder: Path, name: str, field: str, value: Any) -> dict[str, Conte
         for row in rows:
             del row["check"]
         rows[2][field] = value
-        changed[name], end = _chain_records(rows, LineEnd())
+        changed[name], end = _encode_chained_lines(rows, FileEnd())
         manifest[name.split(".")[0]] = vars(end)
     return {**changed, MANIFEST: json.dumps(add_digest(manifest)).encode()}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.annotate.folder import AnnotationFolder, human_truth, summarise
+from mclabel.annotate.folder import AnnotationFolder, collect_human_truth, summarise
 from mclabel.annotate.gold import GoldLine, build_queues, read_gold
 from mclabel.core.errors import DataError
 from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG
@@ -91,7 +91,7 @@ def test_a_first_opinion_on_gold_is_the_one_that_counts(tmp_path: Path) -> None:
     assert (ana.hidden.num_right, ben.hidden.num_right) == (2, 0)
     assert ana.hidden.low == pytest.approx(0.025**0.5)  # Clopper-Pearson interval for 2 of 2
     assert "  hidden gold: 2 of 2 right, 1.00 [0.16, 1.00]" in list(summarise(annotated).lines())
-    truth = {one.id: one for one in human_truth(annotated).judged}
+    truth = {one.id: one for one in collect_human_truth(annotated).judged}
     assert truth["solution-0"].first_error == 1  # the gold overrides all annotations
 
 
@@ -106,7 +106,9 @@ def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
     annotated = AnnotationFolder.read(str(tmp_path / "out"))
     # the unsettled one comes first
     assert [item.id for item, _ in annotated.disagreements] == ["solution-2", "solution-0"]
-    assert {one.id: (one.first_error, one.also) for one in human_truth(annotated).judged} == {
+    assert {
+        one.id: (one.first_error, one.also) for one in collect_human_truth(annotated).judged
+    } == {
         "solution-0": (None, frozenset()),
         "solution-1": (1, frozenset([1])),
         "solution-2": (1, frozenset()),

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mclabel.answers import Checker, Grade, grade
-from mclabel.checkers import here
+from mclabel.checkers import run_inline
 from mclabel.core.records import Verdict
 from tests.answers.test_workers import HARD, hard_pairs
 from tests.support.in_child import grade_in_child
@@ -24,7 +24,7 @@ RIGHT = Verdict.RIGHT
 async def graded(checker: Checker, answer: str, gold: str) -> Grade:
     """Return the grade of a completion that ends in this answer."""
     text = f"\\boxed{{{answer}}}"
-    ((found, grade),) = await checker.grade_completions([(text, gold)], aside=here)
+    ((found, grade),) = await checker.grade_completions([(text, gold)], aside=run_inline)
     assert found == answer
     return grade
 
@@ -71,7 +71,7 @@ def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
 
 def test_cheap_pairs_do_not_leave_the_event_loop(checker: Checker) -> None:
     call = checker.grade_completions(
-        [("The answer is 1/2.", "0.5"), ("I cannot say.", "1")], aside=here
+        [("The answer is 1/2.", "0.5"), ("I cannot say.", "1")], aside=run_inline
     )
     with pytest.raises(StopIteration) as done:
         call.send(None)
@@ -137,4 +137,4 @@ def test_the_memo_keeps_rules_apart(checker: Checker) -> None:
     ],
 )
 def test_unparsed_golds(gold: str, reason: str | None, checker: Checker) -> None:
-    assert asyncio.run(checker.explain_unparsed_gold(gold, aside=here)) == reason
+    assert asyncio.run(checker.explain_unparsed_gold(gold, aside=run_inline)) == reason

@@ -16,7 +16,7 @@ from mclabel.answers import (
 )
 from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
 from mclabel.answers.reading.numerals import parse_number_in_words
-from mclabel.checkers import here
+from mclabel.checkers import run_inline
 from mclabel.core.records import Verdict
 
 
@@ -127,7 +127,7 @@ def test_words_that_may_be_another_number_are_unknown_whatever_the_gold(
     unknown = Grade(verdict=Verdict.UNKNOWN, reason="in_words", layer="extract")
     assert grade_completion(text, gold) == (None, unknown)
     assert grade_completion(text, gold, grade_guesses=False) == (None, unknown)
-    together = default_checker().grade_completions([(text, gold)], aside=here)
+    together = default_checker().grade_completions([(text, gold)], aside=run_inline)
     assert asyncio.run(together) == [(None, unknown)]
     assert extract_answer(text) is None
 

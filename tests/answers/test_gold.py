@@ -18,16 +18,16 @@ import mclabel as mc
 from mclabel.answers import Checker
 from mclabel.answers.golds import (
     Gold,
-    NoGold,
+    InvalidGold,
     list_acceptable_answers,
     penalize_guess,
     read_gold,
     verdict_on,
 )
-from mclabel.checkers import GradeItem, here
+from mclabel.checkers import GradeItem, run_inline
 from mclabel.checkers.math import MathChecker
 from mclabel.core.records import Problem, Verdict
-from mclabel.rl.serve import _answer_fault
+from mclabel.rl.serve import _find_answer_fault
 from tests.support.commands import run_verb
 
 EMPTY = 2
@@ -103,7 +103,9 @@ _SAME_IN_OTHER_WORDS = [
 
 def test_golds_that_do_not_parse_are_known_by_name(golds: list[str]) -> None:
     checker = Checker()
-    reasons = {gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=here)) for gold in golds}
+    reasons = {
+        gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=run_inline)) for gold in golds
+    }
     checker.close()
     assert {gold: reason for gold, reason in reasons.items() if reason} == _UNPARSED
 
@@ -172,13 +174,13 @@ def test_golds_of_several_answers(value: Any, texts: list[Any]) -> None:
 )
 def test_what_says_that_there_is_no_gold(value: Any) -> None:
     found = read_gold(value)
-    assert isinstance(found, NoGold) and found.reason == "no_gold"
+    assert isinstance(found, InvalidGold) and found.reason == "no_gold"
 
 
 @pytest.mark.parametrize("value", [True, float("inf"), {1, 2}, object()])
 def test_what_is_not_understood_is_no_gold_either(value: Any) -> None:
     found = read_gold(value)
-    assert isinstance(found, NoGold) and found.reason == "wrong_type"
+    assert isinstance(found, InvalidGold) and found.reason == "wrong_type"
 
 
 def test_integers_of_any_length_are_golds() -> None:
@@ -186,7 +188,9 @@ def test_integers_of_any_length_are_golds() -> None:
     several = read_gold([10**5000, 1])
     assert isinstance(several, Gold) and list_acceptable_answers(several) == ("1" + "0" * 5000, "1")
     assert mc.grade(rf"\boxed{{1{'0' * 400}}}", 10**400).verdict == "right"
-    assert _answer_fault(10**400) is None and "characters" in str(_answer_fault(10**300_000))
+    assert _find_answer_fault(10**400) is None and "characters" in str(
+        _find_answer_fault(10**300_000)
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from typing import Any
 from sympy.core.cache import clear_cache
 
 from mclabel.answers import Checker
-from mclabel.checkers import here
+from mclabel.checkers import run_inline
 from mclabel.core.records import Verdict
 from tests.answers.test_gold import read_golds, spellings
 from tests.benchmarks.figures import finish
@@ -101,7 +101,8 @@ def _golds(checker: Checker, golds: Sequence[str]) -> dict[str, Any]:
     pairs = [(text, gold) for gold in golds for text in spellings(gold)]
     missed = [p for p in pairs if checker.grade(*p).verdict is not Verdict.RIGHT and p[1].strip()]
     reasons = {
-        gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=here)) for gold in set(golds)
+        gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=run_inline))
+        for gold in set(golds)
     }
     unparsed = {gold: reason for gold, reason in reasons.items() if reason}
     print(f"{len(golds):,} golds in {len(pairs):,} spellings; not parsed: {unparsed}")

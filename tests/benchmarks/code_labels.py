@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights
 from mclabel.evaluate.labels.quality import measure_label_quality
@@ -82,7 +82,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
     validation, test = (
         load_pool([str(out / "runs" / name)], group="family") for name in (VALIDATION, TEST)
     )
-    config = load_config(LabelConfig, bundled_config(f"label/{PYARITH}"), ["out=unused"])
+    config = load_config(LabelConfig, find_bundled_config(f"label/{PYARITH}"), ["out=unused"])
     posterior = config.estimator
     assert isinstance(posterior, PosteriorEstimator.Settings)
     posterior = posterior.with_changes(rollouts=min(rollouts, posterior.rollouts))

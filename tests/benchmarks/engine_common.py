@@ -15,7 +15,7 @@ from typing import Any
 
 from mclabel.core.records import Completion, Problem
 from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
-from mclabel.engines.base import sampling_limits
+from mclabel.engines.base import build_limit_arguments
 from mclabel.evaluate.labels.quality import find_exact_first_error, has_exact_truth
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import ProblemItems
@@ -67,7 +67,7 @@ class LoadedPolicy:
     ) -> Completion:
         self.requests.append((prompt, prefix, seed))
         completion = await self._policy.sample(
-            prompt, prefix, seed=seed, priority=priority, **sampling_limits(max_tokens, stop)
+            prompt, prefix, seed=seed, priority=priority, **build_limit_arguments(max_tokens, stop)
         )
         ended = completion.finish_reason == "stop" and not completion.at_stop
         self.num_tokens += len(completion.ids) + ended

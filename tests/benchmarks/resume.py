@@ -88,7 +88,7 @@ def _resume(
     identity = semantic_config(config).identity
     items = load_inputs(config).items
     planned = plan_blocks(None, items, LABEL_OUTPUTS, identity=identity, block_items=1)
-    blocks = [block_id for block_id, _ in planned.item_counts()]
+    blocks = [block_id for block_id, _ in planned.iter_item_counts()]
     for block in blocks[:-NUM_LEFT]:
         put(f"labels/{block}.parquet")
         put(f"rollouts/{block}.0123456789ab.parquet")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mclabel.core.config.load import bundled_config
+from mclabel.core.config.load import find_bundled_config
 from mclabel.rl.client import RewardClient, RewardItem
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
@@ -76,7 +76,7 @@ def _sample_groups(out: Path, count: int) -> list[list[RewardItem]]:
 @contextmanager
 def _served(prm: Path) -> Iterator[str]:
     """Run `mclabel serve-rewards` in a new process, and return the server's address."""
-    keys = [str(bundled_config("rl/serve-rewards.yaml")), f"prm={prm}", "credit=prm_min"]
+    keys = [str(find_bundled_config("rl/serve-rewards.yaml")), f"prm={prm}", "credit=prm_min"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.records import Counts, LabeledSolution, Rollout
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.labeling.config import LabelConfig
@@ -38,7 +38,7 @@ def label(
         allow: modules that an override may name.
     """
     keys = ["ray.address=none", *changes, f"out={out}"]
-    loaded = load_config(LabelConfig, bundled_config(f"label/{config}"), keys, allow=allow)
+    loaded = load_config(LabelConfig, find_bundled_config(f"label/{config}"), keys, allow=allow)
     return jobs.label(loaded, lambda state: None)
 
 
@@ -52,7 +52,7 @@ def train(labels: Sequence[Path], out: Path, *changes: str, config: str = QUICKS
         config: name of the configuration's file under configs/train.
     """
     keys = [f"labels={json.dumps([*map(str, labels)])}", *changes, f"out={out}"]
-    loaded = load_config(TrainConfig, bundled_config(f"train/{config}"), keys)
+    loaded = load_config(TrainConfig, find_bundled_config(f"train/{config}"), keys)
     jobs.train(loaded, lambda step, total, loss: None)
 
 

@@ -31,7 +31,7 @@ from mclabel.labeling.inputs import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.run.blocks import plan_blocks
 from mclabel.run.fleets import RayFleet
-from mclabel.run.job import frozen_heap, run_job
+from mclabel.run.job import freeze_heap, run_job
 from mclabel.run.leases import LeaseBook, OnProgress
 from mclabel.run.settings import RayConfig
 from mclabel.run.shards.store import Store
@@ -51,7 +51,7 @@ def main() -> None:
     num_blocks, num_actors = size.pick(smoke=(2, 1), quick=(400, 8), full=(1500, 8))
     num_problems = size.pick(smoke=NUM_CLIENTS, quick=NUM_PROBLEMS, full=NUM_PROBLEMS)
     counts = [num_blocks, 10 * num_blocks]
-    with frozen_heap():  # a job freezes its heap, too
+    with freeze_heap():  # a job freezes its heap, too
         leases_per_s, growth_mb = _book(num_problems)
     rates, times = _jobs(counts, num_actors)
     result = {

@@ -26,7 +26,7 @@ from mclabel.evaluate.best_of_n.choosing import (
     ProblemSamples,
     compute_argmax_accuracy,
     compute_pair_accuracy,
-    compute_pass_at,
+    compute_pass_probability,
     compute_vote_accuracy,
 )
 from mclabel.evaluate.processbench.figures import compute_split_f1
@@ -119,7 +119,9 @@ class Comparison:
         if name == "random":
             return self._mean([truth.mean(1)])
         if name == "pass":
-            found = [compute_pass_at(size, int(row.sum()), truth.shape[1]) for row in truth]
+            found = [
+                compute_pass_probability(size, int(row.sum()), truth.shape[1]) for row in truth
+            ]
             return self._mean([np.array(found)])
         return self._mean([self._vote(None, size)])
 

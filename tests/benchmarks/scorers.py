@@ -263,7 +263,7 @@ def _train(out: Path, training: Training) -> None:
 
 def _score(out: Path, training: Training, pool: str) -> None:
     prm = PRM.load(training.folder(out), threads=1)
-    encoded = [prm.encoder.labeled(row) for row in _pool(out, pool).rows]
+    encoded = [prm.encoder.encode_labelled(row) for row in _pool(out, pool).rows]
     with torch.autocast("cpu", torch.bfloat16, enabled=training.bf16):
         scores = prm.score_encoded(encoded)
     _write_scores(scores_file(out, training.name, pool), scores)
@@ -273,10 +273,10 @@ def _score_likelihood(out: Path, model: str, pool: str) -> None:
     scorer = LikelihoodScorer(
         resolve_model(model if ":" in model else f"arith:{model}"), template=None, system=None
     )
-    encoded = [scorer.encoder.labeled(row) for row in _pool(out, pool).rows]
+    encoded = [scorer.encoder.encode_labelled(row) for row in _pool(out, pool).rows]
     readings = read_solutions(scorer.network, encoded, threads=1)
     path = scores_file(out, f"likelihood-{model}", pool)
-    _write_scores(path, scorer.likelihoods(readings))
+    _write_scores(path, scorer.extract_total_and_minimum(readings))
 
 
 def _pool(out: Path, name: str) -> Pool:

@@ -31,7 +31,7 @@ def main() -> None:
         scores = {}
         for dtype, name in (("float32", "fp32"), ("bfloat16", "bf16")):
             here = PRM.load(prm, dtype=dtype)
-            encoded = [here.encoder.labeled(row) for row in arith_rows(count, seed=5)]
+            encoded = [here.encoder.encode_labelled(row) for row in arith_rows(count, seed=5)]
             with served(prm, Path(scratch) / "server.log", dtype=dtype) as url:
                 theirs = np.concatenate(ServedPRM.connect(url, prm).score_encoded(encoded))
             ours = scores[name] = np.concatenate(here.score_encoded(encoded))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mclabel.core.config.load import load_config
-from mclabel.core.settings import settings_class
+from mclabel.core.settings import find_settings_class
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators import ESTIMATORS, EstimatorSettings, RolloutSettings
 from tests.benchmarks.figures import finish
@@ -131,7 +131,7 @@ def _built_in() -> dict[str, EstimatorSettings]:
     return {
         name: _settings(name, *COMPARED.get(name, ()))
         for name in ESTIMATORS
-        if issubclass(settings_class("estimators", name), RolloutSettings)
+        if issubclass(find_settings_class("estimators", name), RolloutSettings)
     }
 
 

@@ -46,7 +46,11 @@ from mclabel.labeling.estimators import Judgement, SolutionPath
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.chain import Evidence
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.fit import ByCompleter, Readings, fit_readings
+from mclabel.labeling.estimators.posterior.fit import (
+    EvidenceByCompleter,
+    EvidenceReadings,
+    fit_readings,
+)
 from mclabel.labeling.estimators.posterior.priors import (
     POOLED,
     Priors,
@@ -285,7 +289,7 @@ def fit_starting_priors(
     ]
     priors = uninformed_priors()
     for _ in range(FIT_ROUNDS):
-        evidence: dict[str, list[Readings]] = {}
+        evidence: dict[str, list[EvidenceReadings]] = {}
 
         def keep(case: Case, checked: Any, done: Replay, to: Any = evidence) -> None:
             readings = with_truth(checked.estimators[0].evidence(), case)
@@ -297,15 +301,17 @@ def fit_starting_priors(
     return priors
 
 
-def with_truth(readings: Readings, case: Case) -> Readings:
+def with_truth(readings: EvidenceReadings, case: Case) -> EvidenceReadings:
     """Add the true first errors to the evidence on a case."""
 
-    def known(by_completer: ByCompleter | None) -> ByCompleter | None:
+    def known(by_completer: EvidenceByCompleter | None) -> EvidenceByCompleter | None:
         return by_completer and {who: _with_truth(own, case) for who, own in by_completer.items()}
 
-    outcomes, once = known(readings.outcomes), known(readings.once)
+    outcomes, once = known(readings.outcomes), known(readings.counted_once)
     assert outcomes and once
-    return Readings(outcomes=outcomes, once=once, agreement=known(readings.agreement))
+    return EvidenceReadings(
+        outcomes=outcomes, counted_once=once, agreement=known(readings.agreement)
+    )
 
 
 def _with_truth(evidence: Evidence, case: Case) -> Evidence:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mclabel.judge.symbolic import Flag, check_steps
+from mclabel.judge.symbolic import EqualityFlag, check_steps
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, not_run
 
@@ -44,14 +44,14 @@ class Measured:
     """The flags of a set of solutions, and the CPU time that they took."""
 
     solutions: Sequence[Solution]
-    flags: Sequence[Sequence[Flag]]
+    flags: Sequence[Sequence[EqualityFlag]]
     cpu_s: float
 
     @property
     def num_steps(self) -> int:
         return sum(len(one.steps) for one in self.solutions)
 
-    def flagged(self) -> list[tuple[Solution, Flag]]:
+    def flagged(self) -> list[tuple[Solution, EqualityFlag]]:
         """Return the flagged solutions, each with its first flag."""
         pairs = zip(self.solutions, self.flags, strict=True)
         return [(one, flags[0]) for one, flags in pairs if flags]

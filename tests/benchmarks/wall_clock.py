@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.records import LabeledSolution
 from mclabel.core.stats.bootstrap import ratio_estimate, resample_weights
 from mclabel.data.readers.judged import read_processbench
@@ -148,7 +148,9 @@ def label_timed(part: str, keys: Sequence[str]) -> dict[str, float]:
         keys: overrides of the part's configuration, with the output folder.
     """
     name = "quickstart.yaml" if part == "arith" else "quickstart-smollm2.yaml"
-    config = load_config(LabelConfig, bundled_config(f"label/{name}"), ["ray.address=none", *keys])
+    config = load_config(
+        LabelConfig, find_bundled_config(f"label/{name}"), ["ray.address=none", *keys]
+    )
     looks: list[tuple[float, int, int]] = []
 
     def look(state: JobState) -> None:

@@ -14,7 +14,7 @@ from mclabel.checkers import Grade, GradeItem, make_checker
 from mclabel.checkers.math import MathChecker
 from mclabel.core.errors import ConfigError, ShardError
 from mclabel.core.records import LabeledSolution, Outcome, Problem, Verdict
-from mclabel.core.settings import settings_class
+from mclabel.core.settings import find_settings_class
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
@@ -58,7 +58,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def graded(kind: str, completion: str, problem: Problem, **settings: object) -> Grade:
     checker = make_checker(
-        settings_class("checkers", kind).model_validate({"kind": kind, **settings})
+        find_settings_class("checkers", kind).model_validate({"kind": kind, **settings})
     )
     (grade,) = asyncio.run(checker.grade([GradeItem(problem=problem, completion=completion)]))
     return grade

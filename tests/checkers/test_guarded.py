@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mclabel.checkers import Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, ThreadRunner, run_inline
 from mclabel.checkers.guarded import MAX_FAILURES, GuardedChecker
 from mclabel.cli import main
 from mclabel.core.boundary import Boundary
@@ -38,7 +38,9 @@ class Picky(Checker):
     def __init__(self, settings: CheckerSettings) -> None:
         self.name, self.version = "picky", "1"
 
-    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
+    async def grade(
+        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+    ) -> list[Grade]:
         return [self._grade(item.completion) for item in items]
 
     def _grade(self, text: str) -> Grade:

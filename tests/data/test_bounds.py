@@ -21,7 +21,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.plain_files import MAX_ROW
 from mclabel.data.readers import rows
 from mclabel.data.readers.rows import MAX_TEXT, TOO_LARGE, scan_rows
-from mclabel.run.parquet import describe_oversized_table, read_row_batches, row_sizes
+from mclabel.run.parquet import describe_oversized_table, measure_row_sizes, read_row_batches
 from mclabel.run.shards import plan
 from mclabel.run.shards.plan import PackedNames
 from mclabel.run.shards.schema import SCHEMA_VERSION
@@ -145,7 +145,7 @@ def test_rows_read_in_pieces_are_those_of_the_table(tmp_path: Path, group: int) 
     read = [row for batch in read_row_batches(path, path.stat().st_size) for row in batch or []]
     assert read == table.to_pylist()
     texts = pa.array(["ab", None, "abcd"]).dictionary_encode()
-    sizes = row_sizes(pa.record_batch({"text": texts, "of": pa.array([["xyz"], [], None])}))
+    sizes = measure_row_sizes(pa.record_batch({"text": texts, "of": pa.array([["xyz"], [], None])}))
     assert (sizes - sizes[1]).tolist() == [2 + 3 + 56, 0, 4]
 
 

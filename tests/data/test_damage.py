@@ -15,7 +15,7 @@ import pytest
 
 import mclabel as mc
 from mclabel.core.errors import DamagedFile, MclabelError, ShardError
-from mclabel.run.shards.digest import check_parquet, parquet_with_digest
+from mclabel.run.shards.digest import check_parquet, encode_parquet_with_digest
 from mclabel.run.shards.labels import committed_blocks, read_labels
 from mclabel.run.shards.schema import LABELS_SCHEMA
 from mclabel.run.shards.store import Store
@@ -158,7 +158,7 @@ def test_a_whole_shard_that_mclabel_did_not_write_is_named(
         broken = change(table)
         if broken.schema.metadata is None and "version" not in fault:
             broken = broken.replace_schema_metadata(table.schema.metadata)
-        path.write_bytes(parquet_with_digest(broken))
+        path.write_bytes(encode_parquet_with_digest(broken))
     with pytest.raises(DamagedFile, match=f"{name}: .*{fault}"):
         list(read_labels(store))
     assert any(finding.name == name for finding in verify(store).damage)
@@ -171,14 +171,14 @@ def test_rows_that_mclabel_did_not_write_name_their_shard(
     store, name, path, table = _labels_shard(tmp_path)
     place, strange = table.column_names.index(column), pa.array([value] * len(table))
     path.write_bytes(
-        parquet_with_digest(table.set_column(place, LABELS_SCHEMA.field(column), strange))
+        encode_parquet_with_digest(table.set_column(place, LABELS_SCHEMA.field(column), strange))
     )
     with pytest.raises(DamagedFile, match=f"{name}: .*{BROKEN}"):
         list(read_labels(store))
 
 
 def test_every_single_bit_of_a_small_file_is_covered() -> None:
-    content = parquet_with_digest(pa.table({"a": ["x"]}), compression="none")
+    content = encode_parquet_with_digest(pa.table({"a": ["x"]}), compression="none")
     assert check_parquet(content) == "sound"
     for bit in range(8 * len(content)):
         changed = bytearray(content)
@@ -188,7 +188,7 @@ def test_every_single_bit_of_a_small_file_is_covered() -> None:
 
 def test_a_text_that_looks_like_a_digest_is_not_taken_for_it() -> None:
     false = "mclabel.digest\x18\x47sha256:" + "0" * 64 + "\x00"
-    content = parquet_with_digest(pa.table({"a": [false]}), compression="none")
+    content = encode_parquet_with_digest(pa.table({"a": [false]}), compression="none")
     assert check_parquet(content) == "sound"
     assert check_parquet(content.replace(b"\x00PAR1", b"\x00PAR2")) == "damaged"
     assert pq.read_table(pa.BufferReader(content)).to_pylist() == [{"a": false}]

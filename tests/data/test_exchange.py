@@ -246,7 +246,7 @@ def test_marks_inside_texts_are_refused() -> None:
 
 
 MINE = """
-from mclabel.data.exchange.formats import labeled_texts
+from mclabel.data.exchange.formats import make_labeled_texts
 
 
 class Verdicts:
@@ -259,7 +259,7 @@ class Verdicts:
         return {"task": texts.problem, "lines": list(texts.steps), "good": list(texts.ratings)}
 
     def read(self, row):
-        yield labeled_texts(row["task"], row["lines"], row["good"])
+        yield make_labeled_texts(row["task"], row["lines"], row["good"])
 
 
 class Unprintable(Verdicts):

@@ -36,7 +36,7 @@ def label(folder: Path, *more: str, out: str = "run", blocks: int | None = None)
         changes,
         choose_blocks=None
         if blocks is None
-        else lambda job: [n for n, _ in job.item_counts()][:blocks],
+        else lambda job: [n for n, _ in job.iter_item_counts()][:blocks],
     )
 
 

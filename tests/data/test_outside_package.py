@@ -13,7 +13,7 @@ PACKAGE = {
     "exams/__init__.py": '''
 from pydantic import Field
 
-from mclabel.data.exchange.formats import labeled_texts
+from mclabel.data.exchange.formats import make_labeled_texts
 from mclabel.data.readers.base import RowSettings
 
 
@@ -47,7 +47,7 @@ class Lines:
         return {"of": texts.problem, "lines": lines, "good": [g for _, g in head]} if head else None
 
     def read(self, row):
-        yield labeled_texts(row["of"], row["lines"], [float(good) for good in row["good"]])
+        yield make_labeled_texts(row["of"], row["lines"], [float(good) for good in row["good"]])
 ''',
 }
 ENTRY_POINTS = """\

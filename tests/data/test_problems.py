@@ -12,7 +12,7 @@ import pytest
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import Problem
 from mclabel.data.given import convert_to_row, iterate_items
-from mclabel.data.readers.base import reader_settings
+from mclabel.data.readers.base import make_reader_settings
 from mclabel.data.readers.problem_rows import read_problem
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import read_solutions
@@ -102,14 +102,14 @@ def test_other_messages_are_left_out(messages: object, said: str) -> None:
 def test_gsm8k_and_math_golds(public_data: Path) -> None:
     gsm8k = list(read_problems(str(public_data / "gsm8k_test.jsonl")))
     assert (len(gsm8k), gsm8k[0].answer) == (1319, "18")
-    math = list(read_problems(reader_settings(str(public_data / "math500.jsonl"), limit=3)))
+    math = list(read_problems(make_reader_settings(str(public_data / "math500.jsonl"), limit=3)))
     assert math[0].answer == r"\left( 3, \frac{\pi}{2} \right)"
     assert math[0].meta["subject"] == "Precalculus"
 
 
 def test_a_local_hugging_face_data_set(tmp_path: Path) -> None:
     write(tmp_path / "data.jsonl", ROWS)
-    problems = read_problems(reader_settings(f"hf:{tmp_path}", split="train"))
+    problems = read_problems(make_reader_settings(f"hf:{tmp_path}", split="train"))
     assert [p.answer for p in problems] == ["2", "4"]
 
 
@@ -117,7 +117,7 @@ def test_limit_and_repeated_rows(tmp_path: Path) -> None:
     more = {"problem": "3+3?", "answer": "6", "level": 1}
     path = write(tmp_path / "p.jsonl", [*ROWS, *ROWS, more, ROWS[0]])
     for limit, answers in [(None, "246"), (9, "246"), (3, "246"), (2, "24"), (1, "2")]:
-        problems = read_problems(reader_settings(path, limit=limit))
+        problems = read_problems(make_reader_settings(path, limit=limit))
         assert len(problems) == len(answers)
         for _ in range(2):  # the problems can be iterated more than once
             assert "".join(p.answer for p in problems) == answers
@@ -268,7 +268,7 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path
     assert all(r.source == str(path) and len(str(r.content())) < 2000 for r in rejects)
     # Rows after the last problem that is taken are not read.
     for limit, count in [(1, 0), (2, 13), (3, 14)]:
-        few = read_problems(reader_settings(str(path), limit=limit))
+        few = read_problems(make_reader_settings(str(path), limit=limit))
         assert len(few) == min(limit, 2) == len(list(few))
         assert len(list(few.rejects())) == few.num_rejected == count
     with pytest.raises(DataError, match=r"p\.jsonl, line 2: not valid JSON"):

@@ -19,7 +19,7 @@ from mclabel.checkers import GradeItem
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, RejectReason
 from mclabel.core.records import Problem
-from mclabel.data.readers.base import reader_name, reader_settings
+from mclabel.data.readers.base import find_reader_name, make_reader_settings
 from mclabel.data.readers.judged import read_prm800k, read_processbench
 from mclabel.data.readers.problem_rows import read_problem
 from mclabel.data.readers.problems import read_problems
@@ -95,14 +95,14 @@ def reader_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     ],
 )
 def test_the_reader_of_a_source(source: str, name: str) -> None:
-    assert reader_name(source) == name
+    assert find_reader_name(source) == name
 
 
 def test_a_source_that_is_no_file_names_the_nearest_reader() -> None:
     with pytest.raises(
         ConfigError, match=r"arit: is not among the readers. did you mean arith\? Choose"
     ):
-        reader_name("arit")
+        find_reader_name("arit")
 
 
 def test_a_key_of_another_reader_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -140,35 +140,35 @@ def test_held_out_families_are_no_training_problems() -> None:
     with pytest.raises(
         ConfigError, match=r"families=\['gifts'\]: these families are held out of training"
     ):
-        reader_settings("arith", split="train", families=["gifts"], limit=1)
+        make_reader_settings("arith", split="train", families=["gifts"], limit=1)
 
 
 @pytest.mark.parametrize("source", ["arith", "pyarith"])
 def test_longer_problems_can_be_asked_for(source: str) -> None:
-    found = read_problems(reader_settings(source, limit=5, num_steps=(9, 10)))
+    found = read_problems(make_reader_settings(source, limit=5, num_steps=(9, 10)))
     assert {one.meta["num_steps"] for one in found} <= {"9", "10"}
 
 
 def test_arith_needs_a_limit() -> None:
     with pytest.raises(ConfigError, match=r"problems\.limit: required for problems\.source=arith"):
         read_problems("arith")
-    assert len(read_problems(reader_settings("arith", limit=5))) == 5
+    assert len(read_problems(make_reader_settings("arith", limit=5))) == 5
 
 
 def test_a_class_of_ones_own_has_settings_and_faults(reader_package: str) -> None:
-    problems = read_problems(reader_settings(f"{reader_package}:Squares", first=4))
+    problems = read_problems(make_reader_settings(f"{reader_package}:Squares", first=4))
     assert [problem.answer for problem in problems] == ["16", "36", "49", "64"]
     (reject,) = problems.rejects()
     assert (reject.row, reject.reason, reject.detail) == (2, "torn", "the page is torn")
     with pytest.raises(DataError, match="row 2: the page is torn"):
-        read_problems(reader_settings(f"{reader_package}:Squares"), strict=True)
+        read_problems(make_reader_settings(f"{reader_package}:Squares"), strict=True)
     with pytest.raises(ConfigError, match="not_there"):
-        reader_settings(f"{reader_package}:Squares", not_there=1)
+        make_reader_settings(f"{reader_package}:Squares", not_there=1)
 
 
 def test_what_is_no_reader_is_refused(reader_package: str) -> None:
     with pytest.raises(ConfigError, match=r"its attribute Settings is None, must be a class"):
-        reader_settings(f"{reader_package}:NO_READER")
+        make_reader_settings(f"{reader_package}:NO_READER")
 
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("code_rows.jsonl").open()]

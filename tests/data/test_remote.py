@@ -13,7 +13,7 @@ from obstore.store import S3Store
 from mclabel.core.errors import DataError
 from mclabel.data.leaks import read_leak_keys
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.readers.rows import _download, download_if_url
+from mclabel.data.readers.rows import _download_file, download_if_url
 from mclabel.run.shards import store as store_module
 from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 from tests.support.scripted_jobs import run_label_job
@@ -30,9 +30,9 @@ def s3(server: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlakyS3]:
     for name, value in s3_environment(server).items():
         monkeypatch.setenv(name, value)
     server.fault = lambda method, path: "ok"
-    _download.cache_clear()
+    _download_file.cache_clear()
     yield server
-    _download.cache_clear()
+    _download_file.cache_clear()
 
 
 def put(name: str, content: bytes) -> str:

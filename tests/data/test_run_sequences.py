@@ -150,7 +150,7 @@ class Run:
 
         def choose(blocks: Any) -> list[str]:
             self.labelled = {name: answer for name, (_, answer) in self.problems.items()}
-            names = [name for name, _ in blocks.item_counts()]
+            names = [name for name, _ in blocks.iter_item_counts()]
             return names if num_blocks is None else names[:num_blocks]
 
         with dying(dies_after) as is_dead:

@@ -25,7 +25,7 @@ from tokenizers import (
 
 from mclabel.core.records import Step
 from mclabel.data.blocks import MAX_CODE, MAX_FORMULA, is_heading
-from mclabel.data.boundaries import step_may_end
+from mclabel.data.boundaries import may_step_end
 from mclabel.data.steps import StepSplitter
 
 Decode = Callable[[Sequence[int]], str]
@@ -463,7 +463,7 @@ def check(steps: Sequence[Step], ids: Sequence[int], text: str, decode: Decode) 
     ],
 )
 def test_a_search_ends_a_step_only_where_one_may_end(text: str, ends: bool) -> None:
-    assert step_may_end(text) is ends
+    assert may_step_end(text) is ends
 
 
 def test_a_long_row_of_marks_is_read_at_once() -> None:

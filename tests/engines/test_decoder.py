@@ -28,7 +28,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.engines.cascade import ATTENTION, LiveRollout
-from mclabel.engines.decoder import SharedPrefixDecoder, uniform_numbers
+from mclabel.engines.decoder import SharedPrefixDecoder, draw_uniform_numbers
 from mclabel.engines.text import PolicyText
 
 SHAPE = {
@@ -219,7 +219,7 @@ def test_random_numbers_are_uniform_and_unrelated() -> None:
         for s in range(200)
         for p in range(50)
     ]
-    numbers = uniform_numbers(rows).reshape(200, 50)
+    numbers = draw_uniform_numbers(rows).reshape(200, 50)
     assert chisquare(np.histogram(numbers, 50, (0, 1))[0]).pvalue > 1e-3
     assert abs(np.corrcoef(numbers[:, 0], numbers[:, 1])[0, 1]) < 0.25
     assert abs(np.corrcoef(numbers[:-1, 0], numbers[1:, 0])[0, 1]) < 0.25

@@ -10,11 +10,11 @@ import pytest
 import ray
 import torch
 
-from mclabel.core.config.keys import configuration_keys
+from mclabel.core.config.keys import list_configuration_keys
 from mclabel.core.config.load import load_config
 from mclabel.engines import ENGINES, EngineResources, EngineSettings, PolicySettings, make_engine
 from mclabel.engines.devices import check_device, resolve_device
-from mclabel.engines.hub import weights_fingerprint
+from mclabel.engines.hub import compute_weights_fingerprint
 from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import ScorerJudge
 from mclabel.labeling.config import LabelConfig
@@ -35,7 +35,7 @@ CONFIGURATIONS = (
 def test_every_device_is_chosen_and_may_change_on_resuming(kind: type[LabelConfig]) -> None:
     devices = [
         key
-        for key in configuration_keys(kind, built_in=True)
+        for key in list_configuration_keys(kind, built_in=True)
         if key.name.split(".")[-1] == "device" and key.components != ("vllm",)
     ]
     assert devices
@@ -155,7 +155,7 @@ def test_labels_depend_on_what_changes_the_weights_and_not_on_the_engine() -> No
 
 def test_engines_with_a_model_are_known_by_its_weights_and_others_by_their_name() -> None:
     folder = make_engine(config_of().policy).model  # type: ignore[attr-defined]
-    weights = f"weights:{weights_fingerprint(Path(folder))}"
+    weights = f"weights:{compute_weights_fingerprint(Path(folder))}"
     for kind in ("hf", "vllm"):
         assert make_engine(config_of(f"policy.engine={kind}").policy).model_identity() == weights
     assert make_engine(config_of("policy.engine=scripted").policy).model_identity() == "scripted"

@@ -17,7 +17,7 @@ import pytest
 
 from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
-from mclabel.engines.hub import fetch_model, pin_model
+from mclabel.engines.hub import fetch_model, resolve_model_commit
 
 COMMIT = "c" * 40
 FILES = {p.name: p.read_bytes() for p in bundled_model("policy").iterdir() if p.is_file()}
@@ -109,7 +109,7 @@ def in_child(hub: Hub, cache: Path, code: str, before: str = "") -> subprocess.P
     program = (
         f"{before}\n"
         "from mclabel.core.errors import MclabelError\n"
-        "from mclabel.engines.hub import fetch_model, pin_model\n"
+        "from mclabel.engines.hub import fetch_model, resolve_model_commit\n"
         f"try:\n    print({code})\nexcept MclabelError as error:\n    print('refused:', error)"
     )
     return subprocess.Popen(
@@ -146,11 +146,23 @@ def test_a_tokenizer_alone_brings_no_weights(hub: Hub, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("pin_model('arith/policy', revision='main')", COMMIT),
-        ("pin_model('arith/gated', revision=None)", "the model is gated. Ask for access"),
-        ("pin_model('arith/missing', revision=None)", "the Hugging Face Hub has no such model, or"),
-        ("pin_model('arith/policy', revision='no-such')", "has no such commit, branch or tag"),
-        ("pin_model('arith model', revision=None)", "neither a folder nor a Hugging Face name"),
+        ("resolve_model_commit('arith/policy', revision='main')", COMMIT),
+        (
+            "resolve_model_commit('arith/gated', revision=None)",
+            "the model is gated. Ask for access",
+        ),
+        (
+            "resolve_model_commit('arith/missing', revision=None)",
+            "the Hugging Face Hub has no such model, or",
+        ),
+        (
+            "resolve_model_commit('arith/policy', revision='no-such')",
+            "has no such commit, branch or tag",
+        ),
+        (
+            "resolve_model_commit('arith model', revision=None)",
+            "neither a folder nor a Hugging Face name",
+        ),
     ],
 )
 def test_what_the_hub_answers_is_one_clear_message(
@@ -164,16 +176,18 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
     hub.server_close()
     # removes the pauses between the client's attempts
     at_once = "import time; time.sleep = lambda seconds: None"
-    answer = said(in_child(hub, tmp_path, "pin_model('arith/policy', revision=None)", at_once))
+    answer = said(
+        in_child(hub, tmp_path, "resolve_model_commit('arith/policy', revision=None)", at_once)
+    )
     assert answer.startswith("refused: policy.model='arith/policy': ")
     assert "cannot be reached" in answer
 
 
 def test_folders_are_taken_as_they_are(tmp_path: Path) -> None:
     folder = str(bundled_model("policy"))
-    assert pin_model(folder, revision=None) is None
+    assert resolve_model_commit(folder, revision=None) is None
     assert fetch_model(folder, revision=None) == folder
     with pytest.raises(EngineError, match=r"holds no config\.json"):
-        pin_model(str(tmp_path), revision=None)
+        resolve_model_commit(str(tmp_path), revision=None)
     with pytest.raises(EngineError, match="no such folder"):
         fetch_model(str(tmp_path / "none"), revision=None)

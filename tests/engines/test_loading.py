@@ -27,7 +27,12 @@ from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.cascade import LiveRollout
 from mclabel.engines.decoder import draw_tokens
 from mclabel.engines.hf import HfEngine
-from mclabel.engines.loading import current_stage, load_in_thread, mark_start, record_stage
+from mclabel.engines.loading import (
+    get_current_stage,
+    load_in_thread,
+    mark_engine_start,
+    record_stage,
+)
 from mclabel.engines.pretrained import check_finite
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.vllm_start import OutputTail, StartLog
@@ -57,10 +62,10 @@ def test_the_log_of_vllm_gives_the_stages_and_its_detail_is_not_shown(
     with log.raise_log_level():
         assert os.environ["VLLM_LOGGING_LEVEL"] == config.logging_config.log_level == "INFO"
     assert os.environ["VLLM_LOGGING_LEVEL"] == config.logging_config.log_level == "WARNING"
-    with mark_start():
+    with mark_engine_start():
         for line in LOG.splitlines():
             shown.append(log.is_shown(line))
-            stages.append(str(current_stage()).partition(" (")[0])
+            stages.append(str(get_current_stage()).partition(" (")[0])
     assert stages == [
         *["loading"] * 3,
         *["loading weights"] * 2,
@@ -82,17 +87,17 @@ def test_a_start_has_stages_in_whatever_thread_it_loads() -> None:
         return 3
 
     async def start() -> None:
-        with mark_start():
-            assert re.fullmatch(r"loading \(\d+ s\)", str(current_stage()))
+        with mark_engine_start():
+            assert re.fullmatch(r"loading \(\d+ s\)", str(get_current_stage()))
             loaded = asyncio.create_task(load_in_thread(load))
-            while str(current_stage()).startswith("loading ("):
+            while str(get_current_stage()).startswith("loading ("):
                 await asyncio.sleep(0.001)
-            assert re.fullmatch(r"loading weights \(\d+ s\)", str(current_stage()))
+            assert re.fullmatch(r"loading weights \(\d+ s\)", str(get_current_stage()))
             goes_on.set()
             assert await loaded == 3
-        assert current_stage() is None
+        assert get_current_stage() is None
         record_stage("sampling")  # no engine is starting
-        assert current_stage() is None
+        assert get_current_stage() is None
 
     asyncio.run(start())
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mclabel.core.errors import BadAnswer, EngineError, RequestFailed
+from mclabel.core.errors import EngineError, RequestFailed, UnusableResponse
 from mclabel.core.records import Completion
 from mclabel.engines import PolicySettings
-from mclabel.engines.endpoints import RequestSlots, backoff_s, parse_retry_after_s
+from mclabel.engines.endpoints import RequestSlots, compute_backoff_s, parse_retry_after_s
 from mclabel.engines.openai import OpenAIEngine
 from tests.support.openai_server import ANSWER, Server, policy_text
 from tests.support.ports import free_port
@@ -142,11 +142,11 @@ def test_an_answer_that_cannot_be_used_fails_its_request_alone() -> None:
                 # the request was repeated
                 assert (await policy.sample(prompt, (), seed=0)).text == ANSWER
                 server.faults += [body] * 3
-                with pytest.raises(BadAnswer, match=message):
+                with pytest.raises(UnusableResponse, match=message):
                     await policy.sample(prompt, (), seed=0)
             server.faults += [b"{}"] * 3 * 16
             for _ in range(14):  # one failed request from above comes before them
-                with pytest.raises(BadAnswer):
+                with pytest.raises(UnusableResponse):
                     await policy.sample(prompt, (), seed=0)
             with pytest.raises(
                 EngineError, match=r"has no choices.* The last 16 requests failed"
@@ -280,7 +280,7 @@ def test_a_server_that_repeats_the_key_is_not_quoted(monkeypatch: pytest.MonkeyP
 
 
 def test_pauses_double_up_to_a_bound() -> None:
-    assert [backoff_s(n) for n in (1, 2, 3, 10**6)] == [0.005, 0.01, 0.02, 30.0]
+    assert [compute_backoff_s(n) for n in (1, 2, 3, 10**6)] == [0.005, 0.01, 0.02, 30.0]
 
 
 @pytest.mark.parametrize(

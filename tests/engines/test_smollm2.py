@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.records import Outcome
 from mclabel.domains.words.smollm2 import (
@@ -65,7 +65,7 @@ def test_two_processes_make_one_folder_and_the_adapter_works_out_more_than_the_m
         out = tmp_path / model.partition(":")[2]
         changes = [f"out={out}", f"policy.model={model}", "ray.address=none"]
         changes += ["problems.limit=6", "solutions.per_problem=2", "estimator.kind=outcome"]
-        path = bundled_config("label/quickstart-smollm2.yaml")
+        path = find_bundled_config("label/quickstart-smollm2.yaml")
         jobs.label(load_config(LabelConfig, path, changes), lambda state: None)
         rows = list(read_labels(Store(str(out))))
         passed[model] = sum(row.solution.outcome is Outcome.RIGHT for row in rows)

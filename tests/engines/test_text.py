@@ -16,8 +16,8 @@ from mclabel.engines import PolicySettings
 from mclabel.engines.text import (
     PolicyText,
     StopTexts,
-    model_end_ids,
-    model_max_context,
+    find_model_end_ids,
+    read_model_max_context,
     trim_to_end,
 )
 
@@ -74,8 +74,8 @@ def test_the_end_of_a_turn_ends_a_completion() -> None:
 
 def test_end_tokens_and_length_of_a_model_that_is_not_loaded() -> None:
     text = PolicyText.load(FOLDER, revision=None, template=None, system=None)
-    assert model_end_ids(text, FOLDER, trust_remote_code=False) == text.end_ids()
-    assert model_max_context(FOLDER, trust_remote_code=False) >= 512
+    assert find_model_end_ids(text, FOLDER, trust_remote_code=False) == text.end_ids()
+    assert read_model_max_context(FOLDER, trust_remote_code=False) >= 512
 
 
 def test_a_template_that_takes_no_system_message_is_refused(tmp_path: Path) -> None:

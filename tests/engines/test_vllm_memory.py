@@ -129,11 +129,11 @@ def test_an_engine_that_ends_leaves_no_record(tmp_path: Path) -> None:
 
 WORKER = """
 import time
-from mclabel.engines.vllm_memory import EndsWithOwner
+from mclabel.engines.vllm_memory import OwnerWatchingWorker
 class Worker:
     def __init__(self, name):
         self.name = name
-class Watching(Worker, EndsWithOwner):
+class Watching(Worker, OwnerWatchingWorker):
     pass
 print(Watching(name="one").name, flush=True)
 time.sleep(600)

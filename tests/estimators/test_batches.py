@@ -16,10 +16,10 @@ from mclabel.labeling.estimators.posterior.arithmetic import (
     LANES,
     exp,
     log,
-    ordered_sum,
+    sum_in_order,
     weighted_sums,
 )
-from mclabel.labeling.estimators.posterior.plan import PlanRequest, make_plans
+from mclabel.labeling.estimators.posterior.plan import ChainEvidence, make_plans
 from mclabel.labeling.estimators.posterior.priors import TABLE, ClassPriors, uninformed_priors
 
 
@@ -43,21 +43,21 @@ def rough(priors: ClassPriors) -> ClassPriors:
     return replace(priors, **{name: getattr(priors, name).view(Rough) for name in names})
 
 
-def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) -> PlanRequest:
+def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) -> ChainEvidence:
     """Return a request with 1 to 4 chains of 1 to 9 steps and random counts up to `largest`."""
     num_steps = rng.integers(1, 10, rng.integers(1, 5))
     shape = (len(num_steps), num_steps.max() + 1)
     there = np.arange(shape[1]) <= num_steps[:, None]
     there[:, 0] = False
     right, wrong, others = (rng.integers(0, largest + 1, shape) * there for _ in range(3))
-    return PlanRequest(
+    return ChainEvidence(
         num_steps=num_steps,
         counts=np.array([right, wrong, rng.integers(0, others + 1), others], dtype=float),
         outcome=np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[rng.integers(0, 3, shape[0])],
         external_likelihood=rng.uniform(1e-9, 1.0, shape),
         priors=priors,
-        previous=None,
-        changed=range(shape[0]),
+        previous_plan=None,
+        changed_chains=range(shape[0]),
     )
 
 
@@ -115,7 +115,7 @@ def test_sums_run_from_the_first_term_to_the_last(
         added = added + vector
         exact = exact + weight.reshape(size, *[1] * len(shape)) * vector
     found = weighted_sums(weights, vectors)
-    assert np.array_equal(ordered_sum(vectors), added)
+    assert np.array_equal(sum_in_order(vectors), added)
     assert np.array_equal(weighted_sums(weights, vectors, inside), found)
     # Fused multiplications and additions round a sum less often.
     assert np.allclose(found, exact, rtol=1e-14 * terms, atol=0)
@@ -161,5 +161,5 @@ def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
 def test_first_errors_alone_are_those_of_all_beliefs() -> None:
     rng, priors = np.random.default_rng(6), uninformed_priors().for_class("number")
     requests = [some_request(rng, priors, 3) for _ in range(12)]
-    for request, found in zip(requests, plan.error_beliefs(requests), strict=True):
+    for request, found in zip(requests, plan.infer_first_errors(requests), strict=True):
         assert np.array_equal(found, make_plans([request])[0].first_error)

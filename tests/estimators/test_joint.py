@@ -353,7 +353,7 @@ def test_a_completer_that_is_not_there_cannot_be_asked(completer: int) -> None:
 
 def test_priors_of_several_completers_survive_being_written() -> None:
     rates = {name: Rates(blindness=0.1 + n / 7, luck=n / 9) for n, name in enumerate(NAMES)}
-    priors = replace(KNOWN, rates=rates, values=KNOWN.classes).as_written
+    priors = replace(KNOWN, rates=rates, values=KNOWN.classes).rounded_as_stored
     again = Priors.from_json(priors.to_json())
     assert again.to_json() == priors.to_json() and again.id == priors.id
     assert again.rates == priors.rates and set(again.completers) == set(NAMES[1:])

@@ -19,7 +19,7 @@ from mclabel.labeling.estimators import (
     RunLearner,
 )
 from mclabel.labeling.estimators.fixed import FixedEstimator
-from mclabel.labeling.problem import EngineContext, ProblemLabels, label_problem, run_learner
+from mclabel.labeling.problem import EngineContext, ProblemLabels, label_problem, make_run_learner
 from mclabel.run.cpu_executor import CpuExecutor
 
 
@@ -88,7 +88,7 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
             CpuExecutor(),
         )
         await policy.start()
-        learner = run_learner(config)
+        learner = make_run_learner(config)
         learning_queue = (
             None if learner is None else LearningQueue(learner, executor, fit=learner.fit)
         )

@@ -17,10 +17,14 @@ from mclabel.labeling.estimators import RecordedRollout, SolutionPath, answer_cl
 from mclabel.labeling.estimators.paths import guess_probability
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator, PriorLearner
-from mclabel.labeling.estimators.posterior.evidence import EvidenceTable, stack_evidence
+from mclabel.labeling.estimators.posterior.evidence import (
+    RESTATING,
+    EvidenceTable,
+    stack_evidence,
+)
 from mclabel.labeling.estimators.posterior.fit import fit_priors
 from mclabel.labeling.estimators.posterior.judging import most_likely_error, pool_posteriors
-from mclabel.labeling.estimators.posterior.plan import DRAWS, probe_gains
+from mclabel.labeling.estimators.posterior.plan import DRAWS, compute_probe_gains
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     LUCK,
@@ -113,7 +117,7 @@ def test_gain_of_a_probe_by_hand() -> None:
     )
     beliefs = infer_beliefs(evidence, uninformed_priors().for_class("any"))
     joint, marginal = beliefs.joint[:, :, 0, 0].T, beliefs.first_error[:, 0]
-    gains = probe_gains(beliefs)
+    gains = compute_probe_gains(beliefs)
     for i, m in enumerate(DRAWS):
         none = joint @ (1 - GRID) ** m
         some = marginal - none
@@ -154,6 +158,19 @@ def test_evidence_by_hand() -> None:
     plain.record(RecordedRollout(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
     assert plain.evidence(plain.counts, no_other_completers(plain)).others.sum() == 0
     assert plain.evidence(plain.counts, no_other_completers(plain)).wrong[0].sum() == 0
+
+
+def test_a_step_that_restates_is_less_likely_to_be_the_first_error() -> None:
+    def first_error(restating: tuple[bool, ...]) -> list[float]:
+        path = replace(keyed(WRONG, (1, 2), "abc"), restating=restating)
+        table = EvidenceTable([path], agreement=False, truncated="wrong")
+        evidence = table.evidence(table.counts, no_other_completers(table))
+        posterior = infer_beliefs(evidence, starting_priors().for_class("any")).first_error[:, 0]
+        return [float(posterior[3 - step] / posterior[1]) for step in range(2)]
+
+    plain, restates = first_error((False, False, False)), first_error((True, False, True))
+    assert restates[0] == pytest.approx(RESTATING * plain[0])
+    assert restates[1] == pytest.approx(plain[1])
 
 
 def test_solutions_that_were_not_sampled_are_no_rollouts() -> None:

@@ -58,9 +58,11 @@ def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:
         game = Game(estimator, case)
         while game.move():
             [view] = estimator._outcomes.views
-            request = view.plan_request()
-            afresh = replace(request, previous=None, changed=range(len(request.num_steps)))
-            assert len(request.changed) <= len(afresh.changed)
+            request = view.evidence_for_plan()
+            afresh = replace(
+                request, previous_plan=None, changed_chains=range(len(request.num_steps))
+            )
+            assert len(request.changed_chains) <= len(afresh.changed_chains)
             kept, new = make_plans([request, afresh])
             assert np.array_equal(kept.table, new.table)
 
@@ -74,7 +76,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         rollouts=1,
     )
     [view] = estimator._outcomes.views
-    request = view.plan_request()
+    request = view.evidence_for_plan()
     [plan] = make_plans([request])
     right, wrong, same, others = request.counts
     evidence = Evidence(

@@ -14,7 +14,7 @@ from mclabel.labeling.estimators.trace.agreement import (
     FIRST,
     OTHERWISE,
     add_rollout,
-    compare_solutions,
+    count_step_agreement,
     repeats_and_departs,
 )
 from mclabel.labeling.estimators.trace.chain import infer_beliefs
@@ -53,7 +53,7 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
     mine = path("abxyW-abcdz", Outcome.RIGHT)
     right, wrong = path("abcdz", Outcome.RIGHT, 1), path("abxyz", Outcome.WRONG, 2)
     chosen = path("abcdz", Outcome.RIGHT, 3, sampled=False)
-    found = compare_solutions([mine, right, wrong, chosen], [mine, right, wrong, chosen])
+    found = count_step_agreement([mine, right, wrong, chosen], [mine, right, wrong, chosen])
     ways = [one.index(1) if 1 in one else None for one in seen(found, "way")]
     # The answer, the step without content and the last step are not compared.
     assert ways == [FIRST, FIRST, FIRST, FIRST, None, None, BACK, AGAIN, OTHERWISE, FIRST, None]
@@ -70,7 +70,7 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
 
 
 def test_a_solution_alone_is_compared_with_itself_only() -> None:
-    found = compare_solutions([path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2)
+    found = count_step_agreement([path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2)
     assert [np.argmax(one) for one in seen(found, "way")[:3]] == [FIRST, FIRST, BACK]
     # For two copies, each is a sample of the other.
     assert seen(found, "held by right")[:2] == [(1, 0), (1, 0)]
@@ -78,7 +78,7 @@ def test_a_solution_alone_is_compared_with_itself_only() -> None:
 
 def test_a_rollout_counts_up_to_where_it_leaves() -> None:
     mine = path("abcde", Outcome.WRONG)
-    found = compare_solutions([mine], [mine])
+    found = count_step_agreement([mine], [mine])
     add_rollout(found, mine, 0, 1, content("bcxe"))
     add_rollout(found, mine, 0, 2, content("c"))
     assert seen(found, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]

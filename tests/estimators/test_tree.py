@@ -6,7 +6,7 @@ import pytest
 
 from mclabel.core.records import Counts, Outcome
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath
-from mclabel.labeling.estimators.tree import Candidate
+from mclabel.labeling.estimators.tree import SearchCandidate
 from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
@@ -40,8 +40,8 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     tree.record(ended(3, WRONG))
     # MC(3) = 0, so the first error is step 2. The only visit so far is one of the problem alone.
     assert tree.states[0].visits == 1
-    ours = Candidate(2, (7, 8), 60, given=False)
-    lost = Candidate(3, (9,), 50, given=False)
+    ours = SearchCandidate(2, (7, 8), 60, is_given_solution=False)
+    lost = SearchCandidate(3, (9,), 50, is_given_solution=False)
     # .5 ** .5 * .9 ** .12 + .125 * sqrt(1) / (1 + 0)
     assert tree.score(ours) == pytest.approx(0.7071068 * 0.9874363 + 0.125, abs=1e-6)
     # The second search takes the wrong rollout of prefix 2. The rollout of prefix 3, where MC is 0,

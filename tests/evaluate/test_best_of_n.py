@@ -14,7 +14,7 @@ from mclabel.evaluate.best_of_n.choosing import (
     ProblemSamples,
     compute_argmax_accuracy,
     compute_pair_accuracy,
-    compute_pass_at,
+    compute_pass_probability,
     compute_vote_accuracy,
 )
 from mclabel.evaluate.best_of_n.figures import measure_best_of_n
@@ -34,10 +34,10 @@ def problem(
 
 
 def test_pass_at_n() -> None:
-    assert compute_pass_at(1, 1, 4) == pytest.approx(0.25)
-    assert compute_pass_at(2, 1, 4) == pytest.approx(0.5)  # 1 - C(3,2)/C(4,2) = 1 - 3/6
-    assert compute_pass_at(4, 1, 4) == 1
-    assert compute_pass_at(3, 0, 4) == 0
+    assert compute_pass_probability(1, 1, 4) == pytest.approx(0.25)
+    assert compute_pass_probability(2, 1, 4) == pytest.approx(0.5)  # 1 - C(3,2)/C(4,2) = 1 - 3/6
+    assert compute_pass_probability(4, 1, 4) == 1
+    assert compute_pass_probability(3, 0, 4) == 0
 
 
 @given(

@@ -11,7 +11,7 @@ import pytest
 
 from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.evaluate.health import CHECKS, Figure, Health, assess_run_health
-from mclabel.report.page.health import health_grid
+from mclabel.report.page.health import make_health_grid
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
@@ -221,7 +221,7 @@ def test_problems_solved_at_times_are_counted_by_their_solutions_alone(tmp_path:
     health = assess_run_health(write(tmp_path, rows, dropped=dropped))
     assert health is not None
     assert health.solved_sometimes == Figure(count=2, total=7)  # often, and d at .15
-    line = next(row for row in health_grid(health).rows if "15% to 80%" in row[0])
+    line = next(row for row in make_health_grid(health).rows if "15% to 80%" in row[0])
     assert line[1:3] == ("29%", "7")
 
 
@@ -279,7 +279,7 @@ def test_reasons_of_rollouts_without_a_verdict_are_counted(tmp_path: Path) -> No
     assert dict(health.ungraded) == {"no_answer": 30, FAULT: 21, "timeout": 5}
     told = json.loads(mclabel("labels", str(tmp_path), "--json"))["health"]
     assert told["ungraded"] == health.ungraded
-    rows = {row[0]: row[1] for row in health_grid(health).rows}
+    rows = {row[0]: row[1] for row in make_health_grid(health).rows}
     assert rows[f"rollouts without a verdict: {FAULT}"] == "38%"  # 21 of 56
 
 
@@ -351,5 +351,5 @@ def mclabel(*arguments: str) -> str:
 def test_the_documentation_lists_every_check_with_its_thresholds() -> None:
     text = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
     for name, check in CHECKS.items():
-        error = "-" if check.error is None else f"{check.error:.1%}".replace(".0%", "%")
-        assert f"| `{name}` | {check.name} | {check.warning:.0%} | {error} |" in text
+        error = "-" if check.error_share is None else f"{check.error_share:.1%}".replace(".0%", "%")
+        assert f"| `{name}` | {check.name} | {check.warning_share:.0%} | {error} |" in text

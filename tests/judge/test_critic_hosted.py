@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.engines.openai_answer import read_answer
+from mclabel.engines.openai_answer import parse_server_answer
 from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_judge_job import NUM_ROWS, answered, check, run, write
 from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
@@ -155,7 +155,7 @@ def test_a_cut_answer_is_known_by_its_word_or_by_its_tokens(
 ) -> None:
     choice = {"finish_reason": word, "message": {"content": "5"}}
     answer = {"choices": [choice], "usage": {"completion_tokens": count}}
-    assert read_answer(answer, "chat").normalised_finish_reason(60) == reason
+    assert parse_server_answer(answer, "chat").normalised_finish_reason(60) == reason
 
 
 def in_reasoning(name: str) -> Callable[[dict[str, Any]], None]:

@@ -129,11 +129,11 @@ def test_the_chance_is_the_softmax_of_the_models_own_logits(tmp_path: Path) -> N
 
     async def read() -> tuple[VerdictTokens, list[int], float | None, float | None]:
         await engine.start()
-        found = VerdictTokens.of(engine, " = ", ("1", "2"))
+        found = VerdictTokens.from_texts(engine, " = ", ("1", "2"))
         with pytest.raises(ConfigError, match=r"'yes' is 3 tokens .* Set generative\.read=text"):
-            VerdictTokens.of(engine, " = ", ("yes", "no"))
+            VerdictTokens.from_texts(engine, " = ", ("yes", "no"))
         prompt, prefix = engine.prompt_ids("A boy has 1 apple."), engine.encode("1 + 1")
-        chances = [await found.chance(engine, prompt, prefix) for _ in range(2)]
+        chances = [await found.estimate_chance(engine, prompt, prefix) for _ in range(2)]
         await engine.close()
         return found, [*prompt, *prefix, *found.question], chances[0], chances[1]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.judge.symbolic import Flag, check_steps
+from mclabel.judge.symbolic import EqualityFlag, check_steps
 
 
-def flags(*steps: str, problem: str = "How many?") -> list[Flag]:
+def flags(*steps: str, problem: str = "How many?") -> list[EqualityFlag]:
     return check_steps(problem, list(steps))
 
 
@@ -273,6 +273,6 @@ def test_any_text_is_read(text: str) -> None:
 
 
 def test_limited_numbers_of_signs_and_steps_are_read() -> None:
-    assert flags("1 + 1 = 3")[0] == Flag(0, 0, 9, "1 + 1 = 3", "1 + 1 is 2, not 3")
+    assert flags("1 + 1 = 3")[0] == EqualityFlag(0, 0, 9, "1 + 1 = 3", "1 + 1 is 2, not 3")
     assert len(flags(*["1 + 1 = 3"] * 5_000)) == 1_000
     assert flags("x" * 5_000 + " 1 + 1 = 3") == []

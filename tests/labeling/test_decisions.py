@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from mclabel.core.settings import settings_class
+from mclabel.core.settings import find_settings_class
 from mclabel.labeling import decisions
 from mclabel.labeling.decisions import DecisionBatcher
 from mclabel.labeling.estimators import (
@@ -26,7 +26,7 @@ MANY = 1_000
 
 
 def estimators(kind: str, count: int) -> list[CheckedEstimator]:
-    settings = settings_class("estimators", kind)(rollouts=8)
+    settings = find_settings_class("estimators", kind)(rollouts=8)
     assert isinstance(settings, EstimatorSettings)
     return [
         begin_estimator(settings, ProblemPaths(paths=case.paths))

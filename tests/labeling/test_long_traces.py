@@ -53,7 +53,7 @@ def peak_bytes(make: Callable[[], Any]) -> int:
 def test_memory_of_the_prefixes_is_linear_in_the_length() -> None:
     def table(num_steps: int) -> Callable[[], PrefixTable]:
         solutions = [solution(index, num_steps) for index in range(2)]
-        return lambda: PrefixTable(PROBLEM, solutions, free_outcomes=True)
+        return lambda: PrefixTable(PROBLEM, solutions, kept_regardless_of_outcome=True)
 
     table(5)()  # imports and caches that happen only once
     assert peak_bytes(table(500)) < 15 * peak_bytes(table(50))
@@ -61,7 +61,7 @@ def test_memory_of_the_prefixes_is_linear_in_the_length() -> None:
 
 def test_each_prefix_is_whole_when_it_is_asked_for() -> None:
     one = solution(1, 40)
-    table = PrefixTable(PROBLEM, [one], free_outcomes=True)
+    table = PrefixTable(PROBLEM, [one], kept_regardless_of_outcome=True)
     ends = (0, *(step.end for step in one.steps[:-1]))
     for prefix, end in zip(table.prefixes, ends, strict=True):
         assert prefix.ids == one.ids[:end]

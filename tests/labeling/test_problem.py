@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mclabel.checkers.math import MathChecker
-from mclabel.core.errors import BadAnswer, DataError
+from mclabel.core.errors import DataError, UnusableResponse
 from mclabel.core.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelSettings
@@ -137,7 +137,7 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> No
         async def sample(self, *args: Any, **how: Any) -> Completion:
             self.count += 1
             if self.count % 5 == 0:
-                raise BadAnswer("an answer of the server has no choices")
+                raise UnusableResponse("an answer of the server has no choices")
             return await super().sample(*args, **how)
 
     found = label(9, Nonsense(scripted()), kind=kind, rollouts=8)

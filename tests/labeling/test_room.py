@@ -67,8 +67,8 @@ def solution(index: int, steps: Sequence[str], end: FinishReason) -> Solution:
 
 
 def needs(*solutions: Solution) -> dict[str, float]:
-    table = PrefixTable(PROBLEM, solutions, free_outcomes=True)
-    return {prefix.text: prefix.need for prefix in table.prefixes}
+    table = PrefixTable(PROBLEM, solutions, kept_regardless_of_outcome=True)
+    return {prefix.text: prefix.num_tokens_needed for prefix in table.prefixes}
 
 
 def test_the_need_of_a_prefix_by_hand() -> None:

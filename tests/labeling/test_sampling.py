@@ -88,8 +88,8 @@ def test_outcomes_of_chosen_solutions_are_no_evidence() -> None:
             problem,
             [solution(0, Outcome.RIGHT)],
             splitter=StepSplitter(),
-            thinks=False,
-            free_outcomes=free,
+            prompt_opens_thinking=False,
+            kept_regardless_of_outcome=free,
         )
         assert [path.sampled for path in table.paths] == [free]
 
@@ -110,9 +110,9 @@ def test_balanced_labels_carry_the_pass_rate_before_the_choice() -> None:
         result = label(number, policy, balance=1, max_samples=4)
         whole = [row.solution.outcome for row in label(number, policy).labeled]
         num_right = whole.count(Outcome.RIGHT)
-        if result.dropped is not None:
+        if result.dropped_counts is not None:
             assert result.labeled == [] and num_right in (0, 4)
-            assert result.dropped == {"num_sampled": 4, "num_right": num_right}
+            assert result.dropped_counts == {"num_sampled": 4, "num_right": num_right}
             dropped += 1
             continue
         outcomes = Counter(row.solution.outcome for row in result.labeled)

@@ -21,4 +21,4 @@ def test_a_scorer_refuses_huge_texts_by_their_size(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(PolicyText, "encode", refuse)
     for problem, solution in [(HUGE, "1\n"), ("p", HUGE)]:
         with pytest.raises(TooLongError, match="10,000,000 characters"):
-            encoder.text(problem, solution)
+            encoder.encode_text(problem, solution)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mclabel.core.errors import BadAnswer
+from mclabel.core.errors import UnusableResponse
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.scoring.batched import ScoreBatches
 
@@ -19,7 +19,7 @@ def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:
     def score(batch: Sequence[EncodedSolution]) -> list[list[float]]:
         sizes.append(len(batch))
         if any(one.ids == (3,) for one in batch):
-            raise BadAnswer("its answer lacks data")
+            raise UnusableResponse("its answer lacks data")
         return [[one.ids[0] / 10] for one in batch]
 
     async def run() -> list[list[float] | BaseException]:
@@ -41,5 +41,5 @@ def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:
         [0.2],
         [0.4],
     ]
-    with pytest.raises(BadAnswer, match="lacks data"):
+    with pytest.raises(UnusableResponse, match="lacks data"):
         raise found[3]  # type: ignore[misc]

@@ -35,12 +35,14 @@ def steps_of(encoded: EncodedSolution, step_id: int | None) -> list[str]:
 def test_a_hundred_solutions_decode_to_their_steps(step_id: int | None) -> None:
     encoder = StepEncoder(TEXT, step_id=step_id, max_tokens=1024)
     for row in arith_rows(100):
-        encoded = encoder.labeled(row)
+        encoded = encoder.encode_labelled(row)
         assert steps_of(encoded, step_id) == [step.text for step in row.solution.steps]
         assert len(compute_step_targets(row, "hard")) == len(encoded.positions)
         assert encoded.ids[: encoded.num_prompt] == TEXT.prompt_ids(row.problem.text)
-        assert encoded == encoder.text(row.problem.text, row.solution.text)
-        assert encoded == encoder.text(row.problem.text, [step.text for step in row.solution.steps])
+        assert encoded == encoder.encode_text(row.problem.text, row.solution.text)
+        assert encoded == encoder.encode_text(
+            row.problem.text, [step.text for step in row.solution.steps]
+        )
 
 
 def test_ids_of_another_tokenizer_are_not_used() -> None:
@@ -52,23 +54,23 @@ def test_ids_of_another_tokenizer_are_not_used() -> None:
         start += len(step.text)
         steps.append(replace(step, end=start))
     other = replace(row, solution=replace(row.solution, ids=foreign, steps=tuple(steps)))
-    assert encoder.labeled(other) == encoder.labeled(row)
+    assert encoder.encode_labelled(other) == encoder.encode_labelled(row)
 
 
 def test_what_cannot_be_encoded_is_refused() -> None:
     encoder = StepEncoder(TEXT, step_id=STEP_ID, max_tokens=40)
     with pytest.raises(DataError, match="more than max_tokens=40"):
-        encoder.text("Ada has 3 apples.", "She has 3 apples.\n" * 20)
+        encoder.encode_text("Ada has 3 apples.", "She has 3 apples.\n" * 20)
     with pytest.raises(DataError, match="no steps"):
-        encoder.text("Ada has 3 apples.", "")
+        encoder.encode_text("Ada has 3 apples.", "")
     # the step token inside a text is encoded as text, not as the reserved token
-    assert STEP_ID not in encoder.text("Ada", "a <|step|> b").ids[:-1]
+    assert STEP_ID not in encoder.encode_text("Ada", "a <|step|> b").ids[:-1]
     row = arith_rows(1)[0]
     assert STEP_ID is not None
     forged = replace(row.solution, ids=(STEP_ID,), text="<|step|>")
     forged = replace(forged, steps=(replace(row.solution.steps[0], text="<|step|>", end=1),))
     with pytest.raises(DataError, match="the step token, which is reserved"):
-        encoder.labeled(replace(row, solution=forged))
+        encoder.encode_labelled(replace(row, solution=forged))
 
 
 def test_examples_are_split_by_problem_and_counted() -> None:

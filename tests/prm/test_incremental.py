@@ -30,7 +30,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.batch import (
     MAX_NODES,
-    _batches,
+    _group_into_batches,
     make_batch,
     make_tree,
     split_into_tree_groups,
@@ -142,11 +142,11 @@ def test_with_little_memory_a_tree_scores_the_same(text: PolicyText) -> None:
     assert isinstance(one, ScoredPrefix)
     sizes = {}
     for share in (inf, 20, 1, 0):
-        tight = IncrementalPRM(prm, max_bytes=share * one._kept_states.num_bytes)
+        tight = IncrementalPRM(prm, max_bytes=share * one._required_state.num_bytes)
         nodes = grow(tight, random.Random(1), rounds=4)
         assert_as_full(prm, nodes)
-        kept = sum(node._kept_states.num_bytes for node in nodes if node._computed is not None)
-        assert kept <= share * one._kept_states.num_bytes
+        kept = sum(node._required_state.num_bytes for node in nodes if node._computed is not None)
+        assert kept <= share * one._required_state.num_bytes
         sizes[share] = tight.num_computed
         before = tight.num_computed, tight.num_cached
         leaf = max(nodes, key=lambda node: len(node.scores))
@@ -258,11 +258,11 @@ def test_what_is_dropped_is_freed_at_once(text: PolicyText) -> None:
         nodes = grow(prm, random.Random(3), rounds=2)
         prm.extend([(nodes[-1], [[text.token_id(STEP_TOKEN) or 0]])])
         tensors = [
-            weakref.ref(one._kept_states.cache) for one in nodes if one._computed is not None
+            weakref.ref(one._required_state.cache) for one in nodes if one._computed is not None
         ]
         problem = weakref.ref(nodes[0])
         leaf = nodes[-1]
-        path = len(leaf._path())
+        path = len(leaf._list_from_root())
         assert len(tensors) > path > 1
         del nodes
         assert sum(ref() is not None for ref in tensors) == path
@@ -328,7 +328,7 @@ def test_a_tree_by_hand() -> None:
     assert tree.ids.tolist() == [1, 2, 3, 4, 5]
     assert tree.depth.tolist() == [0, 1, 2, 1, 0]
     assert tree.nodes.tolist() == [[0, 1, 0], [0, 1, 2], [0, 3, 0], [4, 0, 0]]
-    assert [row.nonzero()[:, 0].tolist() for row in tree.sees] == [
+    assert [row.nonzero()[:, 0].tolist() for row in tree.attention_mask] == [
         [0], [0, 1], [0, 1, 2], [0, 3], [4],
     ]  # fmt: skip
 
@@ -354,9 +354,9 @@ def test_solutions_that_begin_alike_score_as_they_do_alone(head: str) -> None:
     model = start_step_model(ModelSettings(base=str(bundled_model("strong")), head=head)).eval()
     nn.init.normal_(model.body_and_head_parameters()[1][0], std=0.1)
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
-    encoded = [encoder.text(p, s) for p, s in zip(problems, solutions, strict=True)]
+    encoded = [encoder.encode_text(p, s) for p, s in zip(problems, solutions, strict=True)]
     distinct = sorted(set(encoded), key=lambda one: one.ids)
-    groups = _batches(distinct, trees=True)
+    groups = _group_into_batches(distinct, trees=True)
     assert sum(tree for _, tree in groups) > 1
     assert sorted(one.ids for group, _ in groups for one in group) == [e.ids for e in distinct]
     with torch.inference_mode():

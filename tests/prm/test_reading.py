@@ -44,7 +44,7 @@ def solutions() -> list[EncodedSolution]:
     lines = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n"]
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
     texts = ["".join(rng.choice(lines) for _ in range(rng.randrange(1, 7))) for _ in range(40)]
-    return [encoder.text("How many?", text) for text in texts]
+    return [encoder.encode_text("How many?", text) for text in texts]
 
 
 def test_scores_from_readings_are_those_of_the_model() -> None:

@@ -135,7 +135,7 @@ def test_packed_examples_come_out_as_they_went_in() -> None:
 def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
     rows = arith_rows(20)
     whole = StepEncoder(TEXT, step_id=STEP, max_tokens=10_000)
-    lengths = sorted(len(whole.labeled(r).ids) for r in rows)
+    lengths = sorted(len(whole.encode_labelled(r).ids) for r in rows)
     encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=lengths[9])
     dropped = make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0))
     assert len(dropped.train) + dropped.num_too_long == 20 and dropped.num_too_long > 0
@@ -145,7 +145,7 @@ def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
     )
     assert cut.num_cut == dropped.num_too_long and len(cut.train) == 20
     for example, row in zip(cut.train, rows, strict=True):
-        ids, full = example.encoded.ids, whole.labeled(row)
+        ids, full = example.encoded.ids, whole.encode_labelled(row)
         assert ids == full.ids[: len(ids)] and len(ids) <= lengths[9]
         assert example.encoded.positions == full.positions[: len(example.targets)]
         assert example.targets == compute_step_targets(row, "hard")[: len(example.targets)]

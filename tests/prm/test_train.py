@@ -76,8 +76,8 @@ def test_a_saved_model_scores_as_it_did(base: str, tmp_path: Path, head: str) ->
     again = load_step_model(tmp_path, head).eval()
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
     rows = arith_rows(8)
-    batch = make_batch([encoder.labeled(row) for row in rows])
-    alone = make_batch([encoder.labeled(rows[0])])
+    batch = make_batch([encoder.encode_labelled(row) for row in rows])
+    alone = make_batch([encoder.encode_labelled(rows[0])])
     with torch.no_grad():
         scores = model(batch)
         assert torch.equal(scores, again(batch))

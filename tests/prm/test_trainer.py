@@ -224,7 +224,7 @@ def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> No
     network = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
     assert identity < network.get_input_embeddings().weight.shape[0]
     row = arith_rows(1)[0]
-    assert prm.encoder.labeled(row).ids.count(identity) == len(row.steps)
+    assert prm.encoder.encode_labelled(row).ids.count(identity) == len(row.steps)
 
 
 def train_in_two(out: Path, *overrides: str, by_ray: bool = False) -> TrainReport:

@@ -13,12 +13,12 @@ from mclabel.core.stats.bootstrap import NOTHING, Estimate
 from mclabel.show.figures import (
     MAX_WIDTH,
     Grid,
-    estimate_text,
-    number_text,
+    format_estimate,
+    format_whole_estimate,
     render_markdown,
     render_rich_table,
 )
-from mclabel.show.texts import json_text
+from mclabel.show.texts import format_json
 
 
 def test_markdown() -> None:
@@ -48,13 +48,17 @@ def test_wide_tables_fit_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("show", "estimate", "text"),
     [
-        (estimate_text, Estimate(value=0.664, low=0.6, high=1.0), "0.66 [.60, 1.00]"),
-        (estimate_text, Estimate(value=-0.1, low=-0.25, high=0.05), "-0.10 [-.25, .05]"),
-        (estimate_text, Estimate(value=10.0, low=10.06, high=20.0), "10.00 [10.06, 20.00]"),
-        (estimate_text, NOTHING, "-"),
-        (estimate_text, None, "-"),
-        (number_text, Estimate(value=1495.4, low=1203, high=1801), "1,495 [1,203, 1,801]"),
-        (number_text, NOTHING, "-"),
+        (format_estimate, Estimate(value=0.664, low=0.6, high=1.0), "0.66 [.60, 1.00]"),
+        (format_estimate, Estimate(value=-0.1, low=-0.25, high=0.05), "-0.10 [-.25, .05]"),
+        (format_estimate, Estimate(value=10.0, low=10.06, high=20.0), "10.00 [10.06, 20.00]"),
+        (format_estimate, NOTHING, "-"),
+        (format_estimate, None, "-"),
+        (
+            format_whole_estimate,
+            Estimate(value=1495.4, low=1203, high=1801),
+            "1,495 [1,203, 1,801]",
+        ),
+        (format_whole_estimate, NOTHING, "-"),
     ],
 )
 def test_estimates_as_text(
@@ -65,7 +69,9 @@ def test_estimates_as_text(
 
 def test_json_keeps_what_figures_mean() -> None:
     estimate = Estimate(value=1e-12, low=0, high=2.0)
-    text = json_text({"b": [0.1 + 0.2, None, 3, True, float("nan"), float("-inf")], "a": estimate})
+    text = format_json(
+        {"b": [0.1 + 0.2, None, 3, True, float("nan"), float("-inf")], "a": estimate}
+    )
     assert json.loads(text) == {
         "b": [0.3, None, 3, True, None, None],
         "a": {"value": 1e-12, "low": 0, "high": 2.0},

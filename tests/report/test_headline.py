@@ -15,8 +15,8 @@ import pytest
 
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.report.page.choices import main_choice
-from mclabel.report.page.example import MAX_SHOWN, Example, higher_ranked
+from mclabel.report.page.choices import choose_main_results
+from mclabel.report.page.example import MAX_SHOWN, ExampleCandidate, choose_higher_ranked
 from mclabel.report.page.facts import GatheredRun
 from mclabel.report.page.html import (
     format_count,
@@ -68,7 +68,7 @@ def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
 
 def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: Path) -> None:
     best = Path(evaluation(tmp_path / "best", **SCORED)) / "best_of_n.json"
-    choice = main_choice(json.loads(best.read_text())["result"])
+    choice = choose_main_results(json.loads(best.read_text())["result"])
     assert {name: choice[name] for name in ("scorer", "likelihood", "methods")} == {
         "scorer": "prm:last",
         "likelihood": "likelihood:b:sum",
@@ -104,7 +104,9 @@ def test_outcomes_that_decided_which_solutions_are_kept_are_no_draws(tmp_path: P
     chosen = [replace(row, chosen_by_outcome=True) for row in rows]
     for name, kept, gap, drawn in (("a", rows, -0.5, 1.0), ("b", chosen, None, 0.0)):
         run = GatheredRun(find_runs([write_run(tmp_path / name, kept, None)])[0])
-        assert run.facts()["shares"]["gap"].value == gap and set(run.steps["drawn"]) == {drawn}
+        assert run.compute_facts()["shares"]["gap"].value == gap and set(run.steps["drawn"]) == {
+            drawn
+        }
 
 
 def wrong(number: int, good: list[int]) -> LabeledSolution:
@@ -113,22 +115,22 @@ def wrong(number: int, good: list[int]) -> LabeledSolution:
 
 
 CASES = {
-    "large fall": Example(row=wrong(1, [4, 4, 0, 0]), has_truth=True, truth=2),
-    "same fall, higher id": Example(row=wrong(2, [4, 4, 0, 0]), has_truth=True, truth=2),
-    "small fall": Example(row=wrong(0, [4, 1, 0, 0]), has_truth=True, truth=2),
-    "long": Example(row=wrong(0, [4] * 12 + [0, 0]), has_truth=True, truth=12),
-    "elsewhere in truth": Example(row=wrong(0, [4, 4, 0, 0]), has_truth=True, truth=1),
-    "error at the start": Example(row=wrong(0, [0, 0, 0]), has_truth=True, truth=0),
-    "right": Example(row=solution(0, ["a", "b"], [4, 4]), has_truth=True, truth=None),
+    "large fall": ExampleCandidate(row=wrong(1, [4, 4, 0, 0]), has_truth=True, truth=2),
+    "same fall, higher id": ExampleCandidate(row=wrong(2, [4, 4, 0, 0]), has_truth=True, truth=2),
+    "small fall": ExampleCandidate(row=wrong(0, [4, 1, 0, 0]), has_truth=True, truth=2),
+    "long": ExampleCandidate(row=wrong(0, [4] * 12 + [0, 0]), has_truth=True, truth=12),
+    "elsewhere in truth": ExampleCandidate(row=wrong(0, [4, 4, 0, 0]), has_truth=True, truth=1),
+    "error at the start": ExampleCandidate(row=wrong(0, [0, 0, 0]), has_truth=True, truth=0),
+    "right": ExampleCandidate(row=solution(0, ["a", "b"], [4, 4]), has_truth=True, truth=None),
 }
 """Candidates for the example solution, best first."""
 
 
 def test_the_solution_shown_does_not_depend_on_the_order() -> None:
     for names in itertools.permutations(CASES):
-        best: Example | None = None
+        best: ExampleCandidate | None = None
         for name in names:
-            best = higher_ranked(best, CASES[name])
+            best = choose_higher_ranked(best, CASES[name])
         assert best is CASES["large fall"]
     order = sorted(CASES.values(), key=lambda e: (e.rank, -int(e.row.solution.id[-1])))
     assert list(reversed(order)) == list(CASES.values())
@@ -154,7 +156,7 @@ def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
 
 def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
     row = wrong(0, [4] * 30 + [0] * 10)
-    markup = example_markup(Example(row=row, has_truth=False, truth=None))
+    markup = example_markup(ExampleCandidate(row=row, has_truth=False, truth=None))
     assert markup.count("<li ") == MAX_SHOWN
     assert "Steps 10 to 39 of 40 are shown." in markup and 'start="10"' in markup
 

@@ -14,16 +14,16 @@ import pytest
 from rich.console import Console
 
 from mclabel.core.records import Claim, Flag, LabeledSolution, Outcome, SourceOpinion, Step
-from mclabel.report.page.example import Example
+from mclabel.report.page.example import ExampleCandidate
 from mclabel.report.page.facts import GatheredRun
 from mclabel.run.kinds import find_runs
 from mclabel.show.solutions import (
     MAX_REASON,
     MarkedPassage,
     describe_opinion,
-    places_by_step,
+    group_passages_by_step,
     show_solution,
-    split_at_places,
+    split_at_passages,
 )
 from tests.support.shown import combined, example_markup, report_page, solution, write_run
 from tests.support.viewer_process import ViewerHere
@@ -46,7 +46,7 @@ def printed(row: LabeledSolution) -> str:
 
 
 def example_page(row: LabeledSolution) -> str:
-    return example_markup(Example(row=row, has_truth=False, truth=None))
+    return example_markup(ExampleCandidate(row=row, has_truth=False, truth=None))
 
 
 def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
@@ -98,7 +98,7 @@ def test_a_text_is_cut_where_places_begin_and_end(
         MarkedPassage(start=a, end=b, words=str(number)) for number, (a, b) in enumerate(spans)
     ]
     found = [
-        (part, "".join(p.words for p in over)) for part, over in split_at_places("abcdef", places)
+        (part, "".join(p.words for p in over)) for part, over in split_at_passages("abcdef", places)
     ]
     assert found == expected
 
@@ -112,7 +112,7 @@ def test_places_lie_in_their_step_whatever_was_recorded() -> None:
         Flag(step=-1, start=0, end=1, reason="no such step"),
     ]
     consensus = combined(wrong(), *flags).consensus
-    assert places_by_step(consensus, [Step(text="abcd", end=1)]) == {
+    assert group_passages_by_step(consensus, [Step(text="abcd", end=1)]) == {
         0: [
             MarkedPassage(start=0, end=2, words="symbolic, “ab”: before"),
             MarkedPassage(start=2, end=4, words="symbolic, “cd”: behind it"),
@@ -171,7 +171,7 @@ def test_the_report_marks_places_in_its_example(flags: tuple[Flag, ...], marked:
 def test_the_report_says_how_many_are_kept_by_which_rule(tmp_path: Path) -> None:
     rows = [combined(wrong(number), START, kept=number > 0) for number in range(3)]
     run = write_run(tmp_path / "run", rows, None)
-    assert GatheredRun(find_runs([run])[0]).facts()["kept"] == "2 of 3 by same_location"
+    assert GatheredRun(find_runs([run])[0]).compute_facts()["kept"] == "2 of 3 by same_location"
     plain = write_run(tmp_path / "plain", [wrong()], None)
     both = report_page([run, plain], str(tmp_path / "both.html")).read_text(encoding="utf-8")
     (line,) = re.findall(r'<th scope="row">kept</th>(.*?)</tr>', both)

@@ -12,7 +12,7 @@ import pytest
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.show import plot_accuracy_curves
 from mclabel.evaluate.labels.show import compute_share_points, reliability_plot
-from mclabel.show.figures import MAX_NAME, Plot, Series, render_svg, safe_name
+from mclabel.show.figures import MAX_NAME, Plot, Series, make_name_printable, render_svg
 from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run, report_page
 
 NAMES = [
@@ -63,14 +63,14 @@ def test_hostile_names_are_text_of_bounded_length(recwarn: pytest.WarningsRecord
         "rect",
     }
     words = {node.text or "" for node in root.iter("text")}
-    assert {safe_name(name) for name in NAMES} <= words
+    assert {make_name_printable(name) for name in NAMES} <= words
     assert {"$x$", " _hidden", "two\\u000alines", "\\ud800\\ufffe", "漢字🙂"} <= words
     assert max(map(len, words)) <= MAX_NAME + 20
     twins = [Series(name=f"{'a' * 50}{n}{'a' * 50}", x=[0], y=[0], hue=n) for n in (0, 1)]
     both = render_svg(Plot(title="t", x_label="x", series=twins), "two")
     # both names are cut to the same words, and both are shown
-    assert both.count(f">{safe_name(twins[0].name)}<") == 2
-    assert safe_name("a" * 10_000) == "a" * 40 + "…" + "a" * 19
+    assert both.count(f">{make_name_printable(twins[0].name)}<") == 2
+    assert make_name_printable("a" * 10_000) == "a" * 40 + "…" + "a" * 19
 
 
 def test_no_id_is_twice_in_a_page_and_every_reference_is_to_its_own_plot(tmp_path: Path) -> None:

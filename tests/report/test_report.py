@@ -14,12 +14,12 @@ import pytest
 from jinja2 import UndefinedError
 
 from mclabel.core.errors import ShardError
-from mclabel.report.page.facts import GatheredRun, agreement
+from mclabel.report.page.facts import GatheredRun, compute_agreement
 from mclabel.report.page.html import make_environment
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.digest import add_digest
 from mclabel.show.figures import Plot, Series
-from mclabel.show.texts import DESCRIBED, SELECTED, answer_kind
+from mclabel.show.texts import DESCRIBED, SELECTED, classify_answer
 from tests.support.labelled import arith_rows
 from tests.support.shown import hostile_run, plain_run, report_page, solution, write_run
 
@@ -46,7 +46,7 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     second = write_run(tmp_path / "two", rows, None)
     page = written(tmp_path, first, second)
     assert "Agreement of runs" in page
-    (row,) = agreement([GatheredRun(run) for run in find_runs([first, second])])
+    (row,) = compute_agreement([GatheredRun(run) for run in find_runs([first, second])])
     assert list(row.values()) == ["one, two", 1, 0.0, 0.0]
 
 
@@ -72,7 +72,7 @@ def test_undecided_solutions_are_not_shown_as_free_of_errors(tmp_path: Path) -> 
     assert re.findall(cell, page) == [("none", "0.333"), ("undecided", "0.333")]
     assert "undecided</dt>" in page
     run = GatheredRun(find_runs([folder])[0])
-    assert run.facts()["shares"]["undecided"].value == pytest.approx(1 / 3)
+    assert run.compute_facts()["shares"]["undecided"].value == pytest.approx(1 / 3)
     # an undecided label agrees with no other label
     assert list(run.first_errors.values()) == [None, 0]
 
@@ -99,7 +99,7 @@ def test_what_was_lost_and_survived_is_summed_over_starts(tmp_path: Path) -> Non
     ]
     log = "".join(json.dumps(add_digest(line)) + "\n" for line in lines) + '{"elapsed_s": 6'
     (run / "progress.jsonl").write_text(log)
-    job = GatheredRun(find_runs([str(run)])[0]).facts()["job"]
+    job = GatheredRun(find_runs([str(run)])[0]).compute_facts()["job"]
     assert job == {
         "num_starts": 2,
         "elapsed_s": 25.0,
@@ -171,4 +171,4 @@ def test_text_is_escaped_and_bounded() -> None:
     ],
 )
 def test_answers_are_told_by_looks(answer: str, kind: str) -> None:
-    assert answer_kind(answer) == kind
+    assert classify_answer(answer) == kind

@@ -41,7 +41,7 @@ def labelled(
 
 
 def found(index: Index, **asked: str) -> list[str]:
-    page = Listing(index).page(ListingQuery(**asked), 0, 100)  # type: ignore[arg-type]
+    page = Listing(index).list_page(ListingQuery(**asked), 0, 100)  # type: ignore[arg-type]
     return [row["solution_id"].removeprefix("solution-") for row in page["rows"]]
 
 
@@ -85,12 +85,12 @@ def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path
         }
         listing = Listing(index)
         selection = Selection(index, listing)
-        summary = selection.summary(ListingQuery())
+        summary = selection.compute_counts(ListingQuery())
         assert summary["errors"] == {"0": 1, "none": 2, "undecided": 2}
         assert summary["truths"] == {"none": 5}
         served = [
-            listing.page(ListingQuery(), 0, 9)["rows"],
-            selection.part(ListingQuery(), 0)["rows"],
+            listing.list_page(ListingQuery(), 0, 9)["rows"],
+            selection.export_part(ListingQuery(), 0)["rows"],
             [Details(index).solution(0, row.solution.id) for row in rows],
         ]
         for one in served:

@@ -205,14 +205,14 @@ def test_two_drivers_with_different_inputs_agree_on_blocks(tmp_path: Path) -> No
         def __iter__(self):  # type: ignore[no-untyped-def]
             if not other:
                 other.update({"": 0})
-                other.update(planned(store, few, 4).item_counts())
+                other.update(planned(store, few, 4).iter_item_counts())
             return super().__iter__()
 
     blocks = planned(store, Slow(many), 4)
     del other[""]
     assert sorted(other.values()) == [2, 4]
-    assert sorted(dict(blocks.item_counts()).values()) == [2, 4, 4]
-    assert other.items() <= dict(blocks.item_counts()).items()
+    assert sorted(dict(blocks.iter_item_counts()).values()) == [2, 4, 4]
+    assert other.items() <= dict(blocks.iter_item_counts()).items()
     ids = [name for part in read_parts(store) for name in part["item_id"].to_pylist()]
     assert sorted(ids) == sorted(p.id for p in many)
 
@@ -233,7 +233,7 @@ def test_large_plans_are_written_in_parts_and_found_again(
         b.id: b.items for b in blocks.read_blocks()
     }
     dry = planned(None, problems, 4)
-    assert list(dry.item_counts()) == list(blocks.item_counts())
+    assert list(dry.iter_item_counts()) == list(blocks.iter_item_counts())
 
 
 def test_an_input_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.forecast import RemainderForecast, Size
-from mclabel.run.progress_log import Meter, cumulative_keys
+from mclabel.run.progress_log import RateMeter, list_cumulative_keys
 from mclabel.run.running import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, EngineWatch
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
@@ -40,7 +40,7 @@ def test_without_a_forecast_no_time_is_said() -> None:
 
 
 def test_an_engine_that_is_away_leaves_the_speed_of_the_others() -> None:
-    meter = Meter()
+    meter = RateMeter()
     state = replace(STATE, num_workers=2, num_tokens_left=40_000.0)
     meter.update(state, 0.0)
     rates = meter.update(replace(state, num_tokens=2000), 1.0)
@@ -116,7 +116,7 @@ def state_at(seconds: int) -> JobState:
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    meter = Meter()
+    meter = RateMeter()
     assert meter.update(state_at(0), 0.0).tokens_per_s is None
     for second in range(1, 201):
         rates = meter.update(state_at(second), float(second))
@@ -129,7 +129,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
 
 
 def test_another_run_has_rates_of_its_own() -> None:
-    meter = Meter()
+    meter = RateMeter()
     for second in (0, 50):
         meter.update(state_at(second), float(second))
     meter.update(state_at(0), 60.0)
@@ -137,7 +137,7 @@ def test_another_run_has_rates_of_its_own() -> None:
 
 
 def test_nothing_done_has_no_eta_and_a_cache_that_is_not_told_of_has_no_hits() -> None:
-    meter = Meter()
+    meter = RateMeter()
     meter.update(STATE, 0.0)
     rates = meter.update(STATE, 10.0)
     assert (rates.eta_s, rates.tokens_per_s) == (None, 0.0)
@@ -178,9 +178,9 @@ def test_a_run_leaves_its_last_state(tmp_path: Path) -> None:
     assert 0 < last["num_completions"] <= sum(report.counts.values())
     assert 0 < last["num_truncated"] < last["num_completions"]
     assert last["num_tokens"] > 0 and last["num_replayed"] == 0
-    assert cumulative_keys(STATE) < set(last)
+    assert list_cumulative_keys(STATE) < set(last)
     documented = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
-    for name in cumulative_keys(STATE):
+    for name in list_cumulative_keys(STATE):
         assert name in documented
 
 

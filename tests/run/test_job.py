@@ -23,8 +23,8 @@ from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.task import LabelTask
-from mclabel.run.actor import NotLoaded, WorkerActor
-from mclabel.run.job import frozen_heap
+from mclabel.run.actor import EngineNotLoaded, WorkerActor
+from mclabel.run.job import freeze_heap
 from mclabel.run.running import Lease, RunningBlocks
 from mclabel.run.shards.labels import (
     commit_block,
@@ -93,7 +93,7 @@ def test_a_local_model_is_known_by_its_weights(tmp_path: Path) -> None:
 
 
 def test_the_heap_is_frozen_while_it_lasts_and_free_after_a_failure() -> None:
-    with pytest.raises(ZeroDivisionError), frozen_heap():
+    with pytest.raises(ZeroDivisionError), freeze_heap():
         assert gc.get_freeze_count() > 1000
         _ = 1 / 0
     assert gc.get_freeze_count() == 0
@@ -102,7 +102,7 @@ def test_the_heap_is_frozen_while_it_lasts_and_free_after_a_failure() -> None:
 def test_a_heap_that_somebody_else_froze_stays_frozen() -> None:
     gc.freeze()
     try:
-        with frozen_heap():
+        with freeze_heap():
             pass
         assert gc.get_freeze_count() > 0
     finally:
@@ -191,12 +191,12 @@ def test_an_actor_refuses_an_exchange_of_an_earlier_load(tmp_path: Path) -> None
         actor = WorkerActor(partial(worker, tmp_path))
     finally:
         signal.signal(signal.SIGTERM, before)
-    with pytest.raises(NotLoaded):
+    with pytest.raises(EngineNotLoaded):
         actor.exchange(1, [])
     actor.load(1)
     assert not actor.exchange(1, []).failed
     actor.load(2)
-    with pytest.raises(NotLoaded):
+    with pytest.raises(EngineNotLoaded):
         actor.exchange(1, [lease("b0")])
     ended = [*actor.exchange(2, [lease("b1")]).ended]
     while not ended:

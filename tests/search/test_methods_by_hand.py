@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
 from mclabel.search.levels import (
-    effective_sample_size,
+    compute_effective_sample_size,
     resample_systematically,
     split_by_largest_remainder,
     temper_weights,
@@ -192,7 +192,7 @@ def test_enough_particles_stay_in_effect(
     size = len(log_odds)
     counts = data.draw(st.lists(st.integers(1, 9), min_size=size, max_size=size))
     weights = temper_weights(log_odds, counts, least)
-    assert effective_sample_size(weights, counts) >= least * sum(counts) * (1 - 1e-9)
+    assert compute_effective_sample_size(weights, counts) >= least * sum(counts) * (1 - 1e-9)
     order = sorted(range(size), key=lambda i: log_odds[i])
     assert [weights[i] for i in order] == sorted(weights)
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mclabel.serving import run as crowd_module
-from mclabel.serving.access import api_app
+from mclabel.serving.access import make_api_app
 from mclabel.serving.requests import json_response
 from mclabel.serving.run import (
     ServerAddress,
@@ -39,7 +39,7 @@ def serving(token: str | None, places: int) -> Iterator[int]:
 
     place = ServerAddress(port=0, token=token)
     with open_listening_socket(place) as listening:
-        server = make_server(api_app([Route("/", hello)], token), places=places)
+        server = make_server(make_api_app([Route("/", hello)], token), places=places)
         run: Callable[[], Any] = lambda: asyncio.run(server.serve(sockets=[listening]))  # noqa: E731
         thread = threading.Thread(target=run, daemon=True)
         thread.start()

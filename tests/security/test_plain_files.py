@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from mclabel.core.errors import DataError, MclabelError
 from mclabel.domains.arith import bundled_model
-from mclabel.engines.hub import weights_fingerprint
+from mclabel.engines.hub import compute_weights_fingerprint
 from mclabel.engines.pretrained import (
     load_model,
     load_model_config,
@@ -67,7 +67,7 @@ def test_a_models_folder_holds_plain_files(prm: Path, name: str, damage: Damage)
         lambda: load_prm(place, format="qwen"),
         lambda: load_prm(place, url="http://127.0.0.1:9"),
         lambda: compute_scorer_fingerprint(place),
-        lambda: weights_fingerprint(prm),
+        lambda: compute_weights_fingerprint(prm),
     ]
     for load in loads:
         with pytest.raises(MclabelError, match=f"{name} is {DAMAGES[damage]}, and only plain"):

@@ -60,7 +60,7 @@ if __name__ == "__main__":
     from mclabel.__main__ import main
     from mclabel.report.viewer import server
 
-    server._page = page
+    server._send_page = page
     main()
 '''
 SEARCH = {"model": "arith:policy", "messages": [{"role": "user", "content": "1 + 1"}]}

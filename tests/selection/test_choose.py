@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mclabel.core.errors import DataError
-from mclabel.select.pool import ChosenSolutions, choose_solutions, num_drawn_uniformly
+from mclabel.select.pool import ChosenSolutions, choose_solutions, compute_uniform_part
 
 NAN = float("nan")
 
@@ -67,8 +67,8 @@ def test_four_of_five_are_convincing_wrong_answers() -> None:
 
 
 def test_a_share_of_the_budget_is_drawn() -> None:
-    assert [num_drawn_uniformly(budget, 0.15) for budget in (1, 2, 10, 100)] == [1, 1, 2, 15]
-    assert (num_drawn_uniformly(10, 0.0), num_drawn_uniformly(10, 1.0)) == (0, 10)
+    assert [compute_uniform_part(budget, 0.15) for budget in (1, 2, 10, 100)] == [1, 1, 2, 15]
+    assert (compute_uniform_part(10, 0.0), compute_uniform_part(10, 1.0)) == (0, 10)
 
 
 def test_every_other_solution_is_drawn_with_the_probability_that_is_given() -> None:

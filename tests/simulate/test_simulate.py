@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mclabel.core.records import Outcome
-from mclabel.labeling.prefixes import step_key
+from mclabel.labeling.prefixes import restating_steps, step_key
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.benchmarks import simulate
@@ -139,6 +139,19 @@ def test_the_tool_prints_figures_of_the_estimators_and_settings_that_it_is_given
 )
 def test_step_keys(one: str, other: str, same: bool) -> None:
     assert (step_key(one) == step_key(other)) is same
+
+
+def test_restating_steps() -> None:
+    problem = "Eva has 3 pens, Ben twice as many, and 1,000 pens cost $50."
+    steps = {
+        "Eva has 3 pens.": True,
+        "Ben has twice as many.": True,
+        "Ben has 2 * 3 = 6 pens.": False,
+        "So 6 pens are Ben's, and 1000 cost $50.": True,
+        "Together they have 9.": False,
+        "3 = 3.0": False,
+    }
+    assert restating_steps(problem, list(steps)) == tuple(steps.values())
 
 
 def test_step_keys_see_through_paraphrases() -> None:

@@ -21,18 +21,18 @@ class AnsweringEngine(ScriptedEngine):
 
         num_lines: int = 6
 
-    def _continue(self, prompt: str, prefix: str, rng: random.Random) -> str:
+    def _write_continuation(self, prompt: str, prefix: str, rng: random.Random) -> str:
         gold = re.search(r"\[answer (.*?)\]", prompt)
         right = gold[1] if gold else "0"
         if prefix.endswith("\\boxed{"):
             return f"{self._stated(prefix, right)}}}. And so on."
         text = "" if prefix else "<think>\n"
         for number in range((prefix + text).count("\n"), self.settings.num_lines + 1):
-            stands_wrong = self._is_wrong(prefix + text)
+            has_standing_error = self._is_wrong(prefix + text)
             draw = rng.random()
-            if stands_wrong and draw < 0.3:
+            if has_standing_error and draw < 0.3:
                 text += f"Wait, line {number} puts it right.\n"
-            elif not stands_wrong and draw < 0.2:
+            elif not has_standing_error and draw < 0.2:
                 text += f"Line {number} is wrong.\n"
             elif draw > 0.8:
                 text += f"So the answer is {self._stated(prefix + text, right)}.\n"

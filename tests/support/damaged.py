@@ -22,8 +22,8 @@ from mclabel.prm.training.checkpoint import check_checkpoint
 from mclabel.run.budget import read_spent
 from mclabel.run.shards.journal import journaled_blocks, read_journal, write_journal
 from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
-from mclabel.run.shards.manifest import claimed_config, read_priors
-from mclabel.run.shards.opinions import opinion_rows
+from mclabel.run.shards.manifest import read_claimed_config, read_priors
+from mclabel.run.shards.opinions import iter_opinion_rows
 from mclabel.run.shards.plan import planned_blocks
 from mclabel.run.shards.rejects import read_set_aside
 from mclabel.run.shards.store import Store
@@ -45,7 +45,7 @@ def _labels(folder: Path, seed: int, num_blocks: int | None = None) -> Path:
     for count in (8, 12):
         source.write_text("\n".join(map(json.dumps, rows[:count])) + "\nno JSON\n")
         more = ["ray.address=none", "estimator.kind=posterior", f"seed={seed}"]
-        first = lambda blocks: [name for name, _ in blocks.item_counts()][:num_blocks]  # noqa: E731
+        first = lambda blocks: [name for name, _ in blocks.iter_item_counts()][:num_blocks]  # noqa: E731
         run_label_job(scripted_overrides(source, out, *more), choose_blocks=first)
     return out
 
@@ -148,11 +148,11 @@ READERS: dict[str, Callable[[Path], list[Any]]] = {
     "priors": _priors,
     "rejects": lambda run: list(read_set_aside(Store(str(run)))),
     "committed": lambda run: sorted(committed_blocks(Store(str(run)))),
-    "manifest": lambda run: [claimed_config(Store(str(run)), "run.json")],
+    "manifest": lambda run: [read_claimed_config(Store(str(run)), "run.json")],
     "spent": lambda run: [read_spent(Store(str(run)))],
     "journals": _journals,
     "trees": lambda run: list(read_trees(Store(str(run)))),
-    "opinions": lambda run: list(opinion_rows(Store(str(run)))),
+    "opinions": lambda run: list(iter_opinion_rows(Store(str(run)))),
     "checkpoints": lambda run: [
         _accepted(check_checkpoint, mark.parent, mark.parent)
         for mark in sorted(run.glob("checkpoints/*/complete"))

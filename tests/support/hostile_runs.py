@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from mclabel.run.shards.digest import add_digest, parquet_with_digest, parse_checked_object
+from mclabel.run.shards.digest import add_digest, encode_parquet_with_digest, parse_checked_object
 from mclabel.run.shards.manifest import FORMAT
 
 SCRIPT = "<script>window.executed=1</script><img src=x onerror=window.executed=2>"
@@ -81,7 +81,7 @@ def sign_shards(
             values = [value(one) if callable(value) else value for one in table[name].to_pylist()]
             table = table.set_column(at, table.field(at), pa.array(values, table.field(at).type))
         table = table.replace_schema_metadata({b"mclabel": json.dumps(recorded).encode()})
-        path.write_bytes(parquet_with_digest(table))
+        path.write_bytes(encode_parquet_with_digest(table))
 
 
 def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[str, Path]:
@@ -160,7 +160,7 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
         recorded_there = {b"mclabel": table.schema.metadata[b"mclabel"]}
         at = table.column_names.index("problem")
         table = table.set_column(at, table.field(at).with_metadata(bomb), table["problem"])
-        path.write_bytes(parquet_with_digest(table.replace_schema_metadata(recorded_there)))
+        path.write_bytes(encode_parquet_with_digest(table.replace_schema_metadata(recorded_there)))
 
     bomb = pickle.dumps(Touches(canary))
     for name, places in {

@@ -15,7 +15,7 @@ from mclabel.core.records import AUTHOR
 from mclabel.judge.consensus.models import FirstErrorJudgeModel, JudgeModel, ScorerModel
 from mclabel.labeling.estimators.posterior.chain import Evidence
 from mclabel.labeling.estimators.posterior.fit import fit_priors
-from mclabel.labeling.estimators.posterior.plan import PlanRequest, error_beliefs
+from mclabel.labeling.estimators.posterior.plan import ChainEvidence, infer_first_errors
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -77,7 +77,7 @@ class World:
     def scoring(self, scores: Floats) -> ScorerModel:
         """Return the model of a judge that scores steps."""
         rows = [row[:steps].tolist() for row, steps in zip(scores, self.num_steps, strict=True)]
-        return ScorerModel.of(rows, self.num_steps)
+        return ScorerModel.from_scores(rows, self.num_steps)
 
     def right(self, chances: Floats) -> float:
         """Return the share of solutions whose likeliest first error is the true one."""
@@ -129,22 +129,22 @@ def _chances(right: Ints, rollouts: int, outcome: NDArray[np.bool_], num_steps: 
         _evidence(right[row, : steps - 1], rollouts, bool(outcome[row]))
         for row, steps in enumerate(num_steps.tolist())
     ]
-    fitted = fit_priors({"number": [{AUTHOR: one} for one in evidence]}).as_written
+    fitted = fit_priors({"number": [{AUTHOR: one} for one in evidence]}).rounded_as_stored
     priors = fitted.for_completer(AUTHOR).for_class("number").with_rare_luck
     requests = [
-        PlanRequest(
+        ChainEvidence(
             num_steps=one.num_steps,
             counts=np.stack([one.right, one.wrong, one.same, one.others]),
             outcome=one.outcome,
             external_likelihood=one.external_likelihood,
             priors=priors,
-            previous=None,
-            changed=range(1),
+            previous_plan=None,
+            changed_chains=range(1),
         )
         for one in evidence
     ]
     found = np.zeros((len(num_steps), LONGEST + 1))
-    for row, (to_go,) in enumerate(error_beliefs(requests)):
+    for row, (to_go,) in enumerate(infer_first_errors(requests)):
         steps = int(num_steps[row])
         ordered = np.append(to_go[steps:0:-1], to_go[0])
         found[row, : steps + 1] = ordered / ordered.sum()

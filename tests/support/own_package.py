@@ -67,11 +67,11 @@ def mclabel_here(home: Path, *arguments: str) -> Result:
     """Run the command in this process, with the modules of a folder importable meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(home))
-        components._entry_points.cache_clear()
+        components._find_entry_points.cache_clear()
         try:
             return CliRunner(env={"COLUMNS": "300"}).invoke(main, arguments)
         finally:
-            components._entry_points.cache_clear()
+            components._find_entry_points.cache_clear()
 
 
 def _digest(text: str) -> str:

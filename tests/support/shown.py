@@ -23,7 +23,7 @@ from mclabel.core.records import (
     StepLabel,
 )
 from mclabel.core.stats.values import estimate_fixed
-from mclabel.report.page.example import Example, example_data
+from mclabel.report.page.example import ExampleCandidate, convert_example
 from mclabel.report.page.html import make_environment
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import commit_block
@@ -171,10 +171,10 @@ def write_run(
     return str(folder)
 
 
-def example_markup(example: Example, **more: Any) -> str:
+def example_markup(example: ExampleCandidate, **more: Any) -> str:
     """Render the part of a report that shows one solution."""
     macros: Any = make_environment().get_template("macros.html").module
-    return str(macros.example(example_data(example), False, **more))
+    return str(macros.example(convert_example(example), False, **more))
 
 
 def report_page(places: Sequence[str], out: str) -> Path:

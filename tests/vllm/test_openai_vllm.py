@@ -65,7 +65,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     model: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test compares the ids that the server received with those that it sampled."""
-    calls, completion = Calls(), OpenAIEngine._completion
+    calls, completion = Calls(), OpenAIEngine._build_completion
 
     def recording(
         one: OpenAIEngine,
@@ -81,7 +81,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
 
     one = policy(model, url, temperature=TEMPERATURE, max_tokens=96)
     probe = asyncio.run(_probe_context(one))
-    monkeypatch.setattr(OpenAIEngine, "_completion", recording)
+    monkeypatch.setattr(OpenAIEngine, "_build_completion", recording)
     results = asyncio.run(label_all(one))
     calls.made = [call for call in calls.made if call[0] != probe]
     assert count_exact(results, calls) > 2 * NUM_SOLUTIONS

@@ -8,7 +8,7 @@ import pytest
 
 from mclabel.answers import grade_completion
 from mclabel.core.errors import ConfigError
-from mclabel.data.readers.base import make_reader, reader_settings
+from mclabel.data.readers.base import make_reader, make_reader_settings
 from mclabel.domains.words import HELD_OUT, TRAINED, generate_problems
 
 SUM = re.compile(r"(\d+) ([-+*]) (\d+) = (\d+)")
@@ -41,7 +41,7 @@ def test_problems_are_a_function_of_the_seed() -> None:
 
 def test_test_problems_are_of_stories_that_are_not_trained_on() -> None:
     assert not set(HELD_OUT) & set(TRAINED)
-    reader = make_reader(reader_settings("words", limit=10))
+    reader = make_reader(make_reader_settings("words", limit=10))
     rows = list(reader.rows())
     assert [number for number, _ in rows] == list(range(1, 11))
     assert {problem.meta["template"] for _, problem in rows} == set(HELD_OUT)
@@ -49,4 +49,4 @@ def test_test_problems_are_of_stories_that_are_not_trained_on() -> None:
 
 def test_words_need_a_limit() -> None:
     with pytest.raises(ConfigError, match=r"required for problems\.source=words"):
-        make_reader(reader_settings("words"))
+        make_reader(make_reader_settings("words"))

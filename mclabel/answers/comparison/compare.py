@@ -39,28 +39,28 @@ from mclabel.answers.effort import spend_work
 from mclabel.answers.reading.relations import to_interval
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
-    Approximated,
-    Based,
+    ApproximatedForm,
+    BasedNumber,
     Choice,
     Clock,
-    Closed,
+    ClosedForm,
     Equation,
     Form,
     Matrix,
     Name,
     Number,
-    Opaque,
     Quantity,
     Ratio,
     Reals,
     Relation,
-    Remarked,
+    RemarkedForm,
     Sequence,
-    Special,
+    SpecialValue,
+    UnparsedText,
     Words,
     closed_value,
     compute_determinant,
-    matrix_values,
+    get_cell_values,
 )
 from mclabel.answers.values.reals import ALL, same_set
 
@@ -89,13 +89,13 @@ class Comparison:
             ):
                 return True
             return equals_or_rounds_to(answer.literal.value, gold.literal, literal=True)
-        for look in (self._compare_wrapped, self._compare_collections, self._compare_sets):
+        for look in (self._compare_inner_values, self._compare_collections, self._compare_sets):
             handled, verdict = look(answer, gold)
             if handled:
                 return verdict
         return self._compare_scalars(answer, gold)
 
-    def _compare_wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _compare_inner_values(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         """Compare remarks, equations, choices and approximations by the values inside them.
 
         Returns:
@@ -106,7 +106,7 @@ class Comparison:
             ours, theirs = to_congruence(answer), to_congruence(gold)
             if ours is not answer or theirs is not gold:
                 return True, self.compare(ours, theirs)
-        if isinstance(answer, Remarked) or isinstance(gold, Remarked):
+        if isinstance(answer, RemarkedForm) or isinstance(gold, RemarkedForm):
             return True, self._compare_remarked(answer, gold)
         if isinstance(answer, Equation) and isinstance(gold, Equation):
             return True, same_equations(answer, gold, self.compare)
@@ -114,7 +114,7 @@ class Comparison:
             return True, same_equation_and_value(gold, answer, self.compare, swap=True)
         if isinstance(answer, Equation) and not isinstance(gold, Relation):
             return True, same_equation_and_value(answer, gold, self.compare, swap=False)
-        if isinstance(answer, Approximated) or isinstance(gold, Approximated):
+        if isinstance(answer, ApproximatedForm) or isinstance(gold, ApproximatedForm):
             return True, self._compare_approximations(answer, gold)
         if isinstance(answer, Choice) or isinstance(gold, Choice):
             return True, self._compare_choices(answer, gold)
@@ -126,17 +126,17 @@ class Comparison:
         The value counts, and so does the remark if it restates the value.
         """
         if (
-            isinstance(answer, Remarked)
-            and isinstance(gold, Remarked)
+            isinstance(answer, RemarkedForm)
+            and isinstance(gold, RemarkedForm)
             and answer.condition == gold.condition != ""
         ):
             return self.compare(answer.value, gold.value)
-        remarked = answer if isinstance(answer, Remarked) else gold
-        assert isinstance(remarked, Remarked)
+        remarked = answer if isinstance(answer, RemarkedForm) else gold
+        assert isinstance(remarked, RemarkedForm)
         other = gold if remarked is answer else answer
         claims = [form for form in (remarked.value, remarked.remark) if form is not None]
         pairs = [(form, other) if remarked is answer else (other, form) for form in claims]
-        verdict = _any_verdict(self.compare(*pair) for pair in pairs)
+        verdict = _is_any_verdict_true(self.compare(*pair) for pair in pairs)
         if remarked.remark is not None and (
             self.compare(remarked.value, remarked.remark)
             or self.compare(remarked.remark, remarked.value)
@@ -150,7 +150,7 @@ class Comparison:
         The exact parts decide first. The approximation counts if it belongs to the gold, or if the
         exact part of the answer is a formula with variables.
         """
-        if isinstance(answer, Approximated):
+        if isinstance(answer, ApproximatedForm):
             exact = self.compare(answer.exact, gold)
             if (
                 equality_holds(
@@ -164,7 +164,7 @@ class Comparison:
             if exact or (value is not None and not algebra.free_symbols(value)):
                 return exact
             return self.compare(answer.stated, gold)
-        assert isinstance(gold, Approximated)
+        assert isinstance(gold, ApproximatedForm)
         exact = self.compare(answer, gold.exact)
         if exact:
             return exact
@@ -177,7 +177,9 @@ class Comparison:
         if isinstance(answer, Sequence) and isinstance(gold, Sequence):
             return True, same_sequences(answer, gold, self.compare)
         for sequence, other, swap in ((answer, gold, False), (gold, answer, True)):
-            if not isinstance(sequence, Sequence) or isinstance(other, Reals | Special | Relation):
+            if not isinstance(sequence, Sequence) or isinstance(
+                other, Reals | SpecialValue | Relation
+            ):
                 continue
             options = read_option_letters(other) if sequence.kind == "list" else ""
             if options and read_option_letters(sequence) == options:
@@ -212,24 +214,24 @@ class Comparison:
                     self.compare(i, e) if swap else self.compare(e, i) for e, i in pairs
                 )
             reals = to_interval(sequence)
-            if isinstance(other, Opaque) and reals is not None:
+            if isinstance(other, UnparsedText) and reals is not None:
                 return True, self.prove(other, reals)
-            return True, None if isinstance(other, Opaque) else False
+            return True, None if isinstance(other, UnparsedText) else False
         return False, None
 
     def _compare_sets(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
-        left, right = _as_reals(answer, gold), _as_reals(gold, answer)
+        left, right = _convert_to_reals(answer, gold), _convert_to_reals(gold, answer)
         if left is None and right is None:
             return False, None
         if left is not None and right is not None:
             return True, same_set(left, right)
         other = gold if left is not None else answer
-        return True, self.prove(answer, gold) if isinstance(other, Opaque) else False
+        return True, self.prove(answer, gold) if isinstance(other, UnparsedText) else False
 
     def _compare_scalars(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Ratio | Clock) or isinstance(gold, Ratio | Clock):
             return measures.same_times_or_ratios(answer, gold, self.compare)
-        if isinstance(answer, Based) or isinstance(gold, Based):
+        if isinstance(answer, BasedNumber) or isinstance(gold, BasedNumber):
             return measures.same_base(answer, gold)
         if isinstance(answer, Quantity) or isinstance(gold, Quantity):
             return measures.same_quantity(
@@ -245,11 +247,11 @@ class Comparison:
             )
         if isinstance(answer, Relation) or isinstance(gold, Relation):
             return self.prove(answer, gold) if _either_is_opaque(answer, gold) else False
-        if isinstance(answer, Special) or isinstance(gold, Special):
-            if isinstance(answer, Special) and isinstance(gold, Special):
-                return _same_specials(answer.name, gold.name)
-            other = gold if isinstance(answer, Special) else answer
-            return None if isinstance(other, Opaque) else False
+        if isinstance(answer, SpecialValue) or isinstance(gold, SpecialValue):
+            if isinstance(answer, SpecialValue) and isinstance(gold, SpecialValue):
+                return _same_special_values(answer.name, gold.name)
+            other = gold if isinstance(answer, SpecialValue) else answer
+            return None if isinstance(other, UnparsedText) else False
         return self._compare_formulas(answer, gold)
 
     def _compare_names(self, answer: Form, gold: Form) -> bool | None:
@@ -295,23 +297,23 @@ class Comparison:
                 return False
             if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
                 return False
-            cells = zip(_matrix_cells(answer), _matrix_cells(gold), strict=True)
+            cells = zip(_list_matrix_cells(answer), _list_matrix_cells(gold), strict=True)
             return combine_verdicts(self.compare(a, b) for a, b in cells)
         matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
         assert isinstance(matrix, Matrix)
-        if isinstance(other, Opaque):
+        if isinstance(other, UnparsedText):
             return None
         if matrix.determinant:
-            grid = matrix_values(matrix)
+            grid = get_cell_values(matrix)
             value = None if grid is None else compute_determinant(grid)
             if value is None or closed_value(other) is None:
                 return None
-            scalar = Closed(value)
+            scalar = ClosedForm(value)
             return self.compare(scalar, gold) if matrix is answer else self.compare(answer, scalar)
         flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
         if not flat:
             return False
-        flat_cells = _matrix_cells(matrix)
+        flat_cells = _list_matrix_cells(matrix)
         items = measures.read_vector_entries(other, len(flat_cells))
         if items is None:
             if not isinstance(other, Sequence) or other.kind == "set":
@@ -324,7 +326,7 @@ class Comparison:
         return combine_verdicts(map(self.compare, items, flat_cells))
 
 
-def _same_specials(answer: str, gold: str) -> bool | None:
+def _same_special_values(answer: str, gold: str) -> bool | None:
     """Return whether two special values, such as `∞` and `undefined`, are equal.
 
     "Diverges" may mean infinite or undefined, so its comparison with either is undecided (None).
@@ -334,7 +336,7 @@ def _same_specials(answer: str, gold: str) -> bool | None:
     return answer == gold
 
 
-def _as_reals(form: Form, other_form: Form) -> Reals | None:
+def _convert_to_reals(form: Form, other_form: Form) -> Reals | None:
     """Read a form as a set of reals, or return None.
 
     Finite sets, pairs and "no solution" are read as sets of reals only if `other_form`, the other
@@ -342,11 +344,11 @@ def _as_reals(form: Form, other_form: Form) -> Reals | None:
     """
     if isinstance(form, Reals):
         return form
-    if isinstance(form, Special) and form.name == "all reals":
+    if isinstance(form, SpecialValue) and form.name == "all reals":
         return ALL
     if not isinstance(other_form, Reals):
         return None
-    if isinstance(form, Special) and form.name == "no solution":
+    if isinstance(form, SpecialValue) and form.name == "no solution":
         return Reals(())
     if isinstance(form, Sequence) and form.kind == "set":
         return measures.set_to_reals(form)
@@ -354,14 +356,14 @@ def _as_reals(form: Form, other_form: Form) -> Reals | None:
 
 
 def _either_is_opaque(answer: Form, gold: Form) -> bool:
-    return isinstance(answer, Opaque) or isinstance(gold, Opaque)
+    return isinstance(answer, UnparsedText) or isinstance(gold, UnparsedText)
 
 
-def _matrix_cells(matrix: Matrix) -> list[Form]:
+def _list_matrix_cells(matrix: Matrix) -> list[Form]:
     return [cell for row in matrix.rows for cell in row]
 
 
-def _any_verdict(verdicts: Iterable[bool | None]) -> bool | None:
+def _is_any_verdict_true(verdicts: Iterable[bool | None]) -> bool | None:
     unsure = False
     for verdict in verdicts:
         if verdict:

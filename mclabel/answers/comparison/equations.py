@@ -10,16 +10,16 @@ from mclabel.answers.comparison.names import same_up_to_constant_letter
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
-    Closed,
+    ClosedForm,
     Equation,
     Form,
     Number,
-    Opaque,
     Quantity,
     Ratio,
     Reals,
     Relation,
     Sequence,
+    UnparsedText,
     Words,
     closed_value,
 )
@@ -45,10 +45,10 @@ def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms
     The result is None if this is undecided.
     """
     if answer.label and gold.label:
-        if _without_spaces(answer.label) == _without_spaces(gold.label):
+        if _strip_spaces_and_backslashes(answer.label) == _strip_spaces_and_backslashes(gold.label):
             verdict = compare_forms(answer.right, gold.right)
             if verdict is False and gold.label.endswith(")"):
-                return _same_family(answer.right, gold.right)
+                return _same_function_family(answer.right, gold.right)
             return verdict
         if isinstance(answer.left, Sequence) and isinstance(gold.left, Sequence):
             return compare_forms(answer.right, gold.right)
@@ -66,7 +66,7 @@ def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms
     ]
     a, b, c, d = sides
     if a is None or b is None or c is None or d is None:
-        return _compare_sides(answer, gold, compare_forms)
+        return _compare_equation_sides(answer, gold, compare_forms)
     try:
         first, second = algebra.add(a, algebra.negate(b)), algebra.add(c, algebra.negate(d))
         if are_proportional(first, second, positive=False):
@@ -101,25 +101,25 @@ def same_equation_and_value(
     if isinstance(other, Reals) and other.variable:
         return False
 
-    def fits(side: Form) -> bool | None:
+    def equals_side(side: Form) -> bool | None:
         return compare_forms(other, side) if swap else compare_forms(side, other)
 
-    claimed = fits(equation.right)
+    claimed = equals_side(equation.right)
     if equation.label:
         return claimed
     true = equality_holds(equation.left, equation.right, compare_forms)
     if true is False:
         return None if claimed else claimed
     if true:
-        return claimed or fits(equation.left) or (None if claimed is None else False)
+        return claimed or equals_side(equation.left) or (None if claimed is None else False)
     if isinstance(equation.left, Quantity) or isinstance(equation.right, Quantity):
-        return claimed or (None if fits(equation.left) is not False else claimed)
+        return claimed or (None if equals_side(equation.left) is not False else claimed)
     left, right = closed_value(equation.left), closed_value(equation.right)
     if left is None:
         if isinstance(equation.left, Ratio | Words):
             return claimed
-        return (claimed or None) if isinstance(equation.left, Opaque) else None
-    if not _names_asked_quantity(left, right):
+        return (claimed or None) if isinstance(equation.left, UnparsedText) else None
+    if not _states_expression_value(left, right):
         return None if right is None else False
     return claimed if algebra.free_symbols(left) else None
 
@@ -179,7 +179,7 @@ def equality_holds(
         left = left.amount
     elif isinstance(right, Quantity) and not compare_forms(left, right):  # 1/2 = 50%
         right = right.amount
-    left_size, right_size = _numeric_value(left), _numeric_value(right)
+    left_size, right_size = _get_numeric_value(left), _get_numeric_value(right)
     if left_size is None or right_size is None:
         return None
     if compare_forms(left, right):
@@ -195,7 +195,7 @@ def equality_holds(
     ) * relative_tolerance
 
 
-def _numeric_value(form: Form) -> Fraction | None:
+def _get_numeric_value(form: Form) -> Fraction | None:
     """Return the value of a number or quantity; None for any other form.
 
     An irrational value is approximated with a float's precision.
@@ -213,7 +213,7 @@ def are_proportional(a: Value, b: Value, *, positive: bool) -> bool:
 
     If `positive` is true, the constant must be positive, so that a > 0 and b > 0 are equivalent.
     """
-    left, right = _without_denominators(a), _without_denominators(b)
+    left, right = _remove_denominators(a), _remove_denominators(b)
     if not left.num or not right.num:
         return not left.num and not right.num
     mono = next(iter(right.num))
@@ -225,7 +225,9 @@ def are_proportional(a: Value, b: Value, *, positive: bool) -> bool:
     return algebra.same_form(left, algebra.multiply(algebra.number_value(ratio), right))
 
 
-def _compare_sides(answer: Equation, gold: Equation, compare_forms: CompareForms) -> bool | None:
+def _compare_equation_sides(
+    answer: Equation, gold: Equation, compare_forms: CompareForms
+) -> bool | None:
     """Return whether two equations are equal of which a side is not a formula; None if undecided.
 
     If a left side is in words, only the right sides are compared.
@@ -250,10 +252,10 @@ def _same_function(
         return None
     if gold_argument in algebra.free_symbols(value):
         return False
-    return compare_forms(Closed(algebra.rename_symbols(value, {argument: gold_argument})), gold)
+    return compare_forms(ClosedForm(algebra.rename_symbols(value, {argument: gold_argument})), gold)
 
 
-def _same_family(answer: Form, gold: Form) -> bool | None:
+def _same_function_family(answer: Form, gold: Form) -> bool | None:
     """Return whether the right sides of two equations are the same family of functions.
 
     The letter of the arbitrary constant does not count. The result is None if undecided.
@@ -269,7 +271,7 @@ def _are_function_and_y(label: str, other: str) -> bool:
     return other == "y" and bool(_APPLIED.fullmatch(label))
 
 
-def _names_asked_quantity(left: Value, right: Value | None) -> bool:
+def _states_expression_value(left: Value, right: Value | None) -> bool:
     """Return whether an equation states the value of an expression, as a + b = 3 may do.
 
     Otherwise, it is an equation to solve.
@@ -281,7 +283,7 @@ def _names_asked_quantity(left: Value, right: Value | None) -> bool:
     return all(mono and coefficient == 1 for mono, coefficient in left.num.items())
 
 
-def _without_denominators(value: Value) -> Value:
+def _remove_denominators(value: Value) -> Value:
     """Return the numerator of a value without negative exponents.
 
     It is multiplied by powers of its symbols that remove them.
@@ -298,5 +300,5 @@ def _without_denominators(value: Value) -> Value:
     return result
 
 
-def _without_spaces(label: str) -> str:
+def _strip_spaces_and_backslashes(label: str) -> str:
     return label.replace(" ", "").replace("\\", "")

@@ -15,7 +15,7 @@ from mclabel.answers.comparison.names import same_antiderivative, same_up_to_con
 from mclabel.answers.effort import spend_work
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.forms import Closed, Form, Number, closed_value
+from mclabel.answers.values.forms import ClosedForm, Form, Number, closed_value
 from mclabel.answers.values.literals import Literal, rounds_to
 from mclabel.answers.values.monomials import UNIT, NotClosed
 from mclabel.answers.values.sampling import absolute_difference, clearly_differ, real_value
@@ -32,7 +32,7 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
     try:
         if algebra.same_form(left, right):
             return True
-        if _same_by_rule(answer, gold, left, right):
+        if _is_difference_accepted(answer, gold, left, right):
             return True
         if algebra.is_canonical(left) and algebra.is_canonical(right):
             return False
@@ -43,7 +43,7 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
         return None
 
 
-def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
+def _is_difference_accepted(answer: Form, gold: Form, left: Value, right: Value) -> bool:
     """Return whether a rule accepts the difference between two formulas.
 
     The rules cover rounding, magnitudes such as `2.6B`, names of arbitrary constants, and a single
@@ -66,9 +66,9 @@ def _same_magnitude(answer: Form, gold: Form) -> bool:
 
     A gold with a magnitude must have a decimal point. Otherwise its letter may be a variable.
     """
-    if isinstance(answer, Closed) and answer.magnitude is not None and isinstance(gold, Number):
+    if isinstance(answer, ClosedForm) and answer.magnitude is not None and isinstance(gold, Number):
         return equals_or_rounds_to(answer.magnitude.value, gold.literal, literal=True)
-    if isinstance(gold, Closed) and gold.magnitude is not None and isinstance(answer, Number):
+    if isinstance(gold, ClosedForm) and gold.magnitude is not None and isinstance(answer, Number):
         size = gold.magnitude
         is_clear = size.num_decimals > 0 and (size.unit_in_last_place or 0) > 1000
         return is_clear and equals_or_rounds_to(answer.literal.value, size, literal=True)
@@ -77,7 +77,7 @@ def _same_magnitude(answer: Form, gold: Form) -> bool:
 
 def get_single_letter(form: Form) -> str | None:
     """Return the letter if a form is a single letter; None otherwise."""
-    if not isinstance(form, Closed) or len(form.value.num) != 1 or len(form.value.den) != 1:
+    if not isinstance(form, ClosedForm) or len(form.value.num) != 1 or len(form.value.den) != 1:
         return None
     ((mono, coefficient),) = form.value.num.items()
     if coefficient != 1 or len(mono) != 1:
@@ -159,7 +159,7 @@ def same_angles(left: Value, right: Value) -> bool:
     ):
         return False
     difference = algebra.add(left, algebra.negate(right))
-    terms = [_gaussian_integer_of_angle(mono) for mono in difference.num]
+    terms = [_find_gaussian_integer(mono) for mono in difference.num]
     if None in terms:
         return False
     times = [Fraction(coefficient) for coefficient in difference.num.values()]
@@ -181,7 +181,7 @@ def _has_inverse_trigonometric(value: Value) -> bool:
     return any(isinstance(x, tuple) and x[0] in _ARCS for mono in value.num for x, _ in mono)
 
 
-def _gaussian_integer_of_angle(mono: Any) -> GaussianInteger | None:
+def _find_gaussian_integer(mono: Any) -> GaussianInteger | None:
     """Return the Gaussian integer whose argument is the monomial; None if it is not an angle."""
     if mono == _HALF_TURN:
         return (-1, 0)

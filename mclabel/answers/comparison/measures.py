@@ -11,18 +11,18 @@ from mclabel.answers.reading.words import lacks_negation, same_words
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
-    Based,
+    BasedNumber,
     Clock,
-    Closed,
+    ClosedForm,
     Form,
     Name,
     Number,
-    Opaque,
     Quantity,
     Ratio,
     Reals,
     Sequence,
-    Special,
+    SpecialValue,
+    UnparsedText,
     Words,
     closed_value,
 )
@@ -59,7 +59,7 @@ def same_quantity(
         return _same_measures(answer, gold, compare_forms)
     quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
     assert isinstance(quantity, Quantity)
-    if isinstance(other, Opaque):
+    if isinstance(other, UnparsedText):
         return None
     value = closed_value(other)
     if value is None:
@@ -80,10 +80,10 @@ def same_quantity(
             compare_forms,
         )
     if dimension == _DEGREE:
-        if bare or "π" not in _named_symbols(other):
+        if bare or "π" not in _collect_atoms(other):
             return bool(bare)
         return _compare_in_order(
-            _in_radians(quantity.amount), other, answer is quantity, compare_forms
+            _convert_to_radians(quantity.amount), other, answer is quantity, compare_forms
         )
     return bare if units_optional else False
 
@@ -97,7 +97,9 @@ def _read_letter_as_unit(value: Value) -> Quantity | None:
     unit = read_multiplier_and_unit(f" {names[0][0]}")
     if unit is None or unit[1] is None:
         return None
-    return Quantity(_from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1])
+    return Quantity(
+        _convert_value_to_form(Value({mono - {names[0]}: coefficient}, value.den)), unit[1]
+    )
 
 
 def _same_measures(answer: Quantity, gold: Quantity, compare_forms: CompareForms) -> bool | None:
@@ -106,7 +108,9 @@ def _same_measures(answer: Quantity, gold: Quantity, compare_forms: CompareForms
         return compare_forms(answer.amount, gold.amount)
     if {ours.dimension, theirs.dimension} == {_DEGREE, _RADIAN}:
         left, right = (
-            _in_radians(measure.amount) if measure.unit.dimension == _DEGREE else measure.amount
+            _convert_to_radians(measure.amount)
+            if measure.unit.dimension == _DEGREE
+            else measure.amount
             for measure in (answer, gold)
         )
         return compare_forms(left, right)
@@ -121,7 +125,7 @@ def _same_measures(answer: Quantity, gold: Quantity, compare_forms: CompareForms
     amount = closed_value(answer.amount)
     if amount is None:
         return None
-    return compare_forms(_from_value(_convert_unit(amount, ours, theirs)), gold.amount)
+    return compare_forms(_convert_value_to_form(_convert_unit(amount, ours, theirs)), gold.amount)
 
 
 def _convert_unit(amount: Value, ours: Unit, theirs: Unit) -> Value:
@@ -154,29 +158,31 @@ def _multiply_amount(amount: Form, factor: Fraction) -> Form:
         )
     value = closed_value(amount)
     return (
-        amount if value is None else Closed(algebra.multiply(value, algebra.number_value(factor)))
+        amount
+        if value is None
+        else ClosedForm(algebra.multiply(value, algebra.number_value(factor)))
     )
 
 
-def _in_radians(degrees: Form) -> Form:
+def _convert_to_radians(degrees: Form) -> Form:
     value = closed_value(degrees)
     if value is None:
         return degrees
-    return Closed(
+    return ClosedForm(
         algebra.multiply(
             value, algebra.multiply(algebra.atom_value("π"), algebra.number_value(Fraction(1, 180)))
         )
     )
 
 
-def _named_symbols(form: Form) -> set[object]:
+def _collect_atoms(form: Form) -> set[object]:
     value = closed_value(form)
     return set() if value is None else {x for mono in value.num for x, _ in mono}
 
 
-def _from_value(value: Value) -> Form:
+def _convert_value_to_form(value: Value) -> Form:
     exact = value.rational
-    return Closed(value) if exact is None else Number(Literal(exact))
+    return ClosedForm(value) if exact is None else Number(Literal(exact))
 
 
 def same_base(answer: Form, gold: Form) -> bool | None:
@@ -184,16 +190,16 @@ def same_base(answer: Form, gold: Form) -> bool | None:
 
     If only one of them has a base, their digits are compared.
     """
-    if isinstance(answer, Based) and isinstance(gold, Based):
+    if isinstance(answer, BasedNumber) and isinstance(gold, BasedNumber):
         return answer.value == gold.value and answer.base == gold.base
-    based, other = (answer, gold) if isinstance(answer, Based) else (gold, answer)
-    assert isinstance(based, Based)
+    based, other = (answer, gold) if isinstance(answer, BasedNumber) else (gold, answer)
+    assert isinstance(based, BasedNumber)
     match other:
-        case Opaque(text):
+        case UnparsedText(text):
             return True if text.upper() == based.digits else None
         case Name(letters=letters):
             return letters.upper() == based.digits
-        case Closed(digits=digits) if digits:
+        case ClosedForm(digits=digits) if digits:
             return digits == based.digits
     value = closed_value(other)
     exact = None if value is None else value.rational
@@ -214,12 +220,12 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     left = answer.ratio if isinstance(answer, Clock) else answer
     right = gold.ratio if isinstance(gold, Clock) else gold
     if left is None or right is None:
-        return None if isinstance(answer, Opaque) or isinstance(gold, Opaque) else False
+        return None if isinstance(answer, UnparsedText) or isinstance(gold, UnparsedText) else False
     if isinstance(left, Ratio) and isinstance(right, Ratio):
         return _same_ratios(left, right, compare_forms)
     ratio, other = (left, right) if isinstance(left, Ratio) else (right, left)
     assert isinstance(ratio, Ratio)
-    if isinstance(other, Opaque):
+    if isinstance(other, UnparsedText):
         return None
     top, bottom = closed_value(ratio.terms[0]), closed_value(ratio.terms[1])
     if len(ratio.terms) != 2 or top is None or bottom is None:
@@ -227,7 +233,7 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     if closed_value(other) is None or isinstance(answer, Clock) or isinstance(gold, Clock):
         return False
     try:
-        quotient = _from_value(algebra.divide(top, bottom))
+        quotient = _convert_value_to_form(algebra.divide(top, bottom))
     except NotClosed:
         return None
     return compare_forms(quotient, gold) if ratio is left else compare_forms(answer, quotient)
@@ -268,8 +274,8 @@ def _same_ratios(answer: Ratio, gold: Ratio, compare_forms: CompareForms) -> boo
         if left is None or right is None:
             return None
         crossed = (
-            Closed(algebra.multiply(left, theirs[0])),
-            Closed(algebra.multiply(right, ours[0])),
+            ClosedForm(algebra.multiply(left, theirs[0])),
+            ClosedForm(algebra.multiply(right, ours[0])),
         )
         equal = compare_forms(*crossed)
         if equal is False:
@@ -284,11 +290,11 @@ def same_text(answer: Form, gold: Form) -> bool | None:
         return same_words(answer.words, gold.words)
     words, other = (answer, gold) if isinstance(answer, Words) else (gold, answer)
     assert isinstance(words, Words)
-    if isinstance(other, Opaque):
+    if isinstance(other, UnparsedText):
         return None
     if isinstance(other, Name):
         return same_words(words.words, (other.letters.lower(),))
-    if isinstance(other, Special):
+    if isinstance(other, SpecialValue):
         return None if other.name != "empty text" and len(words.words) > 3 else False
     value = closed_value(other)
     if value is not None and len(words.words) == 1 and len(value.num) == 1:
@@ -298,12 +304,12 @@ def same_text(answer: Form, gold: Form) -> bool | None:
     exact = None if value is None else value.rational
     if exact is None:
         return False
-    if exact in map(_number_of_word, words.words):
+    if exact in map(_parse_word_as_number, words.words):
         return None if lacks_negation(words.words) else False
     return None if mentions_number(" ".join(words.words)) else False
 
 
-def _number_of_word(word: str) -> Fraction | int | None:
+def _parse_word_as_number(word: str) -> Fraction | int | None:
     """Return the number that a word denotes, in digits or as a numeral of a supported language."""
     return int(word) if word.isdecimal() else CARDINALS.get(word, parse_number_in_words(word))
 
@@ -328,7 +334,7 @@ def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
         if len(units) != 1 or str(units[0]) not in "ijk"[:num_entries]:
             return None
         rest = frozenset((x, n) for x, n in mono if x != units[0])
-        entries["ijk".index(str(units[0]))] = Closed(Value({rest: coefficient}, value.den))
+        entries["ijk".index(str(units[0]))] = ClosedForm(Value({rest: coefficient}, value.den))
         names.add(units[0])
     return entries if names - {"i"} else None
 

@@ -10,7 +10,7 @@ from itertools import pairwise, permutations
 
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.forms import Choice, Closed, Equation, Form, Name, Sequence, Words
+from mclabel.answers.values.forms import Choice, ClosedForm, Equation, Form, Name, Sequence, Words
 from mclabel.answers.values.monomials import UNIT
 from mclabel.answers.values.sampling import approximate
 
@@ -75,8 +75,8 @@ def read_option_letters(form: Form) -> str:
         The empty string if the form does not list at least two option letters.
     """
     if isinstance(form, Sequence):
-        letters = [_option_letter(item) for item in form.items]
-    elif isinstance(form, Closed):
+        letters = [_read_option_letter(item) for item in form.items]
+    elif isinstance(form, ClosedForm):
         monos = [*form.value.num.items(), *form.value.den.items()]
         if any(n not in (1, -1) or c != 1 for mono, c in monos for _, n in mono):
             return ""
@@ -88,10 +88,10 @@ def read_option_letters(form: Form) -> str:
     return "".join(sorted(letters)) if is_list else ""
 
 
-def _option_letter(form: Form) -> str:
+def _read_option_letter(form: Form) -> str:
     if isinstance(form, Choice):
         return form.letter if form.content is None else ""
-    if not isinstance(form, Closed) or len(form.value.num) != 1 or form.value.den != UNIT:
+    if not isinstance(form, ClosedForm) or len(form.value.num) != 1 or form.value.den != UNIT:
         return ""
     ((mono, coefficient),) = form.value.num.items()
     names = [x for x, n in mono if n == 1 and isinstance(x, str)]
@@ -103,10 +103,10 @@ def same_antiderivative(answer: Value, gold: Value) -> bool:
 
     The names of their constants of integration do not count.
     """
-    theirs = _without_constant(gold, _GOLD_CONSTANTS)
+    theirs = _remove_integration_constant(gold, _GOLD_CONSTANTS)
     if theirs is None or not any(name.islower() for name in algebra.free_symbols(theirs)):
         return False
-    ours = _without_constant(answer, _CONSTANTS)
+    ours = _remove_integration_constant(answer, _CONSTANTS)
     if ours is None:
         return False
     difference = algebra.add(ours, algebra.negate(theirs))
@@ -127,7 +127,7 @@ def same_up_to_constant_names(answer: Value, gold: Value) -> bool:
     """
     ours, theirs = algebra.free_symbols(answer), algebra.free_symbols(gold)
     new, old = ours - theirs, theirs - ours
-    if _same_but_for_arbitrary(answer, gold):
+    if _same_up_to_arbitrary_constants(answer, gold):
         return True
     if not new or len(new) != len(old) or len(new) > _MAX_RENAMED:
         return False
@@ -140,7 +140,7 @@ def same_up_to_constant_names(answer: Value, gold: Value) -> bool:
     return algebra.same_form(algebra.rename_symbols(answer, names), gold)
 
 
-def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
+def _same_up_to_arbitrary_constants(answer: Value, gold: Value) -> bool:
     """Return whether two formulas differ only in the names of the gold's arbitrary constants.
 
     For example, A e^x and C_1 e^x do.
@@ -182,7 +182,7 @@ def _occurs_only_times_pi(value: Value, symbol: str) -> bool:
     return with_name == [turn] and symbol not in algebra.free_symbols(Value(value.den, UNIT))
 
 
-def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
+def _remove_integration_constant(value: Value, names: tuple[str, ...]) -> Value | None:
     """Remove an added constant of integration from a value.
 
     The constant is the first of `names` that the value contains only as a summand with the
@@ -240,7 +240,7 @@ def are_truth_values(sequence: Sequence) -> bool:
 def _is_truth_value(form: Form) -> bool:
     if isinstance(form, Words):
         return len(form.words) == 1 and form.words[0] in _TRUTH_WORDS
-    if not isinstance(form, Closed):
+    if not isinstance(form, ClosedForm):
         return False
     names = algebra.free_symbols(form.value)
     return len(names) == 1 and next(iter(names)) in ("T", "F")
@@ -279,7 +279,7 @@ def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -
     if "set" in kinds and kinds & {"tuple", "bracket"}:
         return False
     loose = {"list", "alternatives"}
-    has_order = kinds <= loose and _order_counts(answer, gold)
+    has_order = kinds <= loose and _is_order_significant(answer, gold)
     if has_order and not has_equation(gold) and has_equation(answer) and not are_truth_values(gold):
         ordered_verdict = combine_verdicts(
             map(compare_forms, flatten_items(answer), flatten_items(gold))
@@ -294,9 +294,12 @@ def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -
     ordered = has_order or bool(kinds & {"tuple", "bracket"})
     ours, theirs = flatten_items(answer), flatten_items(gold)
     if kinds == {"set"}:
-        ours, theirs = _distinct_items(ours, compare_forms), _distinct_items(theirs, compare_forms)
+        ours, theirs = (
+            _remove_equal_items(ours, compare_forms),
+            _remove_equal_items(theirs, compare_forms),
+        )
     if len(ours) > len(theirs) and not ordered:
-        ours = _distinct_items(ours, compare_forms)
+        ours = _remove_equal_items(ours, compare_forms)
     if len(ours) != len(theirs):
         return False
     if ordered:
@@ -304,7 +307,7 @@ def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -
     return _match_items(ours, theirs, compare_forms)
 
 
-def _order_counts(answer: Sequence, gold: Sequence) -> bool:
+def _is_order_significant(answer: Sequence, gold: Sequence) -> bool:
     """Return whether the order of two lists counts.
 
     It does if their items have names or are truth values, or if a list ends in dots.
@@ -317,7 +320,7 @@ def _order_counts(answer: Sequence, gold: Sequence) -> bool:
     return are_truth_values(gold)
 
 
-def _distinct_items(items: Items[Form], compare_forms: CompareForms) -> list[Form]:
+def _remove_equal_items(items: Items[Form], compare_forms: CompareForms) -> list[Form]:
     kept: list[Form] = []
     for item in items:
         if not any(compare_forms(item, other) for other in kept):

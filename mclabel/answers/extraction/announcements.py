@@ -187,14 +187,14 @@ def find_announced_answer(text: str) -> str | None:
     if _is_english(text):
         return None
     text = remove_contrasts(text)
-    for match in _announcements(text):
+    for match in _find_announcements(text):
         if _WRONG_OR_SUPPOSED.search(text[max(0, match.start() - 16) : match.start()]):
             continue
         rest = text[match.end() :]
         if _is_denied(rest[:_MAX_VALUE]):
             continue
         other = _ANOTHER_DENIED.search(rest, 0, _MAX_VALUE)
-        answer = _announced_value(rest if other is None else rest[: other.start()])
+        answer = _read_announced_value(rest if other is None else rest[: other.start()])
         if answer:
             name = match.lastgroup or ""
             answer = _MIL.sub("thousand", answer)
@@ -287,7 +287,7 @@ _FOREIGN_LETTER = re.compile(
 )
 
 
-def _announcements(text: str) -> Iterator[re.Match[str]]:
+def _find_announcements(text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of phrases that announce an answer, from the last to the first."""
     places: set[int] = set()
     for keyword in _KEYWORDS if _needs_all_keywords(text) else _ASCII_KEYWORDS:
@@ -316,20 +316,20 @@ def _may_begin_phrase(text: str, start: int) -> bool:
     return not before.isalpha() or before >= "\u0e00" or text[start] >= "\u0e00"
 
 
-def _announced_value(rest: str) -> str | None:
+def _read_announced_value(rest: str) -> str | None:
     """Return the answer at the start of the text after an announcement; None if there is none."""
     rest = rest.lstrip(" \t\n*_:：,、—–")[: 4 * _MAX_VALUE]
-    end = _sentence_end(rest)
+    end = _find_sentence_end(rest)
     sentence = rest[: end.start()] if end else rest
     if _QUESTION.search(rest[: (end.end() if end else len(rest))]):
         return None
     sentence = _TRAILING.sub("", sentence.strip(" *_\"'«»“”「」『』"))
     if not sentence or len(sentence) > _MAX_VALUE or _DENIED.search(sentence):
         return None
-    return _answer_in_announcement(sentence.strip(" *_\"'«»“”「」『』"))
+    return _find_answer_in_announcement(sentence.strip(" *_\"'«»“”「」『』"))
 
 
-def _sentence_end(rest: str) -> re.Match[str] | None:
+def _find_sentence_end(rest: str) -> re.Match[str] | None:
     spans = [match.span() for match in _MATH.finditer(rest)]
     for match in _END.finditer(rest):
         if not any(start < match.start() < end for start, end in spans):
@@ -337,7 +337,7 @@ def _sentence_end(rest: str) -> re.Match[str] | None:
     return None
 
 
-def _answer_in_announcement(sentence: str) -> str | None:
+def _find_answer_in_announcement(sentence: str) -> str | None:
     """Return the answer in the sentence after an announcement; None if the sentence is not clear.
 
     The answer is an option letter, a formula, a list or the only number of the sentence.
@@ -404,11 +404,11 @@ def to_decimal_points(answer: str, text: str) -> str:
         lambda m: m[1] + m[2].replace(".", "") + (f".{m[3]}" if m[3] else ""), answer
     )
 
-    def point(match: re.Match[str]) -> str:
+    def write_decimal_point(match: re.Match[str]) -> str:
         is_decimal = commas or match[1] == "0" or len(match[2]) != 3
         return f"{match[1]}.{match[2]}" if is_decimal else match[0]
 
-    return _WITH_COMMA.sub(point, answer)
+    return _WITH_COMMA.sub(write_decimal_point, answer)
 
 
 _WORDS_OF = tuple(

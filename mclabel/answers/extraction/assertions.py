@@ -164,23 +164,23 @@ def find_asserted_value(sentence: str) -> str | None:
         return None
     left, equals, right = text.rpartition("=")
     if equals:
-        return None if left.endswith(("!", "<", ">")) else _value_after_equals(right)
+        return None if left.endswith(("!", "<", ">")) else _find_value_after_equals(right)
     if _RECKONED.search(text):
         return None
     read = Sentence(text)
     if not read.numbers:
         return None
-    several = _final_list(read)
+    several = _find_final_list(read)
     if several is not None:
         return several
-    for among in (_main_clause_numbers(read), read.numbers):
-        roles = {i: _number_role(read, i) for i in among}
+    for among in (_find_main_clause_numbers(read), read.numbers):
+        roles = {i: _classify_number(read, i) for i in among}
         candidates = [i for i, role in roles.items() if role == "verb"]
         candidates = candidates or [i for i, role in roles.items() if role == "subject"]
         if len(candidates) == 1 and "other" not in roles.values():
             if read.is_denied(candidates[0]) or _has_later_clause(read, candidates[0]):
                 return None
-            return _number_with_unit(read, candidates[0])
+            return _read_number_with_unit(read, candidates[0])
         if candidates:
             return None
     return None
@@ -215,7 +215,7 @@ _NO_NAMES = frozenset(
 """Words that may begin a sentence but cannot be its named subject."""
 
 
-def _value_after_equals(right: str) -> str | None:
+def _find_value_after_equals(right: str) -> str | None:
     """Return the value directly after the last equals sign of a sentence.
 
     The result is None if another number is asserted after it.
@@ -229,15 +229,15 @@ def _value_after_equals(right: str) -> str | None:
     sentence = Sentence(right)
     if sentence.numbers[:1] != [0] or sentence.numbers[1:2] == [1] or 0 in sentence.unclear:
         return None
-    if any(_number_role(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
+    if any(_classify_number(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
         return None
-    return _number_with_unit(sentence, 0)
+    return _read_number_with_unit(sentence, 0)
 
 
-def _final_list(sentence: Sentence) -> str | None:
+def _find_final_list(sentence: Sentence) -> str | None:
     """Return the list of values at the end of a sentence: `5 and 3` for `The roots are 5 and 3.`"""
     places = sentence.numbers
-    first = next((i for i in places if sentence.word(i - 1) in _ARE), places[-1])
+    first = next((i for i in places if sentence.get_word(i - 1) in _ARE), places[-1])
     last = places[-1]
     if first == last or sentence.unclear:
         return None
@@ -246,14 +246,14 @@ def _final_list(sentence: Sentence) -> str | None:
         rest.pop()
     if not rest or rest[-1] != last:
         return None
-    if any(i not in places and sentence.word(i) not in _JOINTS for i in rest):
+    if any(i not in places and sentence.get_word(i) not in _JOINTS for i in rest):
         return None
     if any(a + 1 == b for a, b in pairwise(places)) or sentence.is_denied(first):
         return None
     return " ".join(sentence.tokens[first : last + 1]).replace(" ,", ",")
 
 
-def _main_clause_numbers(sentence: Sentence) -> list[int]:
+def _find_main_clause_numbers(sentence: Sentence) -> list[int]:
     """Return the token indices of the numbers in the last main clause of a sentence.
 
     The main clause begins after a concluding word such as "so". Subordinate clauses do not count.
@@ -276,7 +276,7 @@ def _main_clause_numbers(sentence: Sentence) -> list[int]:
     return kept
 
 
-def _number_role(sentence: Sentence, i: int) -> str:
+def _classify_number(sentence: Sentence, i: int) -> str:
     """Return the role of the number at token index `i`.
 
     The role is `verb` after a verb that gives a value, `subject` for the subject, `belongs` for a
@@ -284,12 +284,12 @@ def _number_role(sentence: Sentence, i: int) -> str:
     """
     if i in sentence.unclear:
         return "other"
-    if sentence.word(i + 1) in _RELATIVE and len(sentence.numbers) > 1:
+    if sentence.get_word(i + 1) in _RELATIVE and len(sentence.numbers) > 1:
         return "other"
     j = i - 1
-    while j >= 0 and (sentence.word(j) in _ADVERBS or _introduces_total(sentence, j)):
+    while j >= 0 and (sentence.get_word(j) in _ADVERBS or _introduces_total(sentence, j)):
         j -= 1
-    word, before = sentence.word(j), sentence.word(j - 1)
+    word, before = sentence.get_word(j), sentence.get_word(j - 1)
     if word in _VERBS or (word.endswith("ed") and before not in _BELONGING):
         return "belongs" if before == "to" and not _belongs_to_verb(sentence, j - 2) else "verb"
     if word.isalpha() and before in _MODALS:
@@ -298,16 +298,16 @@ def _number_role(sentence: Sentence, i: int) -> str:
         return "verb" if _belongs_to_verb(sentence, j - 2) else "belongs"
     if word in _PRONOUNS and before in _WITH_TWO_OBJECTS:
         return "verb"
-    if word.isalpha() and _WITH_TWO_OBJECTS & {before, sentence.word(j - 2)}:
+    if word.isalpha() and _WITH_TWO_OBJECTS & {before, sentence.get_word(j - 2)}:
         return "belongs" if word in _BELONGING else "verb"
-    if sentence.word(i - 1) in _BELONGING:
+    if sentence.get_word(i - 1) in _BELONGING:
         return "belongs"
     if (
         word == ""
         or word in _CONCLUDING
         or (word == "," and not _comma_follows_number(sentence, j))
     ):
-        follows = sentence.word(i + 1)
+        follows = sentence.get_word(i + 1)
         plain = follows.isalpha() and follows not in _JOINTS
         return "subject" if plain and follows not in _BELONGING - {"of"} else "other"
     return "other"
@@ -323,16 +323,16 @@ def _has_later_clause(sentence: Sentence, index: int) -> bool:
         last = sentence.numbers[-1]
         later = range(index + 1, last)
         return any(
-            sentence.word(i) == "and"
-            and (sentence.word(i - 1) == "," or sentence.word(i + 1) in _HE)
+            sentence.get_word(i) == "and"
+            and (sentence.get_word(i - 1) == "," or sentence.get_word(i + 1) in _HE)
             for i in later
         )
-    return any(sentence.word(i) in _SUBORDINATE or sentence.word(i) in ",;(" for i in later)
+    return any(sentence.get_word(i) in _SUBORDINATE or sentence.get_word(i) in ",;(" for i in later)
 
 
 def _introduces_total(sentence: Sentence, j: int) -> bool:
     """Return whether a word is the "of" in "a total of 5" or the "with" in "is left with 5"."""
-    word, before = sentence.word(j), sentence.word(j - 1)
+    word, before = sentence.get_word(j), sentence.get_word(j - 1)
     return (word == "of" and before in _SUMMED) or (word == "with" and before in _WITH)
 
 
@@ -341,17 +341,17 @@ def _belongs_to_verb(sentence: Sentence, j: int) -> bool:
 
     Otherwise the infinitive states a purpose.
     """
-    return sentence.word(j) in _BEFORE_INFINITIVE
+    return sentence.get_word(j) in _BEFORE_INFINITIVE
 
 
 def _comma_follows_number(sentence: Sentence, comma: int) -> bool:
     return comma - 1 in sentence.numbers
 
 
-def _number_with_unit(sentence: Sentence, i: int) -> str:
+def _read_number_with_unit(sentence: Sentence, i: int) -> str:
     """Return a number as it is written, followed by its unit or scale word such as `million`."""
     token = sentence.tokens[i].rstrip(",")
-    follows = sentence.word(i + 1)
+    follows = sentence.get_word(i + 1)
     if follows in _SCALES or follows in _MEASURES:
         return f"{token} {sentence.tokens[i + 1]}"
     return token
@@ -413,7 +413,7 @@ class Sentence:
         places: set[int] = set()
         at = 0
         while at < len(tokens):
-            end = _end_of_number(lower, at)
+            end = _find_number_end(lower, at)
             if end:
                 places.add(len(joined))
                 if not _is_clear_number(lower, at, end):
@@ -423,7 +423,7 @@ class Sentence:
         self.tokens, self.words = joined, [token.lower() for token in joined]
         return places
 
-    def word(self, i: int) -> str:
+    def get_word(self, i: int) -> str:
         """Return the token at index `i` in lower case; empty if `i` is out of range."""
         return self.words[i] if 0 <= i < len(self.words) else ""
 
@@ -435,14 +435,14 @@ class Sentence:
         )
 
 
-def _end_of_number(tokens: list[str], start: int) -> int:
+def _find_number_end(tokens: list[str], start: int) -> int:
     """Return the index after the last token of the number in words that begins at index `start`.
 
     The result is 0 if no such number begins there.
     """
     if tokens[start].partition("-")[0] not in BEGINNINGS:
         return 0
-    number = parse_number_at(words := _words_from(tokens, start), 0)
+    number = parse_number_at(words := _list_words_from(tokens, start), 0)
     if number is None or words[: number[1]] == ["one"]:
         return 0  # "one" is usually a pronoun
     end, count = start, 0
@@ -454,7 +454,7 @@ def _end_of_number(tokens: list[str], start: int) -> int:
 
 def _is_clear_number(tokens: list[str], start: int, end: int) -> bool:
     """Return whether a number in words is clearly a number, rather than a share or an ordinal."""
-    words = _words_from(tokens, start)
+    words = _list_words_from(tokens, start)
     value, count = parse_number_at(words, 0) or (Fraction(0), 0)
     follows = tokens[end] if end < len(tokens) else ""
     if count != len(split_words(" ".join(tokens[start:end]))) or not no_number_word_follows(
@@ -468,7 +468,7 @@ def _is_clear_number(tokens: list[str], start: int, end: int) -> bool:
     return follows.isalpha() or (start > 0 and tokens[start - 1] in _COPULAS)
 
 
-def _words_from(tokens: list[str], start: int) -> list[str]:
+def _list_words_from(tokens: list[str], start: int) -> list[str]:
     """Return the words from token `start` up to a sign, at most as many as a number may have."""
     words: list[str] = []
     for token in tokens[start : start + MAX_WORDS]:

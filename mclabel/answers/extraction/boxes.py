@@ -80,12 +80,12 @@ def find_boxes(text: str) -> list[Box] | None:
     last_open = None
     low, end_of_rest = 0, len(text)
     for _ in range(_MAX_BOXES):
-        match = _start_before(text, low, end_of_rest)
+        match = _find_last_box_start(text, low, end_of_rest)
         if match is None:
             break
         start, end_of_rest = match.end(), match.start()
         if text[start] == "{":
-            end = _closing_brace(text, start)
+            end = _find_closing_brace(text, start)
             box = None
             if end is not None:
                 content = text[start + 1 : end].strip()
@@ -111,7 +111,7 @@ def find_boxes(text: str) -> list[Box] | None:
     if boxes or mentioned:
         return boxes or mentioned
     if last_open is not None:
-        box = _open_box(text, last_open)
+        box = _read_unclosed_box(text, last_open)
         return [] if box is None else [box]
     return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
 
@@ -143,7 +143,7 @@ def _read_unbraced_box(text: str, match: re.Match[str]) -> Box | None:
     return match.start(), bare.end(), bare[1] if bare[1] and "," not in bare[1] else bare[0]
 
 
-def _open_box(text: str, match: re.Match[str]) -> Box | None:
+def _read_unclosed_box(text: str, match: re.Match[str]) -> Box | None:
     """Return a box that was never closed, if it is near the end of the text; None otherwise."""
     opened = _NOT_CLOSED.match(text, match.end())
     if opened is None or len(text) - opened.end(1) > _MAX_AFTER_OPEN:
@@ -163,18 +163,18 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
         boxes: boxes from `find_boxes`, at least one.
     """
     start, end, content = boxes[-1]
-    answer = _box_with_surroundings(text, start, end, content)
+    answer = _extend_box_content(text, start, end, content)
     if len(boxes) == 1:
         return answer
-    joined, label = answer, _label(text, start)
+    joined, label = answer, _read_label_before(text, start)
     for before in reversed(boxes[:-1]):
-        joint = _box_separator(text[before[1] : start]) if before[1] <= start else None
+        joint = _find_box_separator(text[before[1] : start]) if before[1] <= start else None
         if joint is None or len(joined) > _MAX_BOX:
             break
         if joined is answer and label:
             joined = f"{label} = {answer}"
         start = before[0]
-        named, value = _label(text, start), _box_with_surroundings(text, *before)
+        named, value = _read_label_before(text, start), _extend_box_content(text, *before)
         joined = f"{named} = {value}{joint}{joined}" if named else f"{value}{joint}{joined}"
     return joined
 
@@ -187,13 +187,13 @@ def join_exact_boxes(text: str, count: int) -> str | None:
     boxes = find_boxes(text) or []
     if (
         len(boxes) != count
-        or sum(1 for _ in islice(_box_starts_from_end(text), count + 1)) != count
+        or sum(1 for _ in islice(_find_box_starts_backwards(text), count + 1)) != count
     ):
         return None
     gaps = [text[box[1] : following[0]] for box, following in pairwise(boxes)]
     if any(_TAKES_BACK.search(gap) for gap in gaps):
         return None
-    return ", ".join(_box_with_surroundings(text, *box) for box in boxes)
+    return ", ".join(_extend_box_content(text, *box) for box in boxes)
 
 
 _TAKES_BACK = re.compile(
@@ -202,7 +202,7 @@ _TAKES_BACK = re.compile(
 )
 
 
-def _box_separator(gap: str) -> str | None:
+def _find_box_separator(gap: str) -> str | None:
     """Return the separator of two boxes of one list; None if they are not in one list.
 
     Args:
@@ -221,12 +221,12 @@ def _box_separator(gap: str) -> str | None:
     return " or " if match[1] == "or" else ", "
 
 
-def _label(text: str, start: int) -> str:
+def _read_label_before(text: str, start: int) -> str:
     match = _LABEL.search(text[max(0, start - 24) : start])
     return match[1] if match else ""
 
 
-def _box_with_surroundings(text: str, start: int, end: int, content: str) -> str:
+def _extend_box_content(text: str, start: int, end: int, content: str) -> str:
     """Return the content of a box with the parts of the formula directly around it.
 
     These are a sign or function before it, and a π, root or degree sign after it.
@@ -256,15 +256,15 @@ _MAY_FOLLOW = (" ", "\\", "π", "^")
 _SIGN_ENDS = ("-", "−", "m")
 
 
-def _box_starts_from_end(text: str) -> Iterator[re.Match[str]]:
+def _find_box_starts_backwards(text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of the starts of boxes, from the last to the first."""
-    match = _start_before(text, 0, len(text))
+    match = _find_last_box_start(text, 0, len(text))
     while match:
         yield match
-        match = _start_before(text, 0, match.start())
+        match = _find_last_box_start(text, 0, match.start())
 
 
-def _start_before(text: str, low: int, high: int) -> re.Match[str] | None:
+def _find_last_box_start(text: str, low: int, high: int) -> re.Match[str] | None:
     """Find the last start of a box between the indices `low` and `high`.
 
     A backward search is much cheaper, because answers are at the end of a text.
@@ -282,7 +282,7 @@ def _start_before(text: str, low: int, high: int) -> re.Match[str] | None:
 _MAX_NAME = len("\\frame")
 
 
-def _closing_brace(text: str, start: int) -> int | None:
+def _find_closing_brace(text: str, start: int) -> int | None:
     """Return the index of the brace that closes the brace at `start`; None if there is none.
 
     Escaped braces are ignored.

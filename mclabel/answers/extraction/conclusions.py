@@ -124,7 +124,7 @@ def read_whole_text_as_answer(text: str) -> str | None:
     plain = _GROUPED_TEXT.sub(" ", text)
     words = [word.lower() for word in _WORD.findall(plain)]
     if any(word not in _FORMULA_WORDS for word in words):
-        return _short_answer_in_words(text, words)
+        return _read_short_answer_in_words(text, words)
     has_content = any(c.isalnum() for c in text)
     left, equals, right = split_at_last_equals(text.strip("$ ."))
     if (
@@ -178,7 +178,7 @@ def split_at_last_equals(formula: str) -> tuple[str, str, str]:
     return "", "", formula
 
 
-def _short_answer_in_words(text: str, words: list[str]) -> str | None:
+def _read_short_answer_in_words(text: str, words: list[str]) -> str | None:
     """Return a short answer in words, such as `Thursday` or `no solution`; None for a sentence."""
     if is_set_phrase(text):
         return text

@@ -288,7 +288,7 @@ def remove_unrelated_numbers(text: str, words: frozenset[str]) -> str:
         return text
     names = words & _NAMES
     if names:
-        tail = _without_numbers_of(names, tail)
+        tail = _remove_numbers_after_names(names, tail)
     if not words.isdisjoint(_CERTAINTY):
         tail = _CERTAIN_PERCENT.sub("", tail)
     if " [" in tail:
@@ -301,7 +301,7 @@ def remove_unrelated_numbers(text: str, words: frozenset[str]) -> str:
     return head + tail
 
 
-def _without_numbers_of(names: frozenset[str], text: str) -> str:
+def _remove_numbers_after_names(names: frozenset[str], text: str) -> str:
     """Return a text without the numbers directly after any of `names`, as in `by Theorem 5.2`."""
     for name in names:
         number_behind = _CONFIDENCE if name == "confidence" else _NUMBER_OF_NAME

@@ -122,7 +122,7 @@ def find_stated_answer(text: str) -> str | None:
     """
     if not any(mark in text for mark in _ANSWER_MARKS) or _SUPPOSED.search(text):
         return None
-    return _find_marked(text)
+    return _find_marked_answer(text)
 
 
 _SUPPOSED = re.compile(
@@ -148,11 +148,11 @@ def find_answer(text: str) -> ExtractedAnswer | None:
     mark = marks[0]
     rest = text[mark.end() :]
     if not any(mark.groups()):  # the thinking never ended
-        tagged = _find_tagged(rest) if _TAG_END in rest else None
+        tagged = _find_tagged_answer(rest) if _TAG_END in rest else None
         return None if tagged is None else ExtractedAnswer(tagged[1])
     if rest.strip():
         return _extract_from_text(_cut_at_next_problem(rest))
-    answer = _find_marked(text[: mark.start()])
+    answer = _find_marked_answer(text[: mark.start()])
     return ExtractedAnswer(answer) if answer else None
 
 
@@ -172,7 +172,7 @@ def extract_reference_answer(text: str) -> str:
     Words such as "the answer is" and a last number do not mark the gold, because the whole text may
     be the gold.
     """
-    hashes = _hash_answer(text) if "####" in text else None
+    hashes = _find_hash_answer(text) if "####" in text else None
     boxes = find_boxes(text) if "box" in text else None
     if hashes is not None and (not boxes or hashes[0] > boxes[-1][1]):
         return hashes[1]
@@ -195,7 +195,7 @@ def _extract_from_text(text: str) -> ExtractedAnswer | None:
             inner = _extract_from_text(held)
             return inner and ExtractedAnswer(inner.answer or held)
         text = text[:start].rstrip("` \n").removesuffix("```json")
-    answer = _find_marked(text)
+    answer = _find_marked_answer(text)
     if answer is not None:
         return ExtractedAnswer(answer) if answer else None
     if "\\boxed" in text:
@@ -260,7 +260,7 @@ def _states_number_in_words(sentence: str) -> bool:
     )
 
 
-def _find_marked(text: str) -> str | None:
+def _find_marked_answer(text: str) -> str | None:
     """Return the last answer that a text marks, for example by a box; None if it marks none.
 
     The result is empty if the text retracts the answer or breaks off inside it.
@@ -268,29 +268,29 @@ def _find_marked(text: str) -> str | None:
     boxes = find_boxes(text) if "\\" in text or "boxed{" in text else []
     if boxes is None:
         return ""
-    hashes = _hash_answer(text) if "#" in text and "####" in text else None
-    tagged = _find_tagged(text) if "<" in text else None
+    hashes = _find_hash_answer(text) if "#" in text and "####" in text else None
+    tagged = _find_tagged_answer(text) if "<" in text else None
     end = boxes[-1][1] if boxes else -1
     if tagged is not None and tagged[0] > end:
-        return _answer_unless_retracted(tagged[1], text[tagged[0] :].partition(">")[2])
+        return _replace_retracted_answer(tagged[1], text[tagged[0] :].partition(">")[2])
     if hashes is not None and hashes[0] > end:
-        return _answer_unless_retracted(hashes[1], text[hashes[0] :].partition("\n")[2])
+        return _replace_retracted_answer(hashes[1], text[hashes[0] :].partition("\n")[2])
     if not boxes:
-        return _find_announced(text)
+        return _find_answer_in_words(text)
     rest = text[end:]
     if len(rest) > _MIN_LATER:
         later = _find_correction(rest[:_MAX_CORRECTION]) if len(rest) > _MIN_CORRECTION else None
         if later is None and "nswer" in rest:
-            later = _announced_later(rest)
+            later = _find_later_announcement(rest)
         if later:
             return later
     answer = join_boxes(text, boxes)
     if "," in answer or "." in answer:
         answer = convert_decimal_commas(answer, text)
-    return answer if len(rest) <= _MIN_DOUBT else _answer_unless_retracted(answer, rest)
+    return answer if len(rest) <= _MIN_DOUBT else _replace_retracted_answer(answer, rest)
 
 
-def _find_announced(text: str) -> str | None:
+def _find_answer_in_words(text: str) -> str | None:
     """Return the last answer that a text announces in words; None if it announces none.
 
     The result is empty if the text retracts the answer.
@@ -308,7 +308,7 @@ def _find_announced(text: str) -> str | None:
     return find_asserted_value(formulas_to_prose(sentence)) or find_announced_answer(text) or ""
 
 
-def _answer_unless_retracted(answer: str, rest: str) -> str:
+def _replace_retracted_answer(answer: str, rest: str) -> str:
     """Return an answer, unless the text after it retracts it.
 
     In this case, return the answer that the text states instead; empty if it states none.
@@ -339,7 +339,7 @@ def _find_correction(rest: str) -> str | None:
     return find_answer_after_phrase(rest) or find_corrected_answer(rest)
 
 
-def _announced_later(rest: str) -> str | None:
+def _find_later_announcement(rest: str) -> str | None:
     """Return the answer with a digit that a text announces after its last box; None otherwise.
 
     A decimal that is not called final is ignored, because it may only approximate the content of
@@ -365,7 +365,7 @@ _ANNOUNCED = re.compile(
 _DECIMAL = re.compile(r"\d\.\d|≈|approx|about|roughly")
 
 
-def _find_tagged(text: str) -> tuple[int, str] | None:
+def _find_tagged_answer(text: str) -> tuple[int, str] | None:
     """Return the index at which the content of the last `<answer>` tag ends, and its answer.
 
     The result is None if the text has no such tag.
@@ -389,7 +389,7 @@ _HEADING = re.compile(
 )
 
 
-def _hash_answer(text: str) -> tuple[int, str] | None:
+def _find_hash_answer(text: str) -> tuple[int, str] | None:
     """Return the index of the last `####` that does not begin a heading, and the value after it.
 
     The result is None if there is none.
@@ -399,14 +399,14 @@ def _hash_answer(text: str) -> tuple[int, str] | None:
         if not _HEADING.match(match[1]):
             last_match = match
     if last_match is None:
-        return _inline_hash_answer(text)
+        return _find_inline_hash_answer(text)
     answer = find_numeric_predicate(last_match[1]) or clean_answer(last_match[1])
     if len(answer.split()) > 6 and text[last_match.end() :].strip():
         return None
     return (last_match.start(), answer) if answer else None
 
 
-def _inline_hash_answer(text: str) -> tuple[int, str] | None:
+def _find_inline_hash_answer(text: str) -> tuple[int, str] | None:
     """Return the index of the last `####` in the middle of a line, and the value after it.
 
     The result is None if there is none.
@@ -436,6 +436,6 @@ def _cut_at_next_problem(text: str) -> str:
         return text
     for match in islice(_RUN_ON.finditer(text, first), _MAX_RUN_ONS):
         before = text[: match.start()]
-        if before.strip() and _find_marked(before) is not None:
+        if before.strip() and _find_marked_answer(before) is not None:
             return before
     return text

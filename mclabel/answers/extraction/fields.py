@@ -40,15 +40,15 @@ def find_closing_object(text: str) -> tuple[int, str | None] | None:
         return None
     line = bare.rfind("\n{", low)
     start = line + 1 if line >= 0 else len(bare) - len(bare.lstrip("` \n\tjsonJSON"))
-    if bare[start : start + 1] != "{" and (start := _announced_object_start(bare, low)) < 0:
+    if bare[start : start + 1] != "{" and (start := _find_announced_object(bare, low)) < 0:
         return None
     if len(bare) - start > _MAX_OBJECT:
         return None
     fields = _read_object(bare[start:])
-    return None if fields is None else (start, _answer_of(fields))
+    return None if fields is None else (start, _get_answer_field(fields))
 
 
-def _announced_object_start(bare: str, low: int) -> int:
+def _find_announced_object(bare: str, low: int) -> int:
     """Return the start index of an object that words on its line announce, as in `in JSON:
     {"answer": 42}`; -1 if there is none.
 
@@ -87,11 +87,15 @@ def _lowercase_keys(fields: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(name).lower(): value for name, value in fields.items()}
 
 
-def _answer_of(fields: dict[str, Any]) -> str | None:
+def _get_answer_field(fields: dict[str, Any]) -> str | None:
     name = next((name for name in _NAMES if name in fields), None)
     if name is None:
         holder = next((fields[key] for key in _HOLDERS if isinstance(fields.get(key), dict)), None)
-        return None if holder is None or fields is holder else _answer_of(_lowercase_keys(holder))
+        return (
+            None
+            if holder is None or fields is holder
+            else _get_answer_field(_lowercase_keys(holder))
+        )
     value = fields[name]
     if isinstance(value, dict):
         return _join_fields(_lowercase_keys(value))

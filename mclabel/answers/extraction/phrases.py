@@ -72,7 +72,7 @@ def find_answer_after_phrase(text: str) -> str | None:
     lower = text.lower()
     lower = lower if len(lower) == len(text) else text
     is_supposed = False
-    for place in sorted(_keyword_places(lower), reverse=True)[:_MAX_KEYWORDS]:
+    for place in sorted(_find_keyword_places(lower), reverse=True)[:_MAX_KEYWORDS]:
         match = _PHRASE.match(text, place)
         if match is None or _SKIP_AFTER.match(text, match.end()):
             continue
@@ -83,13 +83,13 @@ def find_answer_after_phrase(text: str) -> str | None:
         answer = find_corrected_answer(rest)
         if answer is None and (is_called_false(rest) or find_retraction(rest) is not None):
             return ""
-        answer = answer or _answer_in_first_sentence(rest)
+        answer = answer or _find_answer_in_first_sentence(rest)
         if answer:
             return answer
     return "" if is_supposed else None
 
 
-def _keyword_places(lower: str) -> Iterator[int]:
+def _find_keyword_places(lower: str) -> Iterator[int]:
     for keyword in _KEYWORDS if "#" in lower else _KEYWORDS[:-1]:
         place = lower.rfind(keyword)  # takes a third of the time of `find`
         while place >= 0:
@@ -117,7 +117,7 @@ def find_closing_formula(text: str, *, among_others: bool = False) -> str | None
     if end < 2 or not _CLOSING.fullmatch(bare, end):
         return None
     last = None
-    for match in _MATH.finditer(bare, _formula_pairing_start(bare, end)):
+    for match in _MATH.finditer(bare, _find_formula_pairing_start(bare, end)):
         last = match
     if last is None or not _CLOSING.fullmatch(bare, last.end()):
         return None
@@ -125,14 +125,14 @@ def find_closing_formula(text: str, *, among_others: bool = False) -> str | None
         return None
     formula = next(group for group in last.groups() if group).strip()
     if among_others:
-        return _right_side(formula)
+        return _get_right_side(formula)
     sentence = bare[max(bare.rfind(mark, 0, last.start()) for mark in _SENTENCE_MARKS) + 1 :]
     if _PLAIN.fullmatch(formula) and _DIGIT.search(sentence[: last.start() - len(bare)]):
         return None  # the sentence has several numbers; `find_asserted_value` decides between them
-    return _right_side(formula)
+    return _get_right_side(formula)
 
 
-def _formula_pairing_start(text: str, end: int) -> int:
+def _find_formula_pairing_start(text: str, end: int) -> int:
     """Return an index from which opening and closing delimiters of formulas can be told apart.
 
     Args:
@@ -179,8 +179,8 @@ def find_last_number(text: str) -> str | None:
 
     A formula counts as a number if it is a number or ends with one after an equals sign.
     """
-    prose = formulas_to_prose(_last_part_with_a_digit(text[-_WINDOW:]).replace("**", ""))
-    number = _last_stated_number(prose)
+    prose = formulas_to_prose(_find_last_paragraph_with_digit(text[-_WINDOW:]).replace("**", ""))
+    number = _find_last_stated_number(prose)
     if number is None:
         return None
     after = prose[number.end() :]
@@ -208,7 +208,7 @@ def formulas_to_prose(text: str) -> str:
     pieces, end = [], 0
     is_math = _may_hold_math(text) and (_NO_MONEY.search(text) or not text.count("$"))
     for match in _MATH.finditer(text) if is_math else ():
-        value = _right_side(next(group for group in match.groups() if group).strip())
+        value = _get_right_side(next(group for group in match.groups() if group).strip())
         plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
         pieces += [text[end : match.start()], f" {plain} "]
         end = match.end()
@@ -220,7 +220,7 @@ def _holds_number(after: str) -> bool:
     return any(not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after))
 
 
-def _last_stated_number(prose: str) -> re.Match[str] | None:
+def _find_last_stated_number(prose: str) -> re.Match[str] | None:
     """Return the last number that is not negated, in the last sentence with a number, or None.
 
     A cardinal takes precedence over an ordinal such as 3rd.
@@ -256,7 +256,7 @@ _MYRIADS = re.compile(r"(?<![\d.])\d++(?:\.\d++)?+ ?[万萬亿億]++")
 """A number followed by the sign for ten thousand or a hundred million: `1.2万`."""
 
 
-def _last_part_with_a_digit(text: str) -> str:
+def _find_last_paragraph_with_digit(text: str) -> str:
     """Return the last paragraph that contains a digit; empty if there is none."""
     parts = text.split("\n\n")
     return next((part for part in reversed(parts) if _DIGIT.search(part)), "")
@@ -287,7 +287,7 @@ _QUALIFIED = re.compile(
 _NO_EQUALITY = ("<", ">", "≤", "≥", "≠", "!=", "\\le", "\\ge", "\\ne", "\\not")
 
 
-def _right_side(formula: str) -> str:
+def _get_right_side(formula: str) -> str:
     """Return the right side of an equation, which is the last member of a chain of equalities.
 
     An inequality or a formula without an equals sign is returned unchanged.
@@ -302,7 +302,7 @@ def _right_side(formula: str) -> str:
     return right.strip() or formula
 
 
-def _answer_in_first_sentence(rest: str) -> str | None:
+def _find_answer_in_first_sentence(rest: str) -> str | None:
     """Return the answer in the first sentence after a phrase such as "the answer is", or None."""
     rest = rest.lstrip(" \n\t:")[:1500]
     for pattern in (_BOLD, _MATH):
@@ -316,7 +316,7 @@ def _answer_in_first_sentence(rest: str) -> str | None:
             joined = rest[: match.end()] + more
             return clean_answer(joined if len(more.split()) <= 6 else inner)
     sentence = _cut_after_first_sentence(rest)
-    return _answer_in_sentence(sentence) if sentence else None
+    return _find_answer_in_sentence(sentence) if sentence else None
 
 
 def _cut_after_first_sentence(rest: str) -> str:
@@ -328,7 +328,7 @@ def _cut_after_first_sentence(rest: str) -> str:
     return rest
 
 
-def _answer_in_sentence(sentence: str) -> str | None:
+def _find_answer_in_sentence(sentence: str) -> str | None:
     """Return the answer in a sentence; None if there is none.
 
     It is the whole sentence if it is short. Otherwise it is its numeric predicate, its bold text,
@@ -344,7 +344,7 @@ def _answer_in_sentence(sentence: str) -> str | None:
     if statement is not None:
         return statement
     words = sentence.split()
-    if len(words) <= 8 and (len(words) < 4 or not _only_number(sentence)):
+    if len(words) <= 8 and (len(words) < 4 or not _find_only_number(sentence)):
         return sentence
     for pattern in (_BOLD, _MATH):
         matches = pattern.findall(sentence)
@@ -352,8 +352,8 @@ def _answer_in_sentence(sentence: str) -> str | None:
             last = (
                 matches[-1] if isinstance(matches[-1], str) else next(g for g in matches[-1] if g)
             )
-            return clean_answer(_right_side(last))
-    return _only_number(sentence) or (sentence if len(sentence) <= 200 else None)
+            return clean_answer(_get_right_side(last))
+    return _find_only_number(sentence) or (sentence if len(sentence) <= 200 else None)
 
 
 _CHOICE_FIRST = re.compile(
@@ -394,7 +394,7 @@ def find_numeric_predicate(sentence: str) -> str | None:
     return clean_answer(value)
 
 
-def _only_number(sentence: str) -> str | None:
+def _find_only_number(sentence: str) -> str | None:
     """Return the only number of a sentence, with its unit.
 
     The result is None if the sentence has another number or qualifies it, as by "at least".

@@ -59,7 +59,7 @@ def read_date(text: str) -> Words | None:
     ideographic = None if text.isascii() else _IDEOGRAPHIC.fullmatch(text)
     if ideographic:
         year, month, day = ideographic.groups(default="")
-        return _date(year, int(month), day) if year or day else None
+        return _make_date_words(year, int(month), day) if year or day else None
     return _read_date_in_words(text) if _SIGNS.fullmatch(text) else None
 
 
@@ -86,19 +86,19 @@ def same_dates(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
 def _read_numeric_date(text: str) -> Words | None:
     first = _YEAR_FIRST.fullmatch(text)
     if first:
-        return _date(first[1], int(first[3]), first[4])
+        return _make_date_words(first[1], int(first[3]), first[4])
     last = _YEAR_LAST.fullmatch(text)
     if last is None:
         return None
     first_number, sign, second_number, year = int(last[1]), last[2], int(last[3]), last[4]
     if sign == "." or (first_number > 12 and sign == "/"):
-        return _date(year, second_number, last[1])
+        return _make_date_words(year, second_number, last[1])
     if sign == "-" and len(last[1] + last[3]) < 4:
         return None
     if second_number > 12 or first_number == second_number:
-        return _date(year, first_number, last[3])
+        return _make_date_words(year, first_number, last[3])
     if first_number > 12:
-        return _date(year, second_number, last[1])
+        return _make_date_words(year, second_number, last[1])
     return Words((DATE, f"{first_number:02}{AMBIGUOUS}{second_number:02}", year))
 
 
@@ -115,10 +115,10 @@ def _read_date_in_words(text: str) -> Words | None:
     days = [piece for piece in numbers if len(piece) < 3]
     if len(years) > 1 or len(days) > 1 or len(years) + len(days) < len(numbers):
         return None
-    return _date("".join(years), months[0], "".join(days))
+    return _make_date_words("".join(years), months[0], "".join(days))
 
 
-def _date(year: str, month: int, day: str) -> Words | None:
+def _make_date_words(year: str, month: int, day: str) -> Words | None:
     if not 1 <= month <= 12 or (day and not 1 <= int(day) <= 31):
         return None
     words = (DATE, f"{month:02}-{int(day or 0):02}", year)

@@ -18,7 +18,7 @@ from mclabel.answers.reading.tokens import (
     INFINITE,
     Tokens,
     accumulate,
-    gcd_or_extremum,
+    compute_gcd_or_extremum,
     remainder,
 )
 from mclabel.answers.values import algebra, functions, powers
@@ -46,7 +46,7 @@ def read_expression(text: str) -> Value:
         raise NotClosed("too long")
     reader = _Reader(text)
     try:
-        value = reader.sum()
+        value = reader.read_sum()
     except OverflowError as error:
         raise NotClosed(str(error)) from error
     if reader.peek() is not None:
@@ -66,34 +66,34 @@ class _Reader(Tokens):
         self.bound: dict[str, Value] = {}
         """Values of the index variables of the enclosing sums, by name."""
 
-    def sum(self) -> Value:
+    def read_sum(self) -> Value:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise NotClosed("nested too deep")
-        total = self.product()
+        total = self.read_product()
         while self.peek() in ("+", "-"):
             minus = self.next() == "-"
-            term = self.product()
+            term = self.read_product()
             total = algebra.add(total, algebra.negate(term) if minus else term)
         self.depth -= 1
         return total
 
-    def product(self) -> Value:
-        total = self.signed()
+    def read_product(self) -> Value:
+        total = self.read_signed_factor()
         while (token := self.peek()) is not None:
             if token == "*":
                 self.at += 1
-                total = algebra.multiply(total, self.signed())
+                total = algebra.multiply(total, self.read_signed_factor())
             elif token == "/":
                 self.at += 1
-                total = algebra.divide(total, self.signed())
+                total = algebra.divide(total, self.read_signed_factor())
             elif token in ("\\bmod", "\\mod"):
                 self.at += 1
-                total = remainder(total, self.signed())
+                total = remainder(total, self.read_signed_factor())
             elif self._starts_factor(token):
                 if (token[0].isdigit() or token[0] == ".") and not self._is_separate_factor():
                     raise NotClosed("a number after a factor")
-                total = algebra.multiply(total, self.factor())
+                total = algebra.multiply(total, self.read_factor())
             else:
                 break
         return total
@@ -111,17 +111,17 @@ class _Reader(Tokens):
             return not self.bars
         return token[0].isalnum() or (token[0] in "(\\[{π∞." and token != "\\")
 
-    def signed(self) -> Value:
+    def read_signed_factor(self) -> Value:
         minus = False
         while self.peek() in ("+", "-"):
             minus ^= self.next() == "-"
-        value = self.factor()
+        value = self.read_factor()
         return algebra.negate(value) if minus else value
 
-    def factor(self) -> Value:
-        return self.postfix(self.primary())
+    def read_factor(self) -> Value:
+        return self.apply_postfixes(self.read_primary())
 
-    def postfix(self, value: Value) -> Value:
+    def apply_postfixes(self, value: Value) -> Value:
         while (token := self.peek()) is not None:
             if token == "!":
                 self.at += 1
@@ -134,12 +134,12 @@ class _Reader(Tokens):
                 value = algebra.divide(value, number_value(100))
             elif token == "^":
                 self.at += 1
-                value = powers.power(value, self.exponent())
+                value = powers.power(value, self.read_exponent())
             else:
                 break
         return value
 
-    def exponent(self) -> Value:
+    def read_exponent(self) -> Value:
         """Read the exponent after ^: a group or a signed factor. In a tower of powers, the
         rightmost power is evaluated first.
         """
@@ -149,38 +149,38 @@ class _Reader(Tokens):
         minus = False
         while self.peek() in ("+", "-"):
             minus ^= self.next() == "-"
-        value = self.primary()
+        value = self.read_primary()
         if self.peek() == "^":
             self.at += 1
-            value = powers.power(value, self.exponent())
+            value = powers.power(value, self.read_exponent())
         self.depth -= 1
         return algebra.negate(value) if minus else value
 
-    def primary(self) -> Value:
+    def read_primary(self) -> Value:
         spend_work(4)
         token = self.next()
         first = token[0]
         if first.isdigit() or (first == "." and len(token) > 1):
-            return self.number(token)
+            return self.read_number(token)
         if token in _CLOSING:
-            value = self.sum()
+            value = self.read_sum()
             self.expect(_CLOSING[token])
             return value
         if token == "|":
             self.bars += 1
-            value = self.sum()
+            value = self.read_sum()
             self.expect("|")
             self.bars -= 1
             return functions.absolute_value(value)
         if token == "π":
             return atom_value("π")
         if first == "\\" and len(token) > 1:
-            return self.command(token[1:])
+            return self.read_command(token[1:])
         if first.isalpha():
-            return self.symbol(token)
+            return self.read_symbol(token)
         raise NotClosed(f"unexpected {token}")
 
-    def number(self, token: str) -> Value:
+    def read_number(self, token: str) -> Value:
         """Return the value of a number.
 
         An integer before a proper fraction of integers is a mixed number.
@@ -195,7 +195,7 @@ class _Reader(Tokens):
                     return number_value(value + Fraction(top, bottom))
         return number_value(value)
 
-    def symbol(self, name: str) -> Value:
+    def read_symbol(self, name: str) -> Value:
         if self.peek() == "_":
             self.at += 1
             name = f"{name}_{self.read_subscript()}"
@@ -212,62 +212,62 @@ class _Reader(Tokens):
                 return atom_value(f"d{''.join(parts)}")
         if name[0] in "fgh" and not name.strip("fgh'") and self.peek() == "(":
             self.at += 1
-            argument = self.sum()
+            argument = self.read_sum()
             self.expect(")")
             return atom_value((f"call {name}", algebra.value_key(argument)))
         if name == "C" and self.peek() == "(":
-            return self.binomial_or_symbol()
+            return self.read_binomial_or_symbol()
         return atom_value(name)
 
-    def binomial_or_symbol(self) -> Value:
+    def read_binomial_or_symbol(self) -> Value:
         """Read `C(n, k)` as a binomial coefficient, or C before other brackets as a symbol."""
         start = self.at
         self.at += 1
-        top = self.sum()
+        top = self.read_sum()
         if self.peek() != ",":
             self.at = start
             return atom_value("C")
         self.at += 1
-        bottom = self.sum()
+        bottom = self.read_sum()
         self.expect(")")
         return functions.binomial(top, bottom)
 
-    def command(self, name: str) -> Value:
+    def read_command(self, name: str) -> Value:
         if name == "frac":
             if self.tokens[self.at : self.at + 2] in (["{", "d"], ["{", "\\partial"]):
-                derivative = self.derivative()
+                derivative = self.read_derivative()
                 if derivative is not None:
                     return derivative
-            top = self.argument()
-            return algebra.divide(top, self.argument())
+            top = self.read_argument()
+            return algebra.divide(top, self.read_argument())
         if name == "sqrt":
             index = number_value(2)
             if self.peek() == "[":
                 self.at += 1
-                index = self.sum()
+                index = self.read_sum()
                 self.expect("]")
-            return powers.power(self.argument(), algebra.divide(number_value(1), index))
+            return powers.power(self.read_argument(), algebra.divide(number_value(1), index))
         if name == "cbrt":
-            return powers.power(self.argument(), number_value(Fraction(1, 3)))
+            return powers.power(self.read_argument(), number_value(Fraction(1, 3)))
         if name == "binom":
-            return functions.binomial(self.argument(), self.argument())
+            return functions.binomial(self.read_argument(), self.read_argument())
         if name in FUNCTIONS:
-            return self.function(name)
+            return self.read_function(name)
         if name in GREEK:
-            return self.symbol(name)
+            return self.read_symbol(name)
         if name in EXTREMA:
-            return self.gcd_or_extremum(name)
+            return self.read_gcd_or_extremum(name)
         if name in ("sum", "prod"):
-            return self.sum_or_product(product=name == "prod")
+            return self.read_sum_or_product(product=name == "prod")
         if name in _ACCENTS:
-            return self.symbol(f"{name} {self.read_accent_letters()}")
+            return self.read_symbol(f"{name} {self.read_accent_letters()}")
         if name in ("lfloor", "lceil"):
-            value = self.sum()
+            value = self.read_sum()
             self.expect("\\rfloor" if name == "lfloor" else "\\rceil")
             return functions.round_to_integer(value, up=name == "lceil")
         raise NotClosed(f"\\{name}")
 
-    def derivative(self) -> Value | None:
+    def read_derivative(self) -> Value | None:
         """Read `dy/dx` written as a fraction, which is a single name, so that d is not cancelled.
 
         Returns:
@@ -287,7 +287,7 @@ class _Reader(Tokens):
             raise NotClosed("a derivative to be taken")
         return atom_value("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
 
-    def gcd_or_extremum(self, name: str) -> Value:
+    def read_gcd_or_extremum(self, name: str) -> Value:
         r"""Read `\gcd(a, b)` or `\max\{a, b\}`."""
         opening = self.next()
         if opening == "\\" and self.peek() == "{":
@@ -295,15 +295,15 @@ class _Reader(Tokens):
         closing = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}.get(opening)
         if closing is None:
             raise NotClosed(f"{name} without brackets")
-        values = [self.sum()]
+        values = [self.read_sum()]
         while self.peek() in (",", ";"):
             self.at += 1
-            values.append(self.sum())
+            values.append(self.read_sum())
         for token in closing:
             self.expect(token)
-        return gcd_or_extremum(name, values)
+        return compute_gcd_or_extremum(name, values)
 
-    def infinity(self) -> Value | None:
+    def read_infinity(self) -> Value | None:
         """Read infinity as the upper bound of a sum; return None if the bound is not infinity."""
         for written in (["∞"], ["{", "∞", "}"], ["{", "+", "∞", "}"]):
             if self.tokens[self.at : self.at + len(written)] == written:
@@ -311,58 +311,58 @@ class _Reader(Tokens):
                 return Value(INFINITE, UNIT)
         return None
 
-    def sum_or_product(self, *, product: bool) -> Value:
+    def read_sum_or_product(self, *, product: bool) -> Value:
         r"""Read the bounds of a `\sum` or `\prod` and the product after them, and evaluate it."""
         self.expect("_")
         self.expect("{")
         index = self.next()
         self.expect("=")
-        low = self.sum()
+        low = self.read_sum()
         self.expect("}")
         self.expect("^")
-        high = self.infinity() or self.exponent()
+        high = self.read_infinity() or self.read_exponent()
         start, outer = self.at, dict(self.bound)
 
-        def term(value: Value) -> Value:
+        def evaluate_term(value: Value) -> Value:
             self.at = start
             self.bound = {**outer, index: value}
-            result = self.product()
+            result = self.read_product()
             self.bound = outer
             return result
 
-        term(atom_value(index))
+        evaluate_term(atom_value(index))
         tokens = self.at - start
-        return accumulate(low, high, term, product=product, num_tokens=tokens)
+        return accumulate(low, high, evaluate_term, product=product, num_tokens=tokens)
 
-    def argument(self) -> Value:
+    def read_argument(self) -> Value:
         """Read the argument of a LaTeX command: a group or the next token."""
         if self.peek() in ("{", "("):
-            return self.primary()
+            return self.read_primary()
         token = self.next()
         if token.isdigit():
             return number_value(int(token))
         self.at -= 1
-        return self.primary()
+        return self.read_primary()
 
-    def function(self, name: str) -> Value:
+    def read_function(self, name: str) -> Value:
         exponent = base = None
         for _ in range(2):
             if self.peek() == "^":
                 self.at += 1
-                exponent = self.exponent()
+                exponent = self.read_exponent()
             elif self.peek() == "_" and name == "log":
                 self.at += 1
-                base = self.argument()
+                base = self.read_argument()
         if exponent is not None and exponent.rational == -1:
             if name not in ("sin", "cos", "tan"):
                 raise NotClosed("an inverse function")
-            return self.function_value(f"arc{name}", base)
-        value = self.function_value(name, base)
+            return self.read_function_value(f"arc{name}", base)
+        value = self.read_function_value(name, base)
         if exponent is None:
             return value
         return powers.power(value, exponent)
 
-    def function_value(self, name: str, base: Value | None) -> Value:
+    def read_function_value(self, name: str, base: Value | None) -> Value:
         """Read the argument of a function and return the value of the function.
 
         The argument is a group, or the factors up to a sign or another function. A power after the
@@ -370,19 +370,19 @@ class _Reader(Tokens):
         """
         if self.peek() in ("{", "(", "[", "|"):
             braced = self.peek() == "{"
-            argument = self.primary()
+            argument = self.read_primary()
             if braced and self.peek() == "^":
                 raise NotClosed("a power after a function's argument in braces is ambiguous")
         else:
-            argument = self.signed()
+            argument = self.read_signed_factor()
             while (token := self.peek()) is not None and (
                 token.isalpha() or token in ("π", "/", "°") or token[1:] in GREEK
             ):
                 if token == "/":
                     self.at += 1
-                    argument = algebra.divide(argument, self.factor())
+                    argument = algebra.divide(argument, self.read_factor())
                 else:
-                    argument = algebra.multiply(argument, self.factor())
+                    argument = algebra.multiply(argument, self.read_factor())
         return functions.apply_function(name, argument, base)
 
 

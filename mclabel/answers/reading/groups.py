@@ -20,18 +20,18 @@ from mclabel.answers.reading.splitting import (
 from mclabel.answers.reading.words import is_prose
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
-    Closed,
+    ClosedForm,
     Equation,
     Form,
     Matrix,
     Number,
-    Opaque,
     Reader,
     Sequence,
-    Special,
+    SpecialValue,
+    UnparsedText,
     add_matrices,
     closed_value,
-    matrix_values,
+    get_cell_values,
     multiply_matrices,
     scale_matrix,
 )
@@ -82,7 +82,7 @@ def read_group(text: str, part: Reader) -> Form | None:
         if len(items) > MAX_ITEMS:
             return None
         if len(items) > 1:
-            return _matrix_or_sequence(opening, tuple(part(item) for item in items))
+            return _make_matrix_or_sequence(opening, tuple(part(item) for item in items))
         return part(content) if opening == "(" and not is_prose(content) else None
     if text.count(",") + text.count(";") > MAX_ITEMS:
         return None
@@ -167,7 +167,7 @@ def _is_sentence(items: list[str]) -> bool:
     return any(len(item.split()) > 4 and is_prose(item) for item in items)
 
 
-def _matrix_or_sequence(opening: str, items: tuple[Form, ...]) -> Form:
+def _make_matrix_or_sequence(opening: str, items: tuple[Form, ...]) -> Form:
     rows = [item.items for item in items if isinstance(item, Sequence) and item.kind == "bracket"]
     if opening == "[" and len(rows) == len(items) and len({len(row) for row in rows}) == 1:
         return Matrix(tuple(rows))
@@ -176,7 +176,7 @@ def _matrix_or_sequence(opening: str, items: tuple[Form, ...]) -> Form:
 
 def _read_set(content: str, part: Reader, *, latex: bool) -> Form | None:
     if not content:
-        return Special("no solution")
+        return SpecialValue("no solution")
     builder = split_outside_brackets(content, _SUCH_THAT)
     if len(builder) == 2 and any(c in builder[1] for c in "<>≤≥≠∈="):
         return part(builder[1])
@@ -212,9 +212,9 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     ]
     is_braced = before.endswith("\\{") and not after
     if match["kind"] in ("cases", "aligned") or is_braced:
-        is_piecewise = (match["kind"] == "cases" or is_braced) and all(map(_is_piece, rows))
+        is_piecewise = (match["kind"] == "cases" or is_braced) and all(map(_is_piecewise_row, rows))
         lines = tuple(
-            _read_piece(row, part) if is_piecewise else part("".join(row)) for row in rows
+            _read_piecewise_row(row, part) if is_piecewise else part("".join(row)) for row in rows
         )
         if len(lines) == 1 and not is_piecewise and not after:
             return lines[0]
@@ -231,7 +231,7 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     if after or not before:
         return None
     if before.endswith("="):
-        return Equation(Opaque(before[:-1]), matrix, before[:-1].strip())
+        return Equation(UnparsedText(before[:-1]), matrix, before[:-1].strip())
     return _multiply_matrix(before.rstrip("* "), matrix)
 
 
@@ -239,7 +239,7 @@ _PLAIN_GRIDS = ("array", "matrix", "smallmatrix")
 """Environments without brackets. Such an environment with a single cell stands for the cell."""
 
 
-def _is_piece(row: list[str]) -> bool:
+def _is_piecewise_row(row: list[str]) -> bool:
     """Return whether a row of cases consists of a value and its condition."""
     if len(row) != 2 or not row[0].strip(" ,;"):
         return False
@@ -247,7 +247,7 @@ def _is_piece(row: list[str]) -> bool:
     return condition in _OTHERWISE or any(c in condition for c in "<>≤≥≠=∈")
 
 
-def _read_piece(row: list[str], part: Reader) -> Form:
+def _read_piecewise_row(row: list[str], part: Reader) -> Form:
     condition = _IF.sub("", row[1].strip(" ,.;"))
     if condition.lower() in _OTHERWISE:
         condition = "otherwise"
@@ -272,7 +272,9 @@ def _read_matrix_formula(text: str, part: Reader) -> Form | None:
     for match in matches:
         matrix = read_matrix(match[0], part)
         grid = (
-            matrix_values(matrix) if isinstance(matrix, Matrix) and not matrix.determinant else None
+            get_cell_values(matrix)
+            if isinstance(matrix, Matrix) and not matrix.determinant
+            else None
         )
         if grid is None:
             return None
@@ -286,7 +288,7 @@ def _read_matrix_formula(text: str, part: Reader) -> Form | None:
     total = terms[0]
     for term in terms[1:]:
         total = add_matrices(total, term)
-    return Matrix(tuple(tuple(Closed(value) for value in row) for row in total))
+    return Matrix(tuple(tuple(ClosedForm(value) for value in row) for row in total))
 
 
 _MAX_MATRICES = 6
@@ -299,5 +301,5 @@ def _multiply_matrix(factor: str, matrix: Matrix) -> Form | None:
         values = [value for cell in row if (value := closed_value(cell)) is not None]
         if len(values) < len(row):
             return None
-        rows.append(tuple(Closed(algebra.multiply(number, value)) for value in values))
+        rows.append(tuple(ClosedForm(algebra.multiply(number, value)) for value in values))
     return Matrix(tuple(rows), matrix.determinant)

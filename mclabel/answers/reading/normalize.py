@@ -48,17 +48,17 @@ def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independen
     text = translate_to_english(text)
     if not text.isascii():
         text = _to_ascii(text)
-    text = _without_math_dollars(text)
+    text = _remove_math_dollars(text)
     if "\\\\" in text:
-        text = _with_single_backslashes(text)
+        text = _replace_double_backslashes(text)
     if text.endswith("\\"):
         text = text.rstrip("\\ ")
     if "~" in text:
         text = text.replace("~", " ")
     if "\\" in text or "{" in text or "^" in text:
-        text = _canonical_latex(text)
+        text = _canonicalize_latex(text)
     if "C_" in text or "choose" in text or "(" in text:
-        text = _CHOOSE.sub(_binomial, text)
+        text = _CHOOSE.sub(_replace_binomial, text)
     if "or" in text or "and" in text:
         text = _GLUED.sub(r" \1 ", text)
     if "&" in text and "\\begin" not in text:
@@ -115,38 +115,38 @@ _ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-zπ])")
 
 def _to_ascii(text: str) -> str:
     """Replace Unicode digits, signs, fractions, roots and scripts by their normalised spellings."""
-    text = _VULGAR.sub(_latex_fraction, text)
-    text = _SCRIPT_RUN.sub(_latex_script, text)
+    text = _VULGAR.sub(_replace_fraction, text)
+    text = _SCRIPT_RUN.sub(_replace_script, text)
     text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)
     text = text.translate(_TABLE)
-    text = "".join(map(_compatible_form, text)).translate(_TABLE)
+    text = "".join(map(_to_compatible_form, text)).translate(_TABLE)
     text = _ROOT.sub(r"\\sqrt{\1}", text)
     return text.replace("√", "\\sqrt")
 
 
-def _latex_fraction(match: re.Match[str]) -> str:
+def _replace_fraction(match: re.Match[str]) -> str:
     top, _, bottom = unicodedata.normalize("NFKC", match[2]).partition("\u2044")
     return f"{match[1]}\\frac{{{top}}}{{{bottom}}}"
 
 
-def _latex_script(match: re.Match[str]) -> str:
+def _replace_script(match: re.Match[str]) -> str:
     if match[1]:
         return f"^{{{''.join(_SUPERSCRIPTS[c] for c in match[1])}}}"
     return f"_{{{''.join(_SUBSCRIPTS[c] for c in match[2])}}}"
 
 
 @lru_cache(maxsize=4096)
-def _compatible_form(char: str) -> str:
+def _to_compatible_form(char: str) -> str:
     """Return the Unicode compatibility form of a character.
 
     It may have several characters, and is empty for an invisible character.
     """
     if char.isascii() or char in _KEPT:
         return char
-    return "".join(map(_visible_form, unicodedata.normalize("NFKC", char)))
+    return "".join(map(_digit_to_ascii, unicodedata.normalize("NFKC", char)))
 
 
-def _visible_form(char: str) -> str:
+def _digit_to_ascii(char: str) -> str:
     """Return a character, or the ASCII digit for a digit of another script.
 
     The result is empty for control, bidi and zero-width characters.
@@ -162,7 +162,7 @@ def _visible_form(char: str) -> str:
 _CURRENCY = re.compile(r"\$\s?(?=-?(?:\d|\.\d))")
 
 
-def _without_math_dollars(text: str) -> str:
+def _remove_math_dollars(text: str) -> str:
     """Remove each `$` that delimits a formula, and keep each `$` that is a currency sign."""
     if "$" not in text:
         return text
@@ -262,7 +262,7 @@ _OVER = (
 )
 
 
-def _canonical_latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
+def _canonicalize_latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
     """Replace LaTeX commands for spacing, sizes and fonts, and synonyms, by canonical spellings.
 
     Before each pattern, a substring test that takes a tenth of the time checks whether the pattern
@@ -289,7 +289,7 @@ def _canonical_latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of indep
     if "\\begin" in text:
         text = _LAYOUT.sub(_replace_layout, text)
     if "\\mathbb" in text:
-        text = _BLACKBOARD.sub(_blackboard, text)
+        text = _BLACKBOARD.sub(_replace_blackboard_bold, text)
     text = _COMMAND.sub(_replace_command, text)
     for _ in range(4):
         if "\\text" not in text and "\\mathrm" not in text:
@@ -307,16 +307,16 @@ def _canonical_latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of indep
         for pattern, spelling in _OVER:
             text = pattern.sub(spelling, text)
     if "\\mu" in text or "\\Omega" in text:
-        text = _GREEK_UNIT.sub(_greek_unit, text)
+        text = _GREEK_UNIT.sub(_replace_greek_unit, text)
     return _DEGREE.sub("°", text) if "^" in text or "\\circ" in text else text
 
 
-def _binomial(match: re.Match[str]) -> str:
+def _replace_binomial(match: re.Match[str]) -> str:
     top, bottom = [part for part in match.groups() if part]
     return f"\\binom{{{top}}}{{{bottom}}}"
 
 
-def _greek_unit(match: re.Match[str]) -> str:
+def _replace_greek_unit(match: re.Match[str]) -> str:
     return f" {match[1]}u{match[3]}" if match[2] else f" {match[1]}ohm"
 
 
@@ -324,11 +324,11 @@ def _replace_layout(match: re.Match[str]) -> str:
     return f"\\{match[1]}{{aligned}}" if match[2] else " "
 
 
-def _blackboard(match: re.Match[str]) -> str:
+def _replace_blackboard_bold(match: re.Match[str]) -> str:
     return "ℝ" if match[1] == "R" else f"\\mathbb{{{match[1]}}}"
 
 
-def _with_single_backslashes(text: str) -> str:
+def _replace_double_backslashes(text: str) -> str:
     r"""Replace doubled backslashes by single ones, because LaTeX is sometimes escaped twice.
 
     In a matrix, `\\` ends a row and is kept. Elsewhere it has no meaning in an answer.

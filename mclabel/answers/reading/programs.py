@@ -31,17 +31,17 @@ def same_programs(answer: str, gold: str) -> bool | None:
     has_texts = "'" in gold or '"' in gold
     if not (has_texts or gold.startswith(_CALLS) or gold.endswith(",)") or answer.endswith(",)")):
         return None
-    theirs, ours = _parse_value(gold), _parse_value(answer.strip())
+    theirs, ours = _parse_literal(gold), _parse_literal(answer.strip())
     if theirs is _NOTHING or ours is _NOTHING:
         return None
-    if _comparable_copy(theirs) == _comparable_copy(ours) and (
+    if _make_comparable(theirs) == _make_comparable(ours) and (
         has_texts or type(theirs) is type(ours)
     ):
         return True
     return False if isinstance(theirs, dict) and isinstance(ours, dict) else None
 
 
-def _parse_value(text: str) -> Any:
+def _parse_literal(text: str) -> Any:
     call = _CALL.fullmatch(text)
     text = call[2] if call else text
     if "\\" in text.replace("\\'", "").replace('\\"', "") or text[:1] not in tuple("{[('\""):
@@ -57,7 +57,7 @@ def _parse_value(text: str) -> Any:
         return _NOTHING
 
 
-def _comparable_copy(value: Any, depth: int = 0) -> Any:
+def _make_comparable(value: Any, depth: int = 0) -> Any:
     """Return a comparable copy of a value, in which True differs from 1 and lists are tuples."""
     if depth > _MAX_NESTING:
         return _NOTHING
@@ -65,11 +65,11 @@ def _comparable_copy(value: Any, depth: int = 0) -> Any:
         return (
             "dict",
             frozenset(
-                (_comparable_copy(k), _comparable_copy(v, depth + 1)) for k, v in value.items()
+                (_make_comparable(k), _make_comparable(v, depth + 1)) for k, v in value.items()
             ),
         )
     if isinstance(value, set):
-        return ("set", frozenset(_comparable_copy(item, depth + 1) for item in value))
+        return ("set", frozenset(_make_comparable(item, depth + 1) for item in value))
     if isinstance(value, list | tuple):
-        return tuple(_comparable_copy(item, depth + 1) for item in value)
+        return tuple(_make_comparable(item, depth + 1) for item in value)
     return (type(value).__name__, value) if isinstance(value, bool | str | bytes) else value

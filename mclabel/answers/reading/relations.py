@@ -15,7 +15,7 @@ from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
     Equation,
     Form,
-    Piece,
+    Interval,
     Reader,
     Reals,
     Relation,
@@ -67,7 +67,7 @@ def read_union(text: str) -> Reals | None:
     """
     but = _ALL_BUT.fullmatch(text)
     if but:
-        points = _excluded_numbers(but["words"])
+        points = _split_excluded_numbers(but["words"])
         return _intersect_all([all_reals_except(read_expression(point)) for point in points])
     parts = split_outside_brackets(text, _MINUS)
     if 1 < len(parts) <= _MAX_PIECES and all(parts):
@@ -76,7 +76,7 @@ def read_union(text: str) -> Reals | None:
         return (
             None
             if first is None or None in sets
-            else _set_difference(first, union(filter(None, sets[1:])))
+            else _subtract_set(first, union(filter(None, sets[1:])))
         )
     parts = split_outside_brackets(text, _UNION)
     if "∪" in text and not is_balanced(text):  # ]0, 1[ ∪ ]2, 3[
@@ -139,12 +139,12 @@ def read_relation(text: str, part: Reader) -> Form | None:
         parts = split_outside_brackets(text, separator)
         if len(parts) > 1:
             sets = [part(piece) for piece in parts]
-            named = _same_variable(parts, sets, part)
+            named = _read_same_variable_sets(parts, sets, part)
             return combine(named) if named is not None else None
     parts = split_outside_brackets(text, _COMMA)
     if len(parts) > 1:
-        named = _same_variable(parts, [part(piece) for piece in parts], part)
-        return _combine_listed(named) if named is not None else None
+        named = _read_same_variable_sets(parts, [part(piece) for piece in parts], part)
+        return _combine_listed_sets(named) if named is not None else None
     return _read_chain(text)
 
 
@@ -163,11 +163,11 @@ def _read_complement(text: str, part: Reader) -> Form | None:
         except NotClosed:
             taken = None
         if taken is not None:
-            return _set_difference(ALL, taken)
+            return _subtract_set(ALL, taken)
     return Sequence("tuple", (Words(("no member",)), part(member), part(rest)))
 
 
-def _combine_listed(sets: list[Reals]) -> Reals:
+def _combine_listed_sets(sets: list[Reals]) -> Reals:
     """Return the set that inequalities separated by commas describe.
 
     It is the intersection of their solutions, or the union if the intersection is empty.
@@ -176,12 +176,12 @@ def _combine_listed(sets: list[Reals]) -> Reals:
     return all_hold if all_hold.pieces else union(sets)
 
 
-def _set_difference(whole: Reals, taken: Reals) -> Reals:
+def _subtract_set(whole: Reals, taken: Reals) -> Reals:
     """Return the difference of two sets, `whole` without `taken`."""
     rest = whole
     for piece in taken.pieces:
-        below = Reals((Piece(None, False, piece.low, not piece.low_closed),))
-        above = Reals((Piece(piece.high, not piece.high_closed, None, False),))
+        below = Reals((Interval(None, False, piece.low, not piece.low_closed),))
+        above = Reals((Interval(piece.high, not piece.high_closed, None, False),))
         outside = [
             side for side, end in ((below, piece.low), (above, piece.high)) if end is not None
         ]
@@ -189,7 +189,7 @@ def _set_difference(whole: Reals, taken: Reals) -> Reals:
     return rest
 
 
-def _excluded_numbers(text: str) -> list[str]:
+def _split_excluded_numbers(text: str) -> list[str]:
     """Return the texts of the numbers after an exclusion, as in `2`, `x = 2` or `1 and 2`."""
     parts = re.split(r",? and |, ?", text)
     return [part.rpartition("=")[2].strip() for part in parts if part.strip()]
@@ -202,7 +202,9 @@ def _intersect_all(sets: list[Reals]) -> Reals:
     return common
 
 
-def _same_variable(parts: list[str], forms: list[Form], part: Reader) -> list[Reals] | None:
+def _read_same_variable_sets(
+    parts: list[str], forms: list[Form], part: Reader
+) -> list[Reals] | None:
     sets = []
     for form in forms:
         if isinstance(form, Equation):
@@ -299,7 +301,9 @@ def _read_real_set(text: str, *, beyond_doubt: bool) -> Reals | None:
         low, high = match[2], match[3]
         if match[4] is not None:  # if a semicolon separates the ends, commas are decimal commas
             low, high = match[4].replace(",", "."), match[5].replace(",", ".")
-        return make_interval(_interval_end(low, -1), _interval_end(high, 1), closed=closed)
+        return make_interval(
+            _parse_interval_end(low, -1), _parse_interval_end(high, 1), closed=closed
+        )
     inside = split_enclosing_brackets(text, _PAIRS)
     if inside is None:
         return None
@@ -311,10 +315,12 @@ def _read_real_set(text: str, *, beyond_doubt: bool) -> Reals | None:
     if beyond_doubt and not infinite and (opening + closing) in ("()", "[]"):
         return None
     closed = (opening == "[", closing == "]")
-    return make_interval(_interval_end(ends[0], -1), _interval_end(ends[1], 1), closed=closed)
+    return make_interval(
+        _parse_interval_end(ends[0], -1), _parse_interval_end(ends[1], 1), closed=closed
+    )
 
 
-def _interval_end(text: str, side: int) -> Value | None:
+def _parse_interval_end(text: str, side: int) -> Value | None:
     """Parse an end of an interval; return None if it is infinite.
 
     Args:

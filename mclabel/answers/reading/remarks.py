@@ -9,14 +9,14 @@ import re
 
 from mclabel.answers.reading.numerals import parse_number_in_words
 from mclabel.answers.values.forms import (
-    Approximated,
-    Closed,
+    ApproximatedForm,
+    ClosedForm,
     Equation,
     Form,
     Number,
     Quantity,
     Reader,
-    Remarked,
+    RemarkedForm,
     Sequence,
     closed_value,
 )
@@ -100,7 +100,7 @@ def read_remarked(text: str, part: Reader) -> Form | None:
     return form if isinstance(form, _VALUES) else None
 
 
-_VALUES = (Number, Closed, Quantity, Equation)
+_VALUES = (Number, ClosedForm, Quantity, Equation)
 
 
 def _only_identifies(text: str) -> bool:
@@ -127,8 +127,8 @@ def _read_conditional(text: str, condition: re.Match[str], part: Reader) -> Form
     form = part(value)
     if _LIMIT.search(value):  # the condition is part of a limit and does not restrict it
         return form
-    form = form.value if isinstance(form, Remarked) else form
-    return Remarked(form, None, words) if isinstance(form, _VALUES) else None
+    form = form.value if isinstance(form, RemarkedForm) else form
+    return RemarkedForm(form, None, words) if isinstance(form, _VALUES) else None
 
 
 def read_limit_arrow(steps: list[str], part: Reader) -> Form | None:
@@ -141,7 +141,7 @@ def read_limit_arrow(steps: list[str], part: Reader) -> Form | None:
     name, value = steps[0], steps[-1]
     if len(steps) != 2 or not _TENDING.fullmatch(name) or not value[-1].isdigit():
         return None
-    return Remarked(part(value), None, name)
+    return RemarkedForm(part(value), None, name)
 
 
 def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
@@ -153,7 +153,7 @@ def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
     if spelt is not None:
         value, remark = f"{spelt[1]}{spelt[3]}", spelt[2]
     else:
-        start = _last_bracket(text)
+        start = _find_last_bracket(text)
         value, remark = text[:start].rstrip(), text[start + 1 : -1].strip()
     if not value or not 0 < len(remark) <= _MAX_REMARK or any(x in value for x in _LIST_JOINTS):
         return None
@@ -168,16 +168,18 @@ def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
         return None
     if mark is None:
         restated = in_words or (value != remark and _restates_value(form, stated))
-        return Remarked(form, stated, "") if restated else None
+        return RemarkedForm(form, stated, "") if restated else None
     if mark["rough"]:
-        return Approximated(form, stated)
+        return ApproximatedForm(form, stated)
     is_alternative = mark[0].lower().startswith("or")
     return (
-        Sequence("alternatives", (form, stated)) if is_alternative else Remarked(form, stated, "")
+        Sequence("alternatives", (form, stated))
+        if is_alternative
+        else RemarkedForm(form, stated, "")
     )
 
 
-def _last_bracket(text: str) -> int:
+def _find_last_bracket(text: str) -> int:
     """Return the index of the opening bracket whose closing bracket ends the text.
 
     The result is 0 if there is no such bracket with a space before it.

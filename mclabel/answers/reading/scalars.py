@@ -8,10 +8,10 @@ from fractions import Fraction
 from mclabel.answers.reading.splitting import split_outside_brackets
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
-    Based,
+    BasedNumber,
     Choice,
     Clock,
-    Closed,
+    ClosedForm,
     Form,
     Number,
     Quantity,
@@ -35,7 +35,7 @@ _BASE_WORDS = {
 }  # fmt: skip
 
 
-def read_based(text: str) -> Based | None:
+def read_based_number(text: str) -> BasedNumber | None:
     """Parse a number in a stated base: `1010_2`, `(4343)_6`, `A3_{16}`, `0xFF` or `1010 base 2`.
 
     The result is None for any other text, and if a digit is too large for the base.
@@ -56,7 +56,7 @@ def read_based(text: str) -> Based | None:
         value = Fraction(int(whole + decimals, base), base ** len(decimals))
     except ValueError:
         return None
-    return Based(match[1].upper().replace("_", ""), base, -value if text[0] == "-" else value)
+    return BasedNumber(match[1].upper().replace("_", ""), base, -value if text[0] == "-" else value)
 
 
 _ORDINAL = re.compile(
@@ -142,7 +142,7 @@ def read_ratio(text: str, part: Reader) -> Ratio | None:
     if not 2 <= len(terms) <= 8 or not all(_RATIO_TERM.fullmatch(term) for term in terms):
         return None
     forms = tuple(part(term) for term in terms)
-    return Ratio(forms) if all(isinstance(f, Number | Closed) for f in forms) else None
+    return Ratio(forms) if all(isinstance(f, Number | ClosedForm) for f in forms) else None
 
 
 _CHOICE = re.compile(
@@ -203,12 +203,12 @@ def read_magnitude(text: str) -> Literal | None:
     return scaled.literal
 
 
-def _as_money(amount: Number | Closed, unit: Unit) -> Number | Closed:
+def _apply_money_magnitude(amount: Number | ClosedForm, unit: Unit) -> Number | ClosedForm:
     """Return an amount of money as a number if it has a magnitude such as k in `$3k`.
 
     After a currency sign, such a letter is not a variable. Return any other amount unchanged.
     """
-    if isinstance(amount, Closed) and amount.magnitude is not None and unit in _CURRENCIES:
+    if isinstance(amount, ClosedForm) and amount.magnitude is not None and unit in _CURRENCIES:
         return Number(amount.magnitude)
     return amount
 
@@ -236,18 +236,18 @@ def read_quantity(text: str, read: Reader) -> Form | None:
     if quotient:
         unit = read_multiplier_and_unit(f" {quotient[1].strip()}/({quotient[2].strip()})")
         amount = read(text[: quotient.start()]) if unit else None
-        if unit and unit[1] is not None and isinstance(amount, Number | Closed):
+        if unit and unit[1] is not None and isinstance(amount, Number | ClosedForm):
             return Quantity(_multiply_amount(amount, unit[0]), unit[1])
     sign = _PREFIX_SIGN.fullmatch(text)
     if sign:
         amount = read(sign[1] + sign[3])
         if isinstance(amount, Quantity):
             return Quantity(amount.amount, currency_unit(sign[2]))
-        if not isinstance(amount, Number | Closed):
+        if not isinstance(amount, Number | ClosedForm):
             return None
         money = currency_unit(sign[2])
-        return Quantity(_as_money(amount, money), money)
-    for match in _unit_splits(text):
+        return Quantity(_apply_money_magnitude(amount, money), money)
+    for match in _list_unit_splits(text):
         read_tail = read_multiplier_and_unit(match[1])
         if read_tail is None:
             continue
@@ -258,15 +258,15 @@ def read_quantity(text: str, read: Reader) -> Form | None:
         if isinstance(amount, Quantity) and measure is None:
             measure = amount.unit
             amount = amount.amount
-        if not isinstance(amount, Number | Closed):
+        if not isinstance(amount, Number | ClosedForm):
             return None
-        amount = amount if measure is None else _as_money(amount, measure)
+        amount = amount if measure is None else _apply_money_magnitude(amount, measure)
         total = _multiply_amount(amount, multiplier)
         return total if measure is None else Quantity(total, measure)
     return None
 
 
-def _unit_splits(text: str) -> list[tuple[str, str]]:
+def _list_unit_splits(text: str) -> list[tuple[str, str]]:
     """Return the ways to split a text, each as an amount and a possible unit after it.
 
     The way with the shortest amount comes first.
@@ -312,7 +312,7 @@ _FUNCTION = re.compile(r"sin|cos|tan|cot|sec|csc|log|cis")
 _COMPOUNDS = re.compile(r"(?:\d++(?:\.\d++)?+\s?+[A-Za-z]{1,8}+\.?+,?+(?:\s++and)?+\s*+){2,3}+")
 
 
-def _multiply_amount(amount: Number | Closed, multiplier: int) -> Number | Closed:
+def _multiply_amount(amount: Number | ClosedForm, multiplier: int) -> Number | ClosedForm:
     if multiplier == 1:
         return amount
     if isinstance(amount, Number):
@@ -326,4 +326,4 @@ def _multiply_amount(amount: Number | Closed, multiplier: int) -> Number | Close
                 num_digits=literal.num_digits,
             )
         )
-    return Closed(algebra.multiply(amount.value, algebra.number_value(multiplier)))
+    return ClosedForm(algebra.multiply(amount.value, algebra.number_value(multiplier)))

@@ -19,7 +19,7 @@ def split_outside_brackets(text: str, separators: re.Pattern[str]) -> list[str]:
     """Split a text at the top-level matches of `separators`, and strip the parts."""
     parts, start = [], 0
     for match in separators.finditer(text):
-        if _depth_at(text, match.start()):
+        if _find_depth_at(text, match.start()):
             continue
         parts.append(text[start : match.start()].strip())
         start = match.end()
@@ -58,7 +58,7 @@ def split_keeping_space(text: str) -> list[str]:
     """Split a text at top-level commas, and keep the spaces of the parts."""
     parts, start = [], 0
     for match in _COMMA.finditer(text):
-        if not _depth_at(text, match.start()):
+        if not _find_depth_at(text, match.start()):
             parts.append(text[start : match.start()])
             start = match.end()
     return [*parts, text[start:]]
@@ -92,12 +92,12 @@ def split_enclosing_brackets(
 
 def is_balanced(text: str) -> bool:
     """Return whether every bracket of a text is closed."""
-    depths = _depths(text)
+    depths = _compute_depths(text)
     return depths is not None and (not depths or depths[-1][1] == 0)
 
 
-def _depth_at(text: str, position: int) -> int:
-    depths = _depths(text)
+def _find_depth_at(text: str, position: int) -> int:
+    depths = _compute_depths(text)
     if depths is None:
         return 1
     low, high = 0, len(depths)
@@ -111,7 +111,7 @@ def _depth_at(text: str, position: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _depths(text: str) -> tuple[tuple[int, int], ...] | None:
+def _compute_depths(text: str) -> tuple[tuple[int, int], ...] | None:
     """Return pairs of the index of each bracket and the depth of nesting after it.
 
     The result is None if a closing bracket has no opening one.

@@ -18,7 +18,7 @@ from mclabel.answers.reading.numerals import parse_leading_number, parse_number_
 from mclabel.answers.reading.relations import read_relation, read_union
 from mclabel.answers.reading.remarks import read_limit_arrow, read_remarked, remove_remark
 from mclabel.answers.reading.scalars import (
-    read_based,
+    read_based_number,
     read_choice,
     read_clock,
     read_compound,
@@ -37,17 +37,17 @@ from mclabel.answers.reading.truth import read_truth
 from mclabel.answers.reading.words import SPECIAL, is_prose, split_plain_words
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
-    Approximated,
-    Closed,
+    ApproximatedForm,
+    ClosedForm,
     Equation,
     Form,
     Name,
     Number,
-    Opaque,
     Quantity,
     Reader,
     Sequence,
-    Special,
+    SpecialValue,
+    UnparsedText,
     Words,
 )
 from mclabel.answers.values.literals import Literal, read_literal
@@ -121,7 +121,7 @@ _SETS = re.compile(
 
 
 def read_form(text: str, depth: int = 0) -> Form:
-    """Parse a normalised text to its form; return `Opaque` if no other form fits.
+    """Parse a normalised text to its form; return `UnparsedText` if no other form fits.
 
     Args:
         text: the text as `normalize` returns it.
@@ -130,15 +130,15 @@ def read_form(text: str, depth: int = 0) -> Form:
     spend_work(20 + len(text) // 4)
     text = _clean_text(text)
     if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
-        return Special("empty text")
+        return SpecialValue("empty text")
     literal = read_literal(text)
     if literal is not None:
         return Number(literal)
     special = SPECIAL.get(text.lower())
     if special is not None:
-        return Special(special)
+        return SpecialValue(special)
     if depth >= MAX_DEPTH or len(text) > MAX_LENGTH:
-        return Opaque(text)
+        return UnparsedText(text)
     date = read_date(text)
     if date is not None:
         return date
@@ -154,10 +154,10 @@ def read_form(text: str, depth: int = 0) -> Form:
         form = None
     return (
         form
-        or _read_counted(text, depth)
+        or _read_counted_things(text, depth)
         or _read_words(text)
         or _read_stated_value(text, depth)
-        or Opaque(text)
+        or UnparsedText(text)
     )
 
 
@@ -182,7 +182,7 @@ def _read_numeral(text: str, depth: int) -> Form | None:
     number = parse_number_in_words(text) if text[0].isalpha() else None
     if number is not None:
         return Number(Literal(number))
-    return _read_counted(text, depth) if " and " in text else None
+    return _read_counted_things(text, depth) if " and " in text else None
 
 
 def _read_words(text: str) -> Form | None:
@@ -198,10 +198,10 @@ def _read_stated_value(text: str, depth: int) -> Form | None:
     if not match:
         return None
     form = read_form(match[1], depth + 1)
-    return None if isinstance(form, Opaque | Words) else form
+    return None if isinstance(form, UnparsedText | Words) else form
 
 
-def _read_counted(text: str, depth: int) -> Form | None:
+def _read_counted_things(text: str, depth: int) -> Form | None:
     """Parse counted things such as `five apples` or `two and a half hours`.
 
     Return None for other texts, such as `two of them` or `half past three`.
@@ -222,12 +222,12 @@ def _read_first_fitting(text: str, part: Reader) -> Form | None:
     affirmed = _AFFIRMED.match(text)
     if affirmed:
         return Words((affirmed[1].lower(),))
-    text = _without_condition(text)
+    text = _remove_condition(text)
     for read in _READERS_WITH_COMMAS:
         form = read(text, part)
         if form is not None:
             return form
-    text = _without_group_commas(text) if "," in text else text
+    text = _remove_group_commas(text) if "," in text else text
     text = text.replace(" to ", ":") if _IN_RATIO.fullmatch(text) else text
     for read in _READERS:
         form = read(text, part)
@@ -265,7 +265,7 @@ def _read_letters(text: str, part: Reader) -> Form | None:
     if not text.isalpha():
         return None
     if len(text) == 1:
-        return Closed(read_expression(text))
+        return ClosedForm(read_expression(text))
     return _read_words(text) if is_prose(text) else _read_name(text)
 
 
@@ -294,12 +294,12 @@ def _require_form(form: Form | None) -> Form:
     return form
 
 
-def _without_condition(text: str) -> str:
+def _remove_condition(text: str) -> str:
     """Remove a condition such as `, k ∈ Z`, and rename the integer to n."""
     if " for " in text:
         text = _FOR_ALL.sub("", text)
     if any(map(text.__contains__, _CONSTANT_WORDS)):
-        text = _without_constant_condition(text)
+        text = _remove_constant_condition(text)
     match = _CONDITION.search(text) if "∈" in text or "integer" in text else None
     if match is None:
         return text
@@ -307,7 +307,7 @@ def _without_condition(text: str) -> str:
     return re.sub(rf"(?<![A-Za-z\\]){match[1]}(?![A-Za-z])", "n", rest) if match[1] else rest
 
 
-def _without_constant_condition(text: str) -> str:
+def _remove_constant_condition(text: str) -> str:
     """Remove a condition such as `, where a is any constant`, and rename the constant to c or t."""
     match = _PARAMETER.search(text)
     if match is None or not any(word in match[0] for word in _CONSTANT_WORDS):
@@ -319,10 +319,10 @@ def _without_constant_condition(text: str) -> str:
     if letter[0] == "\\":
         return rest.replace(letter, name)
 
-    def renamed(run: re.Match[str]) -> str:
+    def rename_constant(run: re.Match[str]) -> str:
         return run[0] if run[0] in FUNCTIONS else run[0].replace(letter, name)
 
-    return _PRODUCT.sub(renamed, rest)
+    return _PRODUCT.sub(rename_constant, rest)
 
 
 def read_stated_range(text: str) -> str:
@@ -351,7 +351,7 @@ def _read_congruence(text: str, part: Reader) -> Form | None:
     return Sequence("tuple", (name, rest))
 
 
-def _without_group_commas(text: str) -> str:
+def _remove_group_commas(text: str) -> str:
     """Write 1,234 as 1234, unless the number is inside brackets: (1,234) is a pair."""
     pieces, end, enclosed = [], len(text), False
     for match in reversed([*_GROUPS.finditer(text)]):
@@ -372,26 +372,26 @@ def _read_name(text: str) -> Form:
     if any(len(name) > 1 for name in algebra.free_symbols(value)) or not algebra.free_symbols(
         value
     ):
-        return Closed(value)
+        return ClosedForm(value)
     return Name(text, value)
 
 
 def _read_scalar(text: str) -> Form | None:
     """Parse a single number, formula or quantity; return None for words."""
-    based = read_based(text)
+    based = read_based_number(text)
     if based is not None:
         return based
     magnitude = read_magnitude(text)
     if magnitude is not None:
         digits = text.upper() if _DIGITS.fullmatch(text) else ""
-        return Closed(read_expression(text), digits, magnitude)
+        return ClosedForm(read_expression(text), digits, magnitude)
     if is_prose(text):
         return None
     quantity = read_quantity(text, read_form)
     if quantity is not None:
         return quantity
     digits = text.upper() if text.isalnum() and _DIGITS.fullmatch(text) else ""
-    return Closed(read_expression(text), digits)
+    return ClosedForm(read_expression(text), digits)
 
 
 _NEXT_NAME = re.compile(r"[\\ ]{1,4}+(?=[A-Za-z](?:_\{?\w\}?)? ?=)")
@@ -442,7 +442,7 @@ def _read_approximation(text: str, part: Reader) -> Form | None:
         return None
     if _NAME.fullmatch(head):
         return Equation(part(head), part(tail), head)
-    return Approximated(part(head), part(tail))
+    return ApproximatedForm(part(head), part(tail))
 
 
 def _read_plus_minus(text: str, part: Reader) -> Form | None:
@@ -451,7 +451,7 @@ def _read_plus_minus(text: str, part: Reader) -> Form | None:
         return None
     upper = part(text.replace("±", "+").replace("∓", "-"))
     lower = part(text.replace("±", "-").replace("∓", "+"))
-    if isinstance(upper, Opaque) or isinstance(lower, Opaque):
+    if isinstance(upper, UnparsedText) or isinstance(lower, UnparsedText):
         raise NotClosed
     return Sequence("list", (upper, lower))
 
@@ -478,10 +478,10 @@ def read_progression(text: str) -> int | None:
             count = (last - terms[0]) // step + 1
             return count * (terms[0] + last) // 2
         return None
-    return _geometric_sum(terms, last) if len(terms) > 2 else None
+    return _sum_geometric_terms(terms, last) if len(terms) > 2 else None
 
 
-def _geometric_sum(terms: list[int], last: int) -> int | None:
+def _sum_geometric_terms(terms: list[int], last: int) -> int | None:
     first, second = terms[:2]
     if first == 0 or second % first or second <= first:
         return None

@@ -150,7 +150,7 @@ MAX_DEGREE = 12
 """Maximum degree of a polynomial in a sum whose upper bound is a symbol."""
 
 
-def gcd_or_extremum(name: str, values: list[Value]) -> Value:
+def compute_gcd_or_extremum(name: str, values: list[Value]) -> Value:
     """Return the gcd, lcm, max or min of rational numbers.
 
     Raises:
@@ -202,11 +202,11 @@ def accumulate(
     if last is None:
         if product:
             raise NotClosed("a product needs a number as its upper bound")
-        ratio = _ratio(term)
+        ratio = _find_constant_ratio(term)
         if ratio is not None:
-            return _geometric_sum(term(low), ratio, low, high)
+            return _sum_geometric_series(term(low), ratio, low, high)
         if high.num == INFINITE:
-            return _zeta(term(atom_value(_INDEX)), int(first))
+            return _sum_zeta_series(term(atom_value(_INDEX)), int(first))
         return algebra.add(
             _sum_polynomial(term, high),
             algebra.negate(_sum_polynomial(term, number_value(first - 1))),
@@ -227,7 +227,7 @@ _INDEX = "index of a sum"
 INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
 
 
-def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
+def _find_constant_ratio(term: Callable[[Value], Value]) -> Fraction | None:
     """Return the rational quotient of successive terms if it is constant; None otherwise."""
     index = atom_value(_INDEX)
     here, next_one = term(index), term(algebra.add(index, number_value(1)))
@@ -237,7 +237,7 @@ def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
     return ratio if ratio not in (0, 1) else None
 
 
-def _geometric_sum(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
+def _sum_geometric_series(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
     if high.num == INFINITE:
         if abs(ratio) >= 1:
             raise NotClosed("the series does not converge")
@@ -247,7 +247,7 @@ def _geometric_sum(first: Value, ratio: Fraction, low: Value, high: Value) -> Va
     return algebra.divide(algebra.add(first, algebra.negate(past)), number_value(1 - ratio))
 
 
-def _zeta(term: Value, first: int) -> Value:
+def _sum_zeta_series(term: Value, first: int) -> Value:
     """Return the infinite sum of c/k^s for even s, a rational multiple of π^s (Euler)."""
     if first != 1 or term.den is not UNIT or len(term.num) != 1:
         raise NotClosed("this series is not supported")
@@ -256,7 +256,7 @@ def _zeta(term: Value, first: int) -> Value:
     s = -exponents.pop(_INDEX, 0)
     if exponents or s.denominator != 1 or s % 2 or not 2 <= s <= MAX_DEGREE:
         raise NotClosed("this series is not supported")
-    bernoulli = abs(_bernoulli(int(s))[-1])
+    bernoulli = abs(_compute_bernoulli_numbers(int(s))[-1])
     factor = bernoulli * Fraction(2) ** (int(s) - 1) / math.factorial(int(s))
     return algebra.multiply(
         number_value(factor * coefficient), power(atom_value("π"), number_value(s))
@@ -277,15 +277,15 @@ def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
         rest: Polynomial = {frozenset(exponents.items()): coefficient}
         if _INDEX in algebra.free_symbols(Value(rest, UNIT)):
             raise NotClosed("a sum is supported only if its terms are polynomials")
-        faulhaber = _faulhaber(int(degree), high)
+        faulhaber = _sum_powers(int(degree), high)
         total = algebra.add(total, algebra.multiply(Value(rest, UNIT), faulhaber))
     return total
 
 
-def _faulhaber(degree: int, high: Value) -> Value:
+def _sum_powers(degree: int, high: Value) -> Value:
     """Return 1^d + 2^d + … + n^d as a polynomial in n."""
     total = number_value(0)
-    for j, bernoulli in enumerate(_bernoulli(degree)):
+    for j, bernoulli in enumerate(_compute_bernoulli_numbers(degree)):
         factor = Fraction(math.comb(degree + 1, j), degree + 1) * bernoulli
         total = algebra.add(
             total, algebra.multiply(number_value(factor), power(high, number_value(degree + 1 - j)))
@@ -293,7 +293,7 @@ def _faulhaber(degree: int, high: Value) -> Value:
     return total
 
 
-def _bernoulli(count: int) -> list[Fraction]:
+def _compute_bernoulli_numbers(count: int) -> list[Fraction]:
     """Return the Bernoulli numbers B_0 to B_count, with B_1 = 1/2."""
     numbers: list[Fraction] = []
     for m in range(count + 1):

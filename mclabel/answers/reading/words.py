@@ -119,7 +119,7 @@ def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     if answer == gold or (_has_month(gold) and sorted(answer) == sorted(gold)):
         return True
     longer, shorter = (answer, gold) if len(answer) > len(gold) else (gold, answer)
-    if not shorter or not _contains(longer, shorter):
+    if not shorter or not _contains_consecutive(longer, shorter):
         return False
     extra = [word for word in longer if word not in shorter]
     if any(word in _CONTRARY or word.isdigit() for word in extra):
@@ -133,6 +133,6 @@ def _has_month(words: tuple[str, ...]) -> bool:
     return len(words) < 5 and any(word in _MONTHS for word in words)
 
 
-def _contains(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:
+def _contains_consecutive(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:
     size = len(shorter)
     return any(longer[i : i + size] == shorter for i in range(len(longer) - size + 1))

@@ -26,7 +26,7 @@ from mclabel.answers.values.monomials import (
     NotClosed,
     Polynomial,
     add_terms,
-    monomials_in_arguments,
+    list_argument_monomials,
     multiply_terms,
     power_of_monomial,
 )
@@ -116,7 +116,7 @@ def is_canonical(a: Value) -> bool:
 
     Two values without opaque atoms are equal only if they have the same canonical form.
     """
-    return all(_plain_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
+    return all(_is_canonical_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
 
 
 def free_symbols(a: Value) -> frozenset[str]:
@@ -128,7 +128,7 @@ def free_symbols(a: Value) -> frozenset[str]:
             if isinstance(x, str):
                 names.add(x)
             elif isinstance(x, tuple):
-                waiting.extend(monomials_in_arguments(x))
+                waiting.extend(list_argument_monomials(x))
     return frozenset(names - {"π", "e", "i"})
 
 
@@ -140,11 +140,11 @@ def rename_symbols(a: Value, names: Mapping[str, str]) -> Value:
         names: new names by old names. Other symbols keep their names.
     """
 
-    def monomial(mono: Monomial) -> Monomial:
+    def rename_monomial(mono: Monomial) -> Monomial:
         return frozenset((rename_atom(x), n) for x, n in mono)
 
-    def key_of(part: Any) -> Any:
-        return tuple(frozenset((monomial(m), c) for m, c in half) for half in part)
+    def rename_key(part: Any) -> Any:
+        return tuple(frozenset((rename_monomial(m), c) for m, c in half) for half in part)
 
     def rename_atom(x: Atom) -> Atom:
         if isinstance(x, str):
@@ -152,14 +152,14 @@ def rename_symbols(a: Value, names: Mapping[str, str]) -> Value:
         if isinstance(x, int) or x[0] == "ln":
             return x
         if x[0] == "^":
-            return ("^", rename_atom(x[1]), monomial(x[2]))
-        return (x[0], *map(key_of, x[1:]))
+            return ("^", rename_atom(x[1]), rename_monomial(x[2]))
+        return (x[0], *map(rename_key, x[1:]))
 
-    num, den = ({monomial(m): c for m, c in half.items()} for half in (a.num, a.den))
+    num, den = ({rename_monomial(m): c for m, c in half.items()} for half in (a.num, a.den))
     return Value(num, UNIT if a.den is UNIT else den)
 
 
-def _plain_atom(x: Atom) -> bool:
+def _is_canonical_atom(x: Atom) -> bool:
     """Return whether an atom has a canonical form.
 
     A power b^m has one only if m is a product of symbols: 2^(ln 3) and 3^(ln 2) are equal.
@@ -248,11 +248,11 @@ def _replace_sine_squares(terms: Polynomial, sine: Atom, cosine: Atom) -> Polyno
             exponents[sine] = 1
         term: Polynomial = {frozenset(exponents.items()): coefficient}
         for _ in range(int(power) // 2):
-            term = multiply_terms(term, _one_minus_square(cosine))
+            term = multiply_terms(term, _build_one_minus_square(cosine))
         total = add_terms(total, term)
     return total
 
 
-def _one_minus_square(cosine: Atom) -> Polynomial:
+def _build_one_minus_square(cosine: Atom) -> Polynomial:
     unit_monomial: Monomial = frozenset()
     return {unit_monomial: 1, frozenset(((cosine, 2),)): -1}

@@ -26,7 +26,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedForm:
     """A formula whose value exact arithmetic can represent."""
 
     value: Value
@@ -46,7 +46,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class UnparsedText:
     """A text that only sympy may be able to parse."""
 
     text: str
@@ -76,7 +76,7 @@ class Sequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Approximated:
+class ApproximatedForm:
     """A value followed by its approximation: `2√3 ≈ 3.46`."""
 
     exact: Form
@@ -85,7 +85,7 @@ class Approximated:
 
 
 @dataclass(frozen=True, slots=True)
-class Remarked:
+class RemarkedForm:
     """A value with a remark: `42 (forty-two)`, `7 as n → ∞`."""
 
     value: Form
@@ -96,7 +96,7 @@ class Remarked:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Interval:
     """An interval, or a single point if both ends are the same closed end."""
 
     low: Value | None
@@ -113,7 +113,7 @@ class Piece:
 class Reals:
     """A set of real numbers as a union of disjoint intervals in increasing order."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Interval, ...]
     variable: str = ""
     """Variable of the inequality that the set was parsed from; empty for other notations."""
 
@@ -156,7 +156,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Based:
+class BasedNumber:
     """A number in a stated base."""
 
     digits: str
@@ -191,7 +191,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Special:
+class SpecialValue:
     """A special value that is not a number, such as infinity."""
 
     name: str
@@ -199,8 +199,9 @@ class Special:
 
 
 Form = (
-    Number | Closed | Opaque | Quantity | Sequence | Reals | Relation | Matrix | Ratio | Clock
-    | Based | Choice | Equation | Words | Special | Name | Approximated | Remarked
+    Number | ClosedForm | UnparsedText | Quantity | Sequence | Reals | Relation | Matrix | Ratio
+    | Clock | BasedNumber | Choice | Equation | Words | SpecialValue | Name | ApproximatedForm
+    | RemarkedForm
 )  # fmt: skip
 
 Reader = Callable[[str], Form]
@@ -212,7 +213,7 @@ def closed_value(form: Form) -> Value | None:
     match form:
         case Number(literal):
             return number_value(literal.value)
-        case Closed(value=value) | Name(value=value):
+        case ClosedForm(value=value) | Name(value=value):
             return value
     return None
 
@@ -221,7 +222,7 @@ Grid = tuple[tuple[Value, ...], ...]
 """Rows of equal length, whose entries are closed forms."""
 
 
-def matrix_values(matrix: Matrix) -> Grid | None:
+def get_cell_values(matrix: Matrix) -> Grid | None:
     """Return the entries of a matrix as closed forms; None if an entry is not a closed form."""
     rows = tuple(tuple(map(closed_value, row)) for row in matrix.rows)
     defined_rows = tuple(tuple(value for value in row if value is not None) for row in rows)
@@ -256,12 +257,15 @@ def multiply_matrices(left: Grid, right: Grid) -> Grid:
     if len(left[0]) != len(right):
         raise NotClosed("matrices that cannot be multiplied")
     return tuple(
-        tuple(_dot(row, [other[j] for other in right]) for j in range(len(right[0])))
+        tuple(
+            _multiply_row_by_column(row, [other[j] for other in right])
+            for j in range(len(right[0]))
+        )
         for row in left
     )
 
 
-def _dot(row: tuple[Value, ...], column: list[Value]) -> Value:
+def _multiply_row_by_column(row: tuple[Value, ...], column: list[Value]) -> Value:
     total = algebra.number_value(0)
     for a, b in zip(row, column, strict=True):
         total = algebra.add(total, algebra.multiply(a, b))

@@ -42,7 +42,7 @@ def apply_function(name: str, argument: Value, base: Value | None) -> Value:
     if name in ("log", "lg"):
         if base is None:
             n = argument.rational
-            exact = None if n is None else _common_logarithm(n)
+            exact = None if n is None else _find_exponent_of_ten(n)
             if exact is not None:
                 return number_value(exact)
             return algebra.divide(powers.logarithm(argument), atom_value(powers.BARE_LOG))
@@ -53,17 +53,17 @@ def apply_function(name: str, argument: Value, base: Value | None) -> Value:
         sine = algebra.multiply(atom_value("i"), apply_function("sin", argument, None))
         return algebra.add(apply_function("cos", argument, None), sine)
     if name in ("sinh", "cosh", "tanh"):
-        return _hyperbolic(name, argument)
+        return _evaluate_hyperbolic(name, argument)
     if name in ("arcsin", "arccos", "arctan"):
-        return _inverse_trigonometric(name, argument)
+        return _evaluate_inverse_trigonometric(name, argument)
     if name == "abs":
         return absolute_value(argument)
     if name in ("sqrt", "cbrt"):
         return powers.power(argument, number_value(Fraction(1, 2 if name == "sqrt" else 3)))
-    return _exact_trigonometric(name, argument) or _trigonometric(name, argument)
+    return _evaluate_exact_trigonometric(name, argument) or _evaluate_trigonometric(name, argument)
 
 
-def _hyperbolic(name: str, argument: Value) -> Value:
+def _evaluate_hyperbolic(name: str, argument: Value) -> Value:
     """Return sinh, cosh or tanh of an argument in terms of powers of e."""
     up, down = (
         powers.power(atom_value("e"), exponent) for exponent in (argument, algebra.negate(argument))
@@ -74,7 +74,7 @@ def _hyperbolic(name: str, argument: Value) -> Value:
     return algebra.divide(difference if name == "sinh" else total, number_value(2))
 
 
-def _trigonometric(name: str, argument: Value) -> Value:
+def _evaluate_trigonometric(name: str, argument: Value) -> Value:
     """Return tan, cot, sec or csc in terms of sine and cosine.
 
     Any other function becomes an opaque atom.
@@ -92,7 +92,7 @@ def _trigonometric(name: str, argument: Value) -> Value:
     return atom_value((name, algebra.value_key(argument)))
 
 
-def _common_logarithm(n: Fraction) -> int | None:
+def _find_exponent_of_ten(n: Fraction) -> int | None:
     """Return the exponent of a power of ten; None for any other number.
 
     A `log` without a base is evaluated only for powers of ten.
@@ -103,24 +103,24 @@ def _common_logarithm(n: Fraction) -> int | None:
     return exponent if n == 10**exponent else None
 
 
-def _exact_trigonometric(name: str, argument: Value) -> Value | None:
+def _evaluate_exact_trigonometric(name: str, argument: Value) -> Value | None:
     """Return sin, cos or tan of a multiple of 15 degrees exactly; None for other arguments."""
     turns = algebra.divide(argument, atom_value("π")).rational
     if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
         return None
     twelfths = int(turns * 12)
     if name == "tan":
-        cosine = _sine(twelfths + 6)
-        return algebra.divide(_sine(twelfths), cosine) if cosine.num else None
-    return _sine(twelfths if name == "sin" else twelfths + 6)
+        cosine = _compute_sine(twelfths + 6)
+        return algebra.divide(_compute_sine(twelfths), cosine) if cosine.num else None
+    return _compute_sine(twelfths if name == "sin" else twelfths + 6)
 
 
-def _inverse_trigonometric(name: str, argument: Value) -> Value:
+def _evaluate_inverse_trigonometric(name: str, argument: Value) -> Value:
     """Return arcsin, arccos or arctan, as a multiple of π if it is a multiple of 15 degrees."""
     wave = "tan" if name == "arctan" else "sin"
     for twelfths in range(-6, 7) if not algebra.free_symbols(argument) else ():
         angle = algebra.multiply(atom_value("π"), number_value(Fraction(twelfths, 12)))
-        value = _exact_trigonometric(wave, angle)
+        value = _evaluate_exact_trigonometric(wave, angle)
         if value is not None and algebra.same_form(value, argument):
             if name != "arccos":
                 return angle
@@ -128,7 +128,7 @@ def _inverse_trigonometric(name: str, argument: Value) -> Value:
     return atom_value((name, algebra.value_key(argument)))
 
 
-def _sine(twelfths: int) -> Value:
+def _compute_sine(twelfths: int) -> Value:
     """Return the sine of `twelfths` · π/12."""
     place = twelfths % 24
     sign = -1 if place > 12 else 1
@@ -159,7 +159,7 @@ def factorial(value: Value) -> Value:
     """
     n = value.rational
     if n is None:
-        return _symbolic_factorial(value)
+        return _expand_symbolic_factorial(value)
     if n.denominator != 1 or not 0 <= n <= MAX_LARGE_FACTORIAL:
         raise NotClosed("a factorial out of range")
     if n <= MAX_FACTORIAL:
@@ -169,7 +169,7 @@ def factorial(value: Value) -> Value:
     return algebra.multiply(atom_value(("factorial", algebra.value_key(number_value(base)))), rest)
 
 
-def _symbolic_factorial(value: Value) -> Value:
+def _expand_symbolic_factorial(value: Value) -> Value:
     """Return (m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! equals n!."""
     shift = Fraction(value.num.get(NO_ATOMS, 0))
     if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
@@ -197,7 +197,7 @@ def binomial(top: Value, bottom: Value) -> Value:
     if k is None or k.denominator != 1 or not 0 <= k <= MAX_BINOMIAL:
         return atom_value(("binomial", algebra.value_key(top), algebra.value_key(bottom)))
     if n is None:
-        return _symbolic_binomial(top, int(k))
+        return _expand_symbolic_binomial(top, int(k))
     if n.denominator != 1 or not k <= n <= MAX_BINOMIAL:
         raise NotClosed("a binomial out of range")
     chosen = min(int(k), int(n - k))
@@ -206,7 +206,7 @@ def binomial(top: Value, bottom: Value) -> Value:
     return number_value(math.comb(int(n), chosen))
 
 
-def _symbolic_binomial(top: Value, k: int) -> Value:
+def _expand_symbolic_binomial(top: Value, k: int) -> Value:
     """Return `n(n-1)…(n-k+1)/k!` for a formula n."""
     if k > MAX_SYMBOLIC_CHOSEN:
         return atom_value(("binomial", algebra.value_key(top), algebra.value_key(number_value(k))))
@@ -219,23 +219,25 @@ def _symbolic_binomial(top: Value, k: int) -> Value:
 def absolute_value(value: Value) -> Value:
     """Return the absolute value: exact for a number, an opaque atom for a formula with symbols."""
     if algebra.free_symbols(value):
-        return atom_value(("abs", algebra.value_key(_of_either_sign(value))))
+        return atom_value(("abs", algebra.value_key(_choose_canonical_sign(value))))
     size = real_value(value)
     if size is None:
-        return _modulus(value)
+        return _compute_modulus(value)
     return algebra.negate(value) if size < 0 else value
 
 
-def _of_either_sign(value: Value) -> Value:
+def _choose_canonical_sign(value: Value) -> Value:
     """Return a formula or its negative, such that the result is the same for both."""
     first = min(value.num, key=lambda mono: sorted(map(repr, mono)))
     return algebra.negate(value) if value.num[first] < 0 else value
 
 
-def _modulus(value: Value) -> Value:
+def _compute_modulus(value: Value) -> Value:
     """Return the modulus √(a² + b²) of a complex number a + bi."""
     if value.den is not UNIT:
-        return algebra.divide(_modulus(Value(value.num, UNIT)), _modulus(Value(value.den, UNIT)))
+        return algebra.divide(
+            _compute_modulus(Value(value.num, UNIT)), _compute_modulus(Value(value.den, UNIT))
+        )
     parts: tuple[dict[Monomial, int | Fraction], ...] = ({}, {})
     for mono, coefficient in value.num.items():
         rest = frozenset((x, n) for x, n in mono if x != "i")

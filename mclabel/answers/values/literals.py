@@ -61,18 +61,18 @@ def read_literal(text: str) -> Literal | None:
         return None
     match = _NUMBER.fullmatch(text)
     if match:
-        return _decimal(match[1], match[2])
+        return _parse_decimal(match[1], match[2])
     if text.count(".") > 1 or ("." in text and "," in text):
         european = _EUROPEAN.fullmatch(text)
         if european:
             whole = european[2].replace(".", "")
-            return _decimal(european[1], f"{whole}.{european[3]}" if european[3] else whole)
+            return _parse_decimal(european[1], f"{whole}.{european[3]}" if european[3] else whole)
     if "\\frac" in text or "/" in text:
-        return _fraction(text)
+        return _parse_fraction(text)
     match = _SCIENTIFIC.fullmatch(text)
     if match:
-        return _scientific(match)
-    return _repeating(text) if "." in text else None
+        return _parse_scientific(match)
+    return _parse_repeating(text) if "." in text else None
 
 
 def rounds_to(value: Fraction, gold: Literal) -> bool:
@@ -84,7 +84,7 @@ def rounds_to(value: Fraction, gold: Literal) -> bool:
     return unit is not None and abs(value - gold.value) * 2 <= unit
 
 
-def _decimal(sign: str, digits: str) -> Literal:
+def _parse_decimal(sign: str, digits: str) -> Literal:
     digits = digits.replace(",", "").replace(" ", "")
     if digits.isdecimal():  # building a `Fraction` from an integer takes a fifth of the time
         return Literal(Fraction(-int(digits) if sign == "-" else int(digits)))
@@ -101,7 +101,7 @@ def _decimal(sign: str, digits: str) -> Literal:
     )
 
 
-def _fraction(text: str) -> Literal | None:
+def _parse_fraction(text: str) -> Literal | None:
     match = _FRACTION.fullmatch(text) or _SLASH.fullmatch(text)
     if match:
         bottom = int(match[5])
@@ -122,11 +122,11 @@ def _fraction(text: str) -> Literal | None:
     return Literal(-value if match[1] == "-" else value)
 
 
-def _scientific(match: re.Match[str]) -> Literal | None:
+def _parse_scientific(match: re.Match[str]) -> Literal | None:
     exponent = int((match[3] or match[4] or match[5]).replace(" ", ""))
     if abs(exponent) > MAX_EXPONENT:
         return None
-    mantissa = _decimal(match[1], match[2])
+    mantissa = _parse_decimal(match[1], match[2])
     power = Fraction(10) ** exponent
     unit = mantissa.unit_in_last_place
     if unit is None:
@@ -139,13 +139,13 @@ def _scientific(match: re.Match[str]) -> Literal | None:
     )
 
 
-def _repeating(text: str) -> Literal | None:
+def _parse_repeating(text: str) -> Literal | None:
     match = _REPEATING.fullmatch(text)
     if match:
         fixed, period = match[3], match[4] or match[5] or match[6]
     else:
         match = _ELLIPSIS.fullmatch(text)
-        split = _period(match[3]) if match else None
+        split = _split_period(match[3]) if match else None
         if match is None or split is None:
             return None
         fixed, period = split
@@ -156,7 +156,7 @@ def _repeating(text: str) -> Literal | None:
     return Literal(-value if match[1] == "-" else value)
 
 
-def _period(digits: str) -> tuple[str, str] | None:
+def _split_period(digits: str) -> tuple[str, str] | None:
     """Split decimals into the fixed digits and the period: 1666 becomes 1 and 6.
 
     Return None if no period repeats often enough.

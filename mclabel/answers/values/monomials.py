@@ -42,7 +42,7 @@ class NotClosed(Exception):
     """A text or an operation is not supported by this exact arithmetic."""
 
 
-def monomials_in_arguments(x: tuple[Any, ...]) -> list[Monomial]:
+def list_argument_monomials(x: tuple[Any, ...]) -> list[Monomial]:
     """Return the monomials of the arguments of an atom that is a function, power or root."""
     if x[0] == "ln":
         return []
@@ -90,7 +90,7 @@ def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
     total: dict[Monomial, int | Fraction] = {}
     for m, a in p.items():
         for n, b in q.items():
-            extra, mono = _product(m, n)
+            extra, mono = _multiply_monomials(m, n)
             new = total.get(mono, 0) + a * b * extra
             check_number_size(new)
             if new:
@@ -100,7 +100,7 @@ def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
     return total
 
 
-def _product(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
+def _multiply_monomials(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
     """Return the product of two monomials as a rational factor and the remaining monomial.
 
     The factor comes from whole powers of primes and of i.

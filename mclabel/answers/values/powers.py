@@ -48,10 +48,10 @@ def power(base: Value, exponent: Value) -> Value:
     """
     n = exponent.rational
     if n is None:
-        return _symbolic_power(base, exponent)
+        return _expand_symbolic_power(base, exponent)
     if n.denominator == 1:
-        return _whole_power(base, n.numerator)
-    return _root(base, n)
+        return _raise_to_integer(base, n.numerator)
+    return _take_root(base, n)
 
 
 def square(a: Value) -> Value:
@@ -81,7 +81,9 @@ def logarithm(a: Value) -> Value:
     n = a.rational
     if n is not None and n > 0:
         total = number_value(0)
-        for prime, exponent in _factors(n.numerator) + _factors(n.denominator, sign=-1):
+        for prime, exponent in _factor_integer(n.numerator) + _factor_integer(
+            n.denominator, sign=-1
+        ):
             total = add(total, multiply(number_value(exponent), atom_value(("ln", prime))))
         return total
     if len(a.num) == 1 and a.den is UNIT:
@@ -100,9 +102,9 @@ def _is_power_of_e(x: Atom) -> bool:
     return x == "e" or (isinstance(x, tuple) and x[:2] == ("^", "e"))
 
 
-def _whole_power(base: Value, n: int) -> Value:
+def _raise_to_integer(base: Value, n: int) -> Value:
     if n < 0:
-        return _whole_power(reciprocal(base), -n)
+        return _raise_to_integer(reciprocal(base), -n)
     if n == 0:
         if not base.num:
             raise NotClosed("zero to the power of zero")
@@ -115,7 +117,7 @@ def _whole_power(base: Value, n: int) -> Value:
         return Value({raised: coefficient**n * factor}, UNIT)
     if base.den is not UNIT:
         num, den = Value(base.num, UNIT), Value(base.den, UNIT)
-        return divide(_whole_power(num, n), _whole_power(den, n))
+        return divide(_raise_to_integer(num, n), _raise_to_integer(den, n))
     if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
         return atom_value(("power", value_key(base), value_key(number_value(n))))
     result = base
@@ -124,33 +126,33 @@ def _whole_power(base: Value, n: int) -> Value:
     return result
 
 
-def _root(base: Value, exponent: Fraction) -> Value:
+def _take_root(base: Value, exponent: Fraction) -> Value:
     if not base.num:
         if exponent > 0:
             return base
         raise NotClosed("division by zero")
     if base.den is not UNIT:
         return divide(
-            _root(Value(base.num, UNIT), exponent), _root(Value(base.den, UNIT), exponent)
+            _take_root(Value(base.num, UNIT), exponent), _take_root(Value(base.den, UNIT), exponent)
         )
     if len(base.num) > 1:
-        return _root_of_sum(base, exponent)
+        return _take_root_of_sum(base, exponent)
     ((mono, coefficient),) = base.num.items()
     exponents: dict[Atom, int | Fraction] = {}
     for x, e in mono:
         if x == "i" or (not isinstance(x, int) and x not in ("π", "e") and e % 2 == 0):
             raise NotClosed("a root of several values")
         exponents[x] = e * exponent
-    result = _rational_root(Fraction(coefficient), exponent)
+    result = _raise_number(Fraction(coefficient), exponent)
     for x, e in exponents.items():
         if isinstance(x, int):
-            result = multiply(result, _prime_power(x, Fraction(e)))
+            result = multiply(result, _raise_prime(x, Fraction(e)))
         else:
             result = multiply(result, Value({frozenset(((x, e),)): 1}, UNIT))
     return result
 
 
-def _root_of_sum(base: Value, exponent: Fraction) -> Value:
+def _take_root_of_sum(base: Value, exponent: Fraction) -> Value:
     """Return a root of a sum as a sum of radicals if possible, otherwise as an opaque atom.
 
     A rational factor of the sum is taken out of the root, so that √(4a+4b) is 2√(a+b).
@@ -166,7 +168,7 @@ def _root_of_sum(base: Value, exponent: Fraction) -> Value:
         if plain is not None:
             return plain if exponent > 0 else reciprocal(plain)
     root = Value({frozenset(((("root", value_key(rest)), exponent),)): 1}, UNIT)
-    return multiply(_rational_root(content, exponent), root)
+    return multiply(_raise_number(content, exponent), root)
 
 
 def denest_root(base: Value, degree: int) -> Value | None:
@@ -182,37 +184,37 @@ def denest_root(base: Value, degree: int) -> Value | None:
         return None
     a, b, d = surd
     if degree == 3:
-        parts = cube_root_parts(a, b, d)
+        parts = denest_cube_root(a, b, d)
         if parts is None:
             return None
         return add(
             number_value(parts[0]),
-            multiply(number_value(parts[1]), _rational_root(d, Fraction(1, 2))),
+            multiply(number_value(parts[1]), _raise_number(d, Fraction(1, 2))),
         )
-    parts = square_root_parts(a, b, d)
+    parts = denest_square_root(a, b, d)
     if parts is None or parts[1] < 0:
         return None
-    large, small = (_rational_root(part, Fraction(1, 2)) for part in parts)
+    large, small = (_raise_number(part, Fraction(1, 2)) for part in parts)
     return add(large, small if b > 0 else multiply(number_value(-1), small))
 
 
-def _rational_root(n: Fraction, exponent: Fraction) -> Value:
+def _raise_number(n: Fraction, exponent: Fraction) -> Value:
     if n < 0:
         if exponent.denominator % 2:
             sign = -1 if exponent.numerator % 2 else 1
-            return multiply(number_value(sign), _rational_root(-n, exponent))
+            return multiply(number_value(sign), _raise_number(-n, exponent))
         if exponent.denominator == 2:
             return multiply(
-                _whole_power(atom_value("i"), exponent.numerator), _rational_root(-n, exponent)
+                _raise_to_integer(atom_value("i"), exponent.numerator), _raise_number(-n, exponent)
             )
         raise NotClosed("even root of a negative number")
     result = number_value(1)
-    for prime, e in _factors(n.numerator) + _factors(n.denominator, sign=-1):
-        result = multiply(result, _prime_power(prime, e * exponent))
+    for prime, e in _factor_integer(n.numerator) + _factor_integer(n.denominator, sign=-1):
+        result = multiply(result, _raise_prime(prime, e * exponent))
     return result
 
 
-def _prime_power(prime: int, exponent: Fraction) -> Value:
+def _raise_prime(prime: int, exponent: Fraction) -> Value:
     whole = math.floor(exponent)
     check_power_size(prime, whole)
     rest = exponent - whole
@@ -220,12 +222,12 @@ def _prime_power(prime: int, exponent: Fraction) -> Value:
     return Value({mono: Fraction(prime) ** whole}, UNIT)
 
 
-def _symbolic_power(base: Value, exponent: Value) -> Value:
+def _expand_symbolic_power(base: Value, exponent: Value) -> Value:
     """Return b^(c·m + …) as a product of atoms b^m to the power c, so that (e^x)² equals e^(2x)."""
     if exponent.den is not UNIT:
         return atom_value(("power", value_key(base), value_key(exponent)))
     if _has_logarithm(exponent):
-        undone = _power_without_logarithms(base, exponent)
+        undone = _eliminate_logarithms(base, exponent)
         return (
             atom_value(("power", value_key(base), value_key(exponent)))
             if undone is None
@@ -237,7 +239,7 @@ def _symbolic_power(base: Value, exponent: Value) -> Value:
     n = Fraction(coefficient)
     if n <= 0 or any(not isinstance(x, str) or x == "i" for x, _ in mono):
         return atom_value(("power", value_key(base), value_key(exponent)))
-    bases = [*mono, *_factors(n.numerator), *_factors(n.denominator, sign=-1)]
+    bases = [*mono, *_factor_integer(n.numerator), *_factor_integer(n.denominator, sign=-1)]
     result = number_value(1)
     for m, c in exponent.num.items():
         if ("i", 1) in m:
@@ -258,7 +260,7 @@ def _has_logarithm(a: Value) -> bool:
     return any(isinstance(x, tuple) and x[0] in ("ln", "log") for mono in a.num for x, _ in mono)
 
 
-def _power_without_logarithms(base: Value, exponent: Value) -> Value | None:
+def _eliminate_logarithms(base: Value, exponent: Value) -> Value | None:
     """Return b^E without logarithms if E·ln b is a sum of multiples of logarithms; None otherwise.
 
     3^(log_3 5) becomes 5, 9^(log_3 5) becomes 25, and e^(2 ln x) becomes x².
@@ -282,23 +284,23 @@ def _power_without_logarithms(base: Value, exponent: Value) -> Value | None:
         if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
             return None
         inner = number_value(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
-        result = multiply(result, power(_with_shared_unit(inner), c))
+        result = multiply(result, power(_share_unit_denominator(inner), c))
     return result
 
 
-def _with_shared_unit(a: Value) -> Value:
+def _share_unit_denominator(a: Value) -> Value:
     """Return the same value. If its denominator is 1, it becomes the object `UNIT` itself."""
     return Value(a.num, UNIT) if a.den == UNIT else a
 
 
-def _factors(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
+def _factor_integer(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
     """Return the prime factors of a positive integer with their exponents times `sign`."""
     spend_work((n.bit_length() // 128) ** 2)
-    return _search_factors(n, sign)
+    return _search_prime_factors(n, sign)
 
 
 @lru_cache(maxsize=4096)
-def _search_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
+def _search_prime_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
     factors = []
     prime = 2
     while prime * prime <= n and prime < 1000:
@@ -363,20 +365,20 @@ def split_surd(value: Value) -> tuple[Fraction, Fraction, Fraction] | None:
     return a, b, Fraction(d)
 
 
-def square_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
+def denest_square_root(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
     """Return rational r > s with √(a + b√d) = √r ± √s, where the sign is that of b.
 
     Return None if there are none.
     """
-    norm = rational_root(a * a - b * b * d, 2)
+    norm = find_rational_root(a * a - b * b * d, 2)
     if norm is None or a <= 0:
         return None
     return (a + norm) / 2, (a - norm) / 2
 
 
-def cube_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
+def denest_cube_root(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
     """Return rational p and q with ∛(a + b√d) = p + q√d; None if there are none."""
-    norm = rational_root(a * a - b * b * d, 3)
+    norm = find_rational_root(a * a - b * b * d, 3)
     if norm is None:
         return None
     whole = float(a) + float(b) * math.sqrt(d)
@@ -385,7 +387,7 @@ def cube_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fr
         return None
     p = Fraction((size + float(norm) / size) / 2).limit_denominator(10**6)
     square = (p * p - norm) / d
-    q = rational_root(square, 2)
+    q = find_rational_root(square, 2)
     if q is None:
         return None
     for signed in (q, -q):
@@ -394,18 +396,18 @@ def cube_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fr
     return None
 
 
-def rational_root(n: Fraction, degree: int) -> Fraction | None:
+def find_rational_root(n: Fraction, degree: int) -> Fraction | None:
     """Return the real root of a rational number if it is rational; None otherwise."""
     if n < 0:
         if degree % 2 == 0:
             return None
-        opposite = rational_root(-n, degree)
+        opposite = find_rational_root(-n, degree)
         return None if opposite is None else -opposite
-    top, bottom = _whole_root(n.numerator, degree), _whole_root(n.denominator, degree)
+    top, bottom = _find_integer_root(n.numerator, degree), _find_integer_root(n.denominator, degree)
     return None if top is None or bottom is None else Fraction(top, bottom)
 
 
-def _whole_root(n: int, degree: int) -> int | None:
+def _find_integer_root(n: int, degree: int) -> int | None:
     if degree == 2:
         root = math.isqrt(n)
         return root if root * root == n else None

@@ -8,11 +8,11 @@ from fractions import Fraction
 
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.forms import Piece, Reals, Relation
+from mclabel.answers.values.forms import Interval, Reals, Relation
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.sampling import real_value
 
-ALL = Reals((Piece(None, False, None, False),))
+ALL = Reals((Interval(None, False, None, False),))
 """The set of all real numbers."""
 
 
@@ -28,13 +28,15 @@ def make_interval(low: Value | None, high: Value | None, *, closed: tuple[bool, 
         NotClosed: an end is not a real number.
     """
     if low is not None and high is not None:
-        order = _compare(low, high)
+        order = _compare_values(low, high)
         if order > 0 or (order == 0 and not all(closed)):
             return Reals(())
     for end in (low, high):
         if end is not None:
             _end_as_float(end)
-    return Reals((Piece(low, closed[0] and low is not None, high, closed[1] and high is not None),))
+    return Reals(
+        (Interval(low, closed[0] and low is not None, high, closed[1] and high is not None),)
+    )
 
 
 def union(sets: Iterable[Reals]) -> Reals:
@@ -43,10 +45,10 @@ def union(sets: Iterable[Reals]) -> Reals:
     Raises:
         NotClosed: an end is not a real number.
     """
-    pieces = sorted((p for s in sets for p in s.pieces), key=_start_order)
-    joined: list[Piece] = []
+    pieces = sorted((p for s in sets for p in s.pieces), key=_sort_key_by_start)
+    joined: list[Interval] = []
     for piece in pieces:
-        if joined and _touch(joined[-1], piece):
+        if joined and _are_touching(joined[-1], piece):
             joined[-1] = _join_pieces(joined[-1], piece)
         else:
             joined.append(piece)
@@ -62,15 +64,17 @@ def intersection(a: Reals, b: Reals) -> Reals:
     pieces = []
     for p in a.pieces:
         for q in b.pieces:
-            low, low_closed = _tighter_end(p.low, p.low_closed, q.low, q.low_closed, sign=1)
-            high, high_closed = _tighter_end(p.high, p.high_closed, q.high, q.high_closed, sign=-1)
+            low, low_closed = _choose_tighter_end(p.low, p.low_closed, q.low, q.low_closed, sign=1)
+            high, high_closed = _choose_tighter_end(
+                p.high, p.high_closed, q.high, q.high_closed, sign=-1
+            )
             pieces.append(make_interval(low, high, closed=(low_closed, high_closed)))
     return union(pieces)
 
 
 def all_reals_except(point: Value) -> Reals:
     """Return the set of all real numbers except `point`."""
-    return Reals((Piece(None, False, point, False), Piece(point, False, None, False)))
+    return Reals((Interval(None, False, point, False), Interval(point, False, None, False)))
 
 
 def same_set(a: Reals, b: Reals) -> bool | None:
@@ -118,7 +122,7 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
             raise NotClosed("≠ with several variables is not supported")
         return Relation(difference, strict=sign in "<>")
     (name,) = names
-    slope, rest = _linear_coefficients(difference, name)
+    slope, rest = _find_linear_coefficients(difference, name)
     root = algebra.divide(algebra.negate(rest), slope)
     if sign == "≠":
         return Reals(all_reals_except(root).pieces, name)
@@ -130,7 +134,7 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
     return Reals(solutions.pieces, name)
 
 
-def _linear_coefficients(difference: Value, name: str) -> tuple[Value, Value]:
+def _find_linear_coefficients(difference: Value, name: str) -> tuple[Value, Value]:
     """Return the slope and the constant term of a polynomial that is linear in its variable.
 
     Raises:
@@ -163,7 +167,7 @@ def _end_as_float(value: Value) -> float:
     return place
 
 
-def _compare(a: Value, b: Value) -> int:
+def _compare_values(a: Value, b: Value) -> int:
     if algebra.same_form(a, b):
         return 0
     left: float | Fraction | None = a.rational
@@ -173,29 +177,29 @@ def _compare(a: Value, b: Value) -> int:
     return (left > right) - (left < right)
 
 
-def _start_order(piece: Piece) -> tuple[float, bool]:
+def _sort_key_by_start(piece: Interval) -> tuple[float, bool]:
     return (-math.inf if piece.low is None else _end_as_float(piece.low), not piece.low_closed)
 
 
-def _touch(first: Piece, second: Piece) -> bool:
+def _are_touching(first: Interval, second: Interval) -> bool:
     if first.high is None or second.low is None:
         return True
-    order = _compare(second.low, first.high)
+    order = _compare_values(second.low, first.high)
     return order < 0 or (order == 0 and (first.high_closed or second.low_closed))
 
 
-def _join_pieces(first: Piece, second: Piece) -> Piece:
+def _join_pieces(first: Interval, second: Interval) -> Interval:
     if first.high is None or second.high is None:
-        return Piece(first.low, first.low_closed, None, False)
-    order = _compare(first.high, second.high)
+        return Interval(first.low, first.low_closed, None, False)
+    order = _compare_values(first.high, second.high)
     if order == 0:
         closed = first.high_closed or second.high_closed
-        return Piece(first.low, first.low_closed, first.high, closed)
+        return Interval(first.low, first.low_closed, first.high, closed)
     last = first if order > 0 else second
-    return Piece(first.low, first.low_closed, last.high, last.high_closed)
+    return Interval(first.low, first.low_closed, last.high, last.high_closed)
 
 
-def _tighter_end(
+def _choose_tighter_end(
     a: Value | None, a_closed: bool, b: Value | None, b_closed: bool, *, sign: int
 ) -> tuple[Value | None, bool]:
     """Return the larger of two lower ends, or the smaller of two upper ends if `sign` is -1.
@@ -206,7 +210,7 @@ def _tighter_end(
         return b, b_closed
     if b is None:
         return a, a_closed
-    order = _compare(a, b) * sign
+    order = _compare_values(a, b) * sign
     if order == 0:
         return a, a_closed and b_closed
     return (a, a_closed) if order > 0 else (b, b_closed)

@@ -61,7 +61,7 @@ def clearly_differ(a: Value, b: Value) -> bool:
         compared = False
         for shift in range(len(sizes)):
             point = {
-                name: _coordinate(name, sizes[(i + shift) % len(sizes)], i, shift)
+                name: _choose_coordinate(name, sizes[(i + shift) % len(sizes)], i, shift)
                 for i, name in enumerate(names)
             }
             verdict = _differ_at(a, b, point)
@@ -75,7 +75,7 @@ def clearly_differ(a: Value, b: Value) -> bool:
     return False
 
 
-def _coordinate(name: str, size: float, place: int, shift: int) -> float:
+def _choose_coordinate(name: str, size: float, place: int, shift: int) -> float:
     """Return the value of a symbol at a sample point.
 
     The value of k, l, m and n is an integer, so that (-1)^n is defined.
@@ -116,7 +116,7 @@ def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex |
         point: values of the symbols by name; None if the form has no symbols.
     """
     try:
-        result = _quotient(a.num, a.den, point or {})
+        result = _evaluate_quotient(a.num, a.den, point or {})
     except (OverflowError, ZeroDivisionError, ValueError, KeyError):
         return None
     return result if cmath.isfinite(result) else None
@@ -135,7 +135,7 @@ def overflows_float(a: Value) -> bool:
     if free_symbols(a):
         return False
     try:
-        return not cmath.isfinite(_quotient(a.num, a.den, {}))
+        return not cmath.isfinite(_evaluate_quotient(a.num, a.den, {}))
     except OverflowError:
         return True
     except (ZeroDivisionError, ValueError, KeyError):
@@ -150,17 +150,17 @@ def real_value(a: Value) -> float | None:
     return result.real
 
 
-def _quotient(num: Any, den: Any, point: Mapping[str, float]) -> complex:
-    return _polynomial(num, point) / _polynomial(den, point)
+def _evaluate_quotient(num: Any, den: Any, point: Mapping[str, float]) -> complex:
+    return _evaluate_polynomial(num, point) / _evaluate_polynomial(den, point)
 
 
-def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
+def _evaluate_polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
     spend_work(1 + 2 * len(terms))
     total, largest = 0j, 0.0
     for mono, coefficient in terms.items():
         term = complex(float(coefficient))
         for base, exponent in mono:
-            term *= _power(_atom(base, point), exponent, point)
+            term *= _evaluate_power(_evaluate_atom(base, point), exponent, point)
         total += term
         largest = max(largest, abs(term))
     if largest and abs(total) < 1e-9 * largest:
@@ -168,7 +168,7 @@ def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
     return total
 
 
-def _power(base: complex, exponent: int | Fraction, point: Mapping[str, float]) -> complex:
+def _evaluate_power(base: complex, exponent: int | Fraction, point: Mapping[str, float]) -> complex:
     """Return base^exponent. An odd root of a negative real number is the real root."""
     if exponent.denominator == 1:
         return base ** float(exponent)
@@ -191,7 +191,7 @@ def _require_single_branch(z: complex, point: Mapping[str, float]) -> complex:
     return z
 
 
-def _atom(base: Atom, point: Mapping[str, float]) -> complex:
+def _evaluate_atom(base: Atom, point: Mapping[str, float]) -> complex:
     if isinstance(base, int):
         return complex(base)
     if isinstance(base, str):
@@ -201,8 +201,8 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
         case ("ln", prime):
             return complex(math.log(prime))
         case ("^", inner, mono):
-            base_value = _require_single_branch(_atom(inner, point), point)
-            return base_value ** _polynomial({mono: 1}, point)
+            base_value = _require_single_branch(_evaluate_atom(inner, point), point)
+            return base_value ** _evaluate_polynomial({mono: 1}, point)
         case ("power", inner, exponent):
             raised = _evaluate_key(exponent, point)
             if raised.imag or not raised.real.is_integer():
@@ -213,7 +213,7 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
     if base == BARE_LOG:
         return complex(math.log(point.get(_LOG_BASE, math.e)))
     if base[0] == "binomial":
-        return _binomial(_evaluate_key(base[1], point), _evaluate_key(base[2], point))
+        return _evaluate_binomial(_evaluate_key(base[1], point), _evaluate_key(base[2], point))
     argument = _evaluate_key(base[1], point)
     if abs(argument) > _MAX_ARGUMENT:
         raise OverflowError("the argument of a function is too large for an accurate value")
@@ -224,7 +224,7 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
     return _FUNCTIONS[base[0]](argument)
 
 
-def _binomial(n: complex, k: complex) -> complex:
+def _evaluate_binomial(n: complex, k: complex) -> complex:
     top, chosen = n.real, k.real
     size = math.lgamma(top + 1) - math.lgamma(chosen + 1) - math.lgamma(top - chosen + 1)
     if top < 0 or chosen < 0 or chosen > top:
@@ -234,7 +234,7 @@ def _binomial(n: complex, k: complex) -> complex:
 
 def _evaluate_key(parts: Any, point: Mapping[str, float]) -> complex:
     num, den = parts
-    return _quotient(dict(num), dict(den), point)
+    return _evaluate_quotient(dict(num), dict(den), point)
 
 
 _CONSTANTS = {"π": complex(math.pi), "e": complex(math.e), "i": 1j}

@@ -204,7 +204,7 @@ def read_multiplier_and_unit(text: str) -> tuple[int, Unit | None] | None:
         return None
     text = text.replace("per cent", "percent")
     words = _split_joined_units(
-        _WORD.findall(_DEGREES_OF.sub(_temperature_name, text).replace("-lb", "*lb"))
+        _WORD.findall(_DEGREES_OF.sub(_replace_temperature, text).replace("-lb", "*lb"))
     )
     multiplier = 1
     while words and words[0].lower() in _MULTIPLIERS:
@@ -213,7 +213,7 @@ def read_multiplier_and_unit(text: str) -> tuple[int, Unit | None] | None:
         return (multiplier, None) if multiplier > 1 else None
     if words[0] in _AMBIGUOUS and not text.startswith(" "):
         return None
-    unit = _temperature_unit(words)
+    unit = _read_temperature_unit(words)
     if unit is None:
         for end in range(len(words), 0, -1):
             unit = _read_compound_unit(words[:end])
@@ -234,11 +234,11 @@ def currency_unit(sign: str) -> Unit:
     return _BY_NAME[sign]
 
 
-def _temperature_name(match: re.Match[str]) -> str:
+def _replace_temperature(match: re.Match[str]) -> str:
     return " celsius" if match[1] == "C" else " fahrenheit"
 
 
-def _temperature_unit(words: list[str]) -> Unit | None:
+def _read_temperature_unit(words: list[str]) -> Unit | None:
     rest = [w for w in words if w.lower() not in ("degree", "degrees", "°")]
     if rest == ["K"]:
         rest = ["kelvin"]
@@ -273,7 +273,7 @@ def _read_compound_unit(words: list[str]) -> Unit | None:
                 dimension[base] = dimension.get(base, 0) + sign * n * (exponent - 1)
             last = None
         else:
-            unit = _unit_below_bar(word) if sign < 0 else _unit_by_name(word)
+            unit = _find_unit_below_bar(word) if sign < 0 else _find_unit_by_name(word)
             if unit is None or (near and not _may_follow_unit(word, words[place + 1 :])):
                 return None
             factor *= unit.factor ** (sign * power)
@@ -285,7 +285,7 @@ def _read_compound_unit(words: list[str]) -> Unit | None:
     return Unit(frozenset((base, n) for base, n in dimension.items() if n), factor)
 
 
-def _unit_by_name(word: str) -> Unit | None:
+def _find_unit_by_name(word: str) -> Unit | None:
     """Return the unit with a given name; None if there is none.
 
     The name may have a prefix, as in `kPa` or `microseconds`.
@@ -305,7 +305,7 @@ def _unit_by_name(word: str) -> Unit | None:
         if takes_prefix and base is not None:
             return Unit(base.dimension, base.factor * Fraction(10) ** exponent)
     if word[0] == "K" and word[1:] in PREFIXED_SIGNS:
-        return _unit_by_name(f"k{word[1:]}")
+        return _find_unit_by_name(f"k{word[1:]}")
     return _BY_NAME.get(word.lower()) if len(word) > 1 else None
 
 
@@ -324,9 +324,9 @@ def _split_joined_units(words: list[str]) -> list[str]:
     """Separate two units that are written as one word before a power, as in `JK^{-1}`."""
     separated: list[str] = []
     for word, behind in zip(words, [*words[1:], ""], strict=True):
-        if behind[:1] == "^" and word.isalpha() and _unit_by_name(word) is None:
+        if behind[:1] == "^" and word.isalpha() and _find_unit_by_name(word) is None:
             for cut in range(1, len(word)):
-                if _unit_by_name(word[:cut]) and word[cut:] in PREFIXED_SIGNS:
+                if _find_unit_by_name(word[:cut]) and word[cut:] in PREFIXED_SIGNS:
                     separated.append(word[:cut])
                     word = word[cut:]
                     break
@@ -334,14 +334,14 @@ def _split_joined_units(words: list[str]) -> list[str]:
     return separated
 
 
-def _unit_below_bar(word: str) -> Unit | None:
+def _find_unit_below_bar(word: str) -> Unit | None:
     """Return the unit that a word below a fraction bar denotes; None if there is none.
 
     There, mK is a metre times a kelvin.
     """
     if word == "mK":
         return _read_joined_units(word)
-    return _unit_by_name(word) or _read_joined_units(word)
+    return _find_unit_by_name(word) or _read_joined_units(word)
 
 
 def _read_joined_units(word: str) -> Unit | None:
@@ -371,14 +371,14 @@ def _read_counted_things(words: list[str]) -> Unit | None:
     """
     if not all(map(_may_be_noun, words)) or len(words) > 5:
         return None
-    if any(w.lower() in _STOP for w in words) or _singular(words[0].lower()) in _PLACES:
+    if any(w.lower() in _STOP for w in words) or _to_singular(words[0].lower()) in _PLACES:
         return None
     stem = words[0].lower()
     for word in words[1:]:
         if word.lower() in ("of", "in", "per", "each", "total", "altogether", "left", "more"):
             break
         stem = word.lower()
-    return Unit(frozenset(((f"noun {_singular(stem)}", 1),)), Fraction(1))
+    return Unit(frozenset(((f"noun {_to_singular(stem)}", 1),)), Fraction(1))
 
 
 def _may_be_noun(word: str) -> bool:
@@ -398,7 +398,7 @@ _OTHER_NUMBER = re.compile(
 """Words of other languages that make a number inexact or add a fraction to it."""
 
 
-def _singular(word: str) -> str:
+def _to_singular(word: str) -> str:
     for plural, singular in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch")):
         if word.endswith(plural):
             return word.removesuffix(plural) + singular

@@ -18,7 +18,7 @@ from sympy.core.relational import Relational
 from mclabel.answers.comparison.compare import Comparison
 from mclabel.answers.reading.structure import read_form
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.forms import Closed, Form, Number, Opaque, Reals
+from mclabel.answers.values.forms import ClosedForm, Form, Number, Reals, UnparsedText
 from mclabel.answers.values.monomials import Atom, Polynomial
 from mclabel.answers.values.powers import BARE_LOG
 from mclabel.answers.workers.guard import refuse_form
@@ -56,7 +56,7 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
     lambda difference: sympy.simplify(difference.rewrite(sympy.exp)),
     lambda difference: sympy.expand_complex(difference),
     lambda difference: sympy.simplify(sympy.logcombine(difference, force=True)),
-    lambda difference: sympy.simplify(_over_the_reals(difference)),
+    lambda difference: sympy.simplify(_make_symbols_real(difference)),
 )
 """Simplifications that may reduce a difference to zero, from the cheapest to the most expensive."""
 
@@ -72,7 +72,7 @@ def decide_equivalence(answer: str, gold: str, *, units_optional: bool) -> bool 
 def can_parse_gold(gold: str) -> bool:
     """Return whether a normalised gold can be parsed, by the LaTeX parser if necessary."""
     form = read_form(gold)
-    return not isinstance(form, Opaque) or (
+    return not isinstance(form, UnparsedText) or (
         refuse_form(form) is None and _parse_latex(form.text) is not None
     )
 
@@ -85,7 +85,7 @@ def prove_equality(answer: Form, gold: Form) -> bool | None:
     if left is None or right is None:
         return None
     if isinstance(left, Relational) or isinstance(right, Relational):
-        left, right = _solution_set(left), _solution_set(right)
+        left, right = _solve_inequality(left), _solve_inequality(right)
     if isinstance(left, sympy.Set) or isinstance(right, sympy.Set):
         return _same_sets(left, right)
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
@@ -94,7 +94,7 @@ def prove_equality(answer: Form, gold: Form) -> bool | None:
 
 
 def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
-    left, right = _positive_under_logarithms(left, right)
+    left, right = _make_symbols_positive(left, right)
     difference = left - right
     if difference == 0:
         return True
@@ -119,7 +119,7 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
     return None
 
 
-def _over_the_reals(expression: sympy.Expr) -> sympy.Expr:
+def _make_symbols_real(expression: sympy.Expr) -> sympy.Expr:
     """Make all symbols real and factor all radicands, so that √(x² + 2x + 1) becomes |x + 1|."""
     real = expression.subs({s: sympy.Symbol(s.name, real=True) for s in expression.free_symbols})
     return real.replace(
@@ -128,7 +128,7 @@ def _over_the_reals(expression: sympy.Expr) -> sympy.Expr:
     )
 
 
-def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
+def _make_symbols_positive(left: Any, right: Any) -> tuple[Any, Any]:
     """Make all symbols positive if a logarithm occurs, so that ln x² equals 2 ln x as usual."""
     if not (left.has(sympy.log) or right.has(sympy.log)):
         return left, right
@@ -142,7 +142,7 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     Only points where every root and logarithm has a unique value are used.
     """
     names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
-    branched = [*_branched_radicands(left), *_branched_radicands(right)] if names else []
+    branched = [*_find_branched_radicands(left), *_find_branched_radicands(right)] if names else []
     compared = 0
     for number, point in enumerate(_POINTS):
         if compared and number >= _NUM_USUAL:
@@ -163,7 +163,7 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     return False
 
 
-def _branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
+def _find_branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
     """Return the bases of fractional powers and the arguments of logarithms that may be negative.
 
     For a negative base or argument, the power or logarithm has several complex values.
@@ -173,7 +173,7 @@ def _branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
     return [node for node in inner if not node.is_positive]
 
 
-def _solution_set(expression: Any) -> Any:
+def _solve_inequality(expression: Any) -> Any:
     """Return the solution set of an inequality in one real variable.
 
     For any other relation, return None. Return an expression that is no relation unchanged.
@@ -200,23 +200,23 @@ def _same_sets(left: Any, right: Any) -> bool | None:
 
 def _form_to_sympy(form: Form) -> Any:
     match form:
-        case Closed(value=value):
-            return _sympy_value(value)
+        case ClosedForm(value=value):
+            return _value_to_sympy(value)
         case Number(literal):
-            return _rational(literal.value)
+            return _rational_to_sympy(literal.value)
         case Reals(pieces):
             return sympy.Union(
                 *(
                     sympy.Interval(
-                        -sympy.oo if p.low is None else _sympy_value(p.low),
-                        sympy.oo if p.high is None else _sympy_value(p.high),
+                        -sympy.oo if p.low is None else _value_to_sympy(p.low),
+                        sympy.oo if p.high is None else _value_to_sympy(p.high),
                         not p.low_closed,
                         not p.high_closed,
                     )
                     for p in pieces
                 )
             )
-        case Opaque(text):
+        case UnparsedText(text):
             return _parse_latex(text)
     return None
 
@@ -233,7 +233,7 @@ def _parse_latex(text: str) -> Any:
         result = result[0] if len(result) == 1 else None
     if not isinstance(result, sympy.Expr | Relational | sympy.Set):
         return None
-    renamed = {s: sympy.Symbol(_plain_name(s.name)) for s in result.free_symbols}
+    renamed = {s: sympy.Symbol(_strip_name_markup(s.name)) for s in result.free_symbols}
     return _evaluate_operations(result.subs(renamed) if renamed else result)
 
 
@@ -258,31 +258,34 @@ class _Parser(_Latex2Sympy):  # type: ignore[misc]
     """The LaTeX parser, changed so that it does not pass the text of a number to `sympify`."""
 
     def parse_number(self, text: str) -> sympy.Rational:
-        return _rational(Fraction(text.replace(",", "")))
+        return _rational_to_sympy(Fraction(text.replace(",", "")))
 
 
-def _plain_name(name: str) -> str:
+def _strip_name_markup(name: str) -> str:
     return name.replace("{", "").replace("}", "").replace("\\", "")
 
 
-def _sympy_value(value: Value) -> sympy.Expr:
-    return _polynomial(value.num) / _polynomial(value.den)
+def _value_to_sympy(value: Value) -> sympy.Expr:
+    return _polynomial_to_sympy(value.num) / _polynomial_to_sympy(value.den)
 
 
-def _polynomial(terms: Polynomial) -> sympy.Expr:
+def _polynomial_to_sympy(terms: Polynomial) -> sympy.Expr:
     return sympy.Add(
         *(
-            sympy.Mul(_rational(c), *(_atom(x) ** _rational(e) for x, e in mono))
+            sympy.Mul(
+                _rational_to_sympy(c),
+                *(_atom_to_sympy(x) ** _rational_to_sympy(e) for x, e in mono),
+            )
             for mono, c in terms.items()
         )
     )
 
 
-def _rational(n: Any) -> sympy.Rational:
+def _rational_to_sympy(n: Any) -> sympy.Rational:
     return sympy.Rational(int(n.numerator), int(n.denominator))
 
 
-def _atom(x: Atom) -> sympy.Expr:
+def _atom_to_sympy(x: Atom) -> sympy.Expr:
     if isinstance(x, int):
         return sympy.Integer(x)
     if isinstance(x, str):
@@ -292,18 +295,20 @@ def _atom(x: Atom) -> sympy.Expr:
         case ("ln", prime):
             return sympy.log(prime)
         case ("^", base, mono):
-            return _atom(base) ** _polynomial({mono: 1})
+            return _atom_to_sympy(base) ** _polynomial_to_sympy({mono: 1})
         case ("power", base, exponent):
-            return _sympy_quotient(base) ** _sympy_quotient(exponent)
+            return _quotient_to_sympy(base) ** _quotient_to_sympy(exponent)
         case ("root", inner):
-            return _sympy_quotient(inner)
+            return _quotient_to_sympy(inner)
     if x == BARE_LOG:
         return _BARE_LOG
     if x[0] == "binomial":
-        return sympy.binomial(_sympy_quotient(x[1]), _sympy_quotient(x[2]))
+        return sympy.binomial(_quotient_to_sympy(x[1]), _quotient_to_sympy(x[2]))
     function = _FUNCTIONS.get(x[0])
-    return (function or sympy.Function(_plain_name(x[0].replace(" ", "_"))))(_sympy_quotient(x[1]))
+    return (function or sympy.Function(_strip_name_markup(x[0].replace(" ", "_"))))(
+        _quotient_to_sympy(x[1])
+    )
 
 
-def _sympy_quotient(parts: Any) -> sympy.Expr:
-    return _polynomial(dict(parts[0])) / _polynomial(dict(parts[1]))
+def _quotient_to_sympy(parts: Any) -> sympy.Expr:
+    return _polynomial_to_sympy(dict(parts[0])) / _polynomial_to_sympy(dict(parts[1]))

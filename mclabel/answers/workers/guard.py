@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from mclabel.answers.values.algebra import Value, free_symbols
-from mclabel.answers.values.forms import Closed, Form, Number, Opaque, Reals
-from mclabel.answers.values.monomials import UNIT, Monomial, monomials_in_arguments
+from mclabel.answers.values.forms import ClosedForm, Form, Number, Reals, UnparsedText
+from mclabel.answers.values.monomials import UNIT, Monomial, list_argument_monomials
 from mclabel.answers.values.sampling import approximate, overflows_float
 
 MAX_LENGTH = 300
@@ -71,12 +71,12 @@ def refuse_form(form: Form) -> str | None:
     match form:
         case Number():
             return None
-        case Closed(value):
+        case ClosedForm(value):
             return _refuse_value(value)
         case Reals(pieces):
             ends = (end for piece in pieces for end in (piece.low, piece.high) if end is not None)
             return next(filter(None, map(_refuse_value, ends)), None)
-    if not isinstance(form, Opaque):
+    if not isinstance(form, UnparsedText):
         return "no_formula"
     return refuse_text(form.text)
 
@@ -140,15 +140,15 @@ def _refuse_value(value: Value) -> str | None:
                 continue
             if depth == MAX_NESTING:
                 return "nested_too_deep"
-            if x[0] in _COUNTING and any(_is_above(key, MAX_ARGUMENT) for key in x[1:]):
+            if x[0] in _COUNTING and any(_exceeds_limit(key, MAX_ARGUMENT) for key in x[1:]):
                 return "too_large"
-            if x[0] == "power" and _is_above(x[2], MAX_EXPONENTS):
+            if x[0] == "power" and _exceeds_limit(x[2], MAX_EXPONENTS):
                 return "too_large"
-            waiting.extend((inner, depth + 1) for inner in monomials_in_arguments(x))
+            waiting.extend((inner, depth + 1) for inner in list_argument_monomials(x))
     return "too_large" if overflows_float(value) else None
 
 
-def _is_above(key: Any, limit: int) -> bool:
+def _exceeds_limit(key: Any, limit: int) -> bool:
     """Return whether an argument is a number larger than `limit`; False if it has symbols."""
     num, den = (dict(part) for part in key)
     value = Value(num, UNIT if den == UNIT else den)

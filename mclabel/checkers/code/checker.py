@@ -19,23 +19,23 @@ from pydantic import Field
 
 from mclabel.checkers.base import (
     WEAK_PREFIX,
-    Aside,
     Checker,
     CheckerSettings,
     Grade,
     GradeItem,
-    here,
+    ThreadRunner,
+    run_inline,
 )
 from mclabel.checkers.code.boxes import Box, BoxFailed, check_box_starts
-from mclabel.checkers.code.completions import NoCode, extract_program
+from mclabel.checkers.code.completions import NoCodeFound, extract_program
 from mclabel.checkers.code.golds import BadGold, Gold, read_gold
 from mclabel.checkers.code.trials import (
     CLAIMED,
     PASSED,
     WEAK,
-    GoldFails,
+    BoxPair,
     Limits,
-    Pair,
+    UnrunnableTestsError,
     write_null_programs,
 )
 from mclabel.core.records import Problem, Verdict
@@ -87,13 +87,13 @@ class CodeChecker(Checker):
         self.name, self.version = settings.kind, VERSION
         self._is_fenced = settings.sandbox == "bwrap"
         self._limits = Limits(time_s=settings.time_s, memory_mib=settings.memory_mib)
-        self._num_pairs = settings.processes or _num_cores()
-        self._pools: dict[int, queue.LifoQueue[Pair]] = {}
+        self._num_pairs = settings.processes or _count_cores()
+        self._pools: dict[int, queue.LifoQueue[BoxPair]] = {}
         self._faults: dict[tuple[str, bool], str | None] = {}
         check_box_starts(is_fenced=self._is_fenced)
-        weakref.finalize(self, _close, self._pools)
+        weakref.finalize(self, _close_boxes, self._pools)
 
-    async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
+    async def refuse(self, problem: Problem, aside: ThreadRunner = run_inline) -> str | None:
         """Return the reason why a problem's tests cannot be used; None if they can.
 
         If the gold has a solution, the solution must pass the tests.
@@ -102,21 +102,21 @@ class CodeChecker(Checker):
             problem: the problem, whose gold is its tests.
             aside: function that runs blocking work outside the event loop.
         """
-        return await aside(partial(self._gold_refusal, problem))
+        return await aside(partial(self._explain_refused_gold, problem))
 
-    def _gold_refusal(self, problem: Problem) -> str | None:
+    def _explain_refused_gold(self, problem: Problem) -> str | None:
         try:
-            gold = _gold(problem.answer, problem.answer_is_json)
+            gold = _read_answer_gold(problem.answer, problem.answer_is_json)
         except BadGold as error:
             return str(error)
-        if (fault := self._tests_fault(problem, gold)) is not None or gold.solution is None:
+        if (fault := self._find_tests_fault(problem, gold)) is not None or gold.solution is None:
             return fault
         grade = self._run_program(gold, gold.solution)
         if grade.verdict is Verdict.RIGHT or grade.reason.startswith(_SANDBOX):
             return None  # a failed sandbox is not a fault of the gold
         return f"the gold's own solution does not pass its tests: {grade.reason}"
 
-    def _tests_fault(self, problem: Problem, gold: Gold) -> str | None:
+    def _find_tests_fault(self, problem: Problem, gold: Gold) -> str | None:
         """Return the reason why tests cannot distinguish right from wrong programs, or None.
 
         Tests cannot do so if they end before they call the program, or if they pass two programs
@@ -128,10 +128,10 @@ class CodeChecker(Checker):
         if key not in self._faults:
             try:
                 with self._reserve_pair() as pair:
-                    results = [pair.run(gold, null) for null in write_null_programs(gold)]
+                    results = [pair.test_program(gold, null) for null in write_null_programs(gold)]
                 passed = all(result in (PASSED, WEAK, CLAIMED) for result in results)
                 fault = "the tests pass programs that compute nothing" if passed else None
-            except GoldFails as error:
+            except UnrunnableTestsError as error:
                 fault = str(error)
             except BoxFailed:
                 return None
@@ -140,27 +140,29 @@ class CodeChecker(Checker):
             self._faults[key] = fault
         return self._faults[key]
 
-    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
+    async def grade(
+        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+    ) -> list[Grade]:
         """Return one grade per completion, in order; programs run concurrently.
 
         Args:
             items: completions of one or several problems.
             aside: function that runs blocking work outside the event loop.
         """
-        tasks = [aside(partial(self._grade, item)) for item in items]
+        tasks = [aside(partial(self._grade_item, item)) for item in items]
         return list(await asyncio.gather(*tasks))
 
-    def _grade(self, item: GradeItem) -> Grade:
+    def _grade_item(self, item: GradeItem) -> Grade:
         problem = item.problem
         try:
-            gold = _gold(problem.answer, problem.answer_is_json)
+            gold = _read_answer_gold(problem.answer, problem.answer_is_json)
         except BadGold as error:
             return Grade(verdict=Verdict.UNKNOWN, reason=f"gold: {error}", layer="none")
-        if (fault := self._tests_fault(problem, gold)) is not None:
+        if (fault := self._find_tests_fault(problem, gold)) is not None:
             return Grade(verdict=Verdict.UNKNOWN, reason=f"gold: {fault}", layer="none")
         try:
             code = extract_program(item.completion, gold)
-        except NoCode as error:
+        except NoCodeFound as error:
             return Grade(verdict=Verdict.WRONG, reason=str(error), layer="text")
         return self._run_program(gold, code)
 
@@ -170,13 +172,13 @@ class CodeChecker(Checker):
         for _ in range(ATTEMPTS):
             try:
                 with self._reserve_pair() as pair:
-                    result = pair.run(gold, code)
+                    result = pair.test_program(gold, code)
                     answer = code
                     if gold.examples:
                         answer = _cut_with_digest(pair.describe_behaviour(gold, code))
             except BoxFailed as error:
                 reason = f"{_SANDBOX}{error}"
-            except GoldFails as error:
+            except UnrunnableTestsError as error:
                 return grade(answer=code, verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
             else:
                 is_weak = gold.inside or result == WEAK
@@ -189,7 +191,7 @@ class CodeChecker(Checker):
         return grade(answer=code, verdict=Verdict.UNKNOWN, reason=reason)
 
     @contextmanager
-    def _reserve_pair(self) -> Iterator[Pair]:
+    def _reserve_pair(self) -> Iterator[BoxPair]:
         """Reserve a pair of boxes, one for a program and one for its tests, for the caller.
 
         The caller waits until a pair is free.
@@ -199,7 +201,7 @@ class CodeChecker(Checker):
             self._pools.clear()  # boxes of the parent process before a fork
             pool = queue.LifoQueue()
             for _ in range(self._num_pairs):
-                pool.put(Pair(self._box, self._limits))
+                pool.put(BoxPair(self._box_factory, self._limits))
             pool = self._pools.setdefault(os.getpid(), pool)
         pair = pool.get()
         try:
@@ -208,17 +210,17 @@ class CodeChecker(Checker):
             pool.put(pair)
 
     @property
-    def _box(self) -> Any:
+    def _box_factory(self) -> Any:
         return partial(Box, is_fenced=self._is_fenced)
 
 
-def _num_cores() -> int:
+def _count_cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # only on Linux
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @lru_cache(256)
-def _gold(answer: str, is_json: bool) -> Gold:
+def _read_answer_gold(answer: str, is_json: bool) -> Gold:
     return read_gold(Problem(id="", text="", answer=answer, answer_is_json=is_json).gold)
 
 
@@ -232,7 +234,7 @@ def _cut_with_digest(text: str) -> str:
     return f"{text[: MAX_BEHAVIOUR - 20]}… {sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _close(pools: dict[int, queue.LifoQueue[Pair]]) -> None:
+def _close_boxes(pools: dict[int, queue.LifoQueue[BoxPair]]) -> None:
     """End the boxes of a checker that was garbage-collected."""
     pool = pools.get(os.getpid())
     while pool is not None and not pool.empty():

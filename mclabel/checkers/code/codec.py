@@ -24,7 +24,7 @@ MAX_ITEMS = 1_000_000
 """Maximum number of values in one text, including those in containers."""
 
 
-class Opaque(Exception):
+class NotReferable(Exception):
     """A value that is not plain data cannot be sent as a reference either."""
 
 
@@ -39,7 +39,7 @@ class Malformed(Exception):
 class Referrer(Protocol):
     """Writes and reads references, which stand for values that are not plain data."""
 
-    def refer(self, value: Any) -> list[Any]:
+    def make_reference(self, value: Any) -> list[Any]:
         """Return a reference to a value, as a JSON list that begins with a tag from `REFERENCES`.
 
         Raises:
@@ -49,7 +49,7 @@ class Referrer(Protocol):
     def is_lent(self, value: Any) -> bool:
         """Return whether a value is sent as a reference although it is plain data."""
 
-    def resolve(self, reference: list[Any]) -> Any:
+    def resolve_reference(self, reference: list[Any]) -> Any:
         """Return the value for which a received reference stands.
 
         Args:
@@ -90,7 +90,7 @@ def to_json(value: object, max_bytes: int, referrer: Referrer | None) -> Any:
     The arguments and errors are those of `encode`.
     """
     try:
-        return _Writer(max_bytes, referrer).json_form(value, 0)
+        return _Writer(max_bytes, referrer).to_json_form(value, 0)
     except RecursionError as error:
         raise TooLarge("depth") from error
 
@@ -122,25 +122,25 @@ class _Writer:
     def __init__(self, max_bytes: int, referrer: Referrer | None) -> None:
         self._items, self._bytes, self._referrer = MAX_ITEMS, max_bytes, referrer
 
-    def json_form(self, value: Any, depth: int) -> Any:
+    def to_json_form(self, value: Any, depth: int) -> Any:
         """Return the JSON form of a value: itself, or a list that begins with a tag."""
         self._items -= 1
         if self._items < 0 or depth > MAX_DEPTH:
             raise TooLarge("items" if self._items < 0 else "depth")
         if self._referrer is not None and self._referrer.is_lent(value):
-            return self._referrer.refer(value)
+            return self._referrer.make_reference(value)
         for base in type(value).__mro__:
             if (write := _WRITERS.get(base)) is not None:
                 return write(self, value, depth)
         if self._referrer is not None:
-            return self._referrer.refer(value)
-        raise Opaque(type(value).__name__)
+            return self._referrer.make_reference(value)
+        raise NotReferable(type(value).__name__)
 
-    def json_forms(self, values: Iterable[Any], depth: int) -> list[Any]:
+    def to_json_forms(self, values: Iterable[Any], depth: int) -> list[Any]:
         """Return the JSON forms of a container's values."""
-        return [self.json_form(value, depth + 1) for value in values]
+        return [self.to_json_form(value, depth + 1) for value in values]
 
-    def text(self, value: str, _: int) -> Any:
+    def write_text(self, value: str, _: int) -> Any:
         text = str.__str__(value)
         try:
             text.encode()
@@ -159,7 +159,7 @@ class _Writer:
             raise TooLarge("bytes")
         return text
 
-    def integer(self, value: int, _: int) -> Any:
+    def write_integer(self, value: int, _: int) -> Any:
         number = int.__add__(value, 0)
         if number.bit_length() <= 63:
             return number
@@ -168,40 +168,40 @@ class _Writer:
             raise TooLarge("bytes")
         return ["i", f"{number:x}"]
 
-    def mapping(self, value: dict[Any, Any], depth: int) -> Any:
-        return ["d", *self.json_forms(chain.from_iterable(dict.items(value)), depth)]
+    def write_mapping(self, value: dict[Any, Any], depth: int) -> Any:
+        return ["d", *self.to_json_forms(chain.from_iterable(dict.items(value)), depth)]
 
-    def queue(self, value: deque[Any], depth: int) -> Any:
-        return ["q", deque.maxlen.__get__(value), *self.json_forms(deque.__iter__(value), depth)]
+    def write_deque(self, value: deque[Any], depth: int) -> Any:
+        return ["q", deque.maxlen.__get__(value), *self.to_json_forms(deque.__iter__(value), depth)]
 
-    def default_mapping(self, value: defaultdict[Any, Any], depth: int) -> Any:
-        return ["dd", *self.mapping(value, depth)[1:]]
+    def write_default_mapping(self, value: defaultdict[Any, Any], depth: int) -> Any:
+        return ["dd", *self.write_mapping(value, depth)[1:]]
 
-    def tuple_form(self, value: tuple[Any, ...], depth: int) -> Any:
+    def write_tuple(self, value: tuple[Any, ...], depth: int) -> Any:
         """Return the JSON form of a tuple, with its field names if it is a namedtuple."""
         fields: Any = getattr(type(value), "_fields", None)
-        items = self.json_forms(tuple.__iter__(value), depth)
+        items = self.to_json_forms(tuple.__iter__(value), depth)
         if type(value) is not tuple and _are_names(fields) and len(fields) == tuple.__len__(value):
             return ["nt", " ".join([type(value).__name__, *fields]), *items]
         return ["t", *items]
 
-    def fraction(self, value: Fraction, depth: int) -> Any:
-        return ["f", *self.json_forms((value.numerator, value.denominator), depth)]
+    def write_fraction(self, value: Fraction, depth: int) -> Any:
+        return ["f", *self.to_json_forms((value.numerator, value.denominator), depth)]
 
 
 _Write = Callable[[_Writer, Any, int], Any]
 
 
-def _tagged_list_writer(tag: str, each: Callable[[Any], Iterable[Any]]) -> _Write:
-    return lambda writer, value, depth: [tag, *writer.json_forms(each(value), depth)]
+def _make_tagged_list_writer(tag: str, each: Callable[[Any], Iterable[Any]]) -> _Write:
+    return lambda writer, value, depth: [tag, *writer.to_json_forms(each(value), depth)]
 
 
 _WRITERS: dict[type, _Write] = {
     type(None): lambda writer, value, depth: None,
     bool: lambda writer, value, depth: value,
-    int: _Writer.integer,
+    int: _Writer.write_integer,
     float: lambda writer, value, depth: float.__add__(value, -0.0),  # -0.0 leaves 0.0 and -0.0
-    str: _Writer.text,
+    str: _Writer.write_text,
     complex: lambda writer, value, depth: [
         "c",
         complex.real.__get__(value),
@@ -209,47 +209,47 @@ _WRITERS: dict[type, _Write] = {
     ],
     bytes: lambda writer, value, depth: ["b", writer.count_bytes(bytes.hex(value))],
     bytearray: lambda writer, value, depth: ["a", writer.count_bytes(bytearray.hex(value))],
-    list: _tagged_list_writer("l", list.__iter__),
-    tuple: _Writer.tuple_form,
-    set: _tagged_list_writer("s", set.__iter__),
-    frozenset: _tagged_list_writer("z", frozenset.__iter__),
-    Counter: lambda writer, value, depth: ["dc", *writer.mapping(value, depth)[1:]],
+    list: _make_tagged_list_writer("l", list.__iter__),
+    tuple: _Writer.write_tuple,
+    set: _make_tagged_list_writer("s", set.__iter__),
+    frozenset: _make_tagged_list_writer("z", frozenset.__iter__),
+    Counter: lambda writer, value, depth: ["dc", *writer.write_mapping(value, depth)[1:]],
     OrderedDict: lambda writer, value, depth: [
         "do",
-        *writer.json_forms(chain.from_iterable(OrderedDict.items(value)), depth),
+        *writer.to_json_forms(chain.from_iterable(OrderedDict.items(value)), depth),
     ],
-    defaultdict: _Writer.default_mapping,
-    dict: _Writer.mapping,
-    deque: _Writer.queue,
+    defaultdict: _Writer.write_default_mapping,
+    dict: _Writer.write_mapping,
+    deque: _Writer.write_deque,
     range: lambda writer, value, depth: [
         "r",
-        *writer.json_forms((value.start, value.stop, value.step), depth),
+        *writer.to_json_forms((value.start, value.stop, value.step), depth),
     ],
-    Fraction: _Writer.fraction,
+    Fraction: _Writer.write_fraction,
     Decimal: lambda writer, value, depth: ["D", writer.count_bytes(Decimal.__str__(value))],
 }
 _WRITERS |= {
-    type({}.keys()): _tagged_list_writer("vk", iter),
-    type({}.values()): _tagged_list_writer("vv", iter),
-    type({}.items()): _tagged_list_writer("vi", iter),
+    type({}.keys()): _make_tagged_list_writer("vk", iter),
+    type({}.values()): _make_tagged_list_writer("vv", iter),
+    type({}.items()): _make_tagged_list_writer("vi", iter),
     datetime.timedelta: lambda writer, value, depth: [
         "T",
         *datetime.timedelta.__reduce__(value)[1],
     ],
     datetime.timezone: lambda writer, value, depth: [
         "Z",
-        writer.json_form(datetime.timezone.utcoffset(value, None), depth + 1),
+        writer.to_json_form(datetime.timezone.utcoffset(value, None), depth + 1),
     ],
     datetime.datetime: lambda writer, value, depth: [
         "N",
-        *writer.json_forms((*datetime.datetime.timetuple(value)[:6], value.microsecond), depth),
-        writer.json_form(value.tzinfo, depth + 1),
+        *writer.to_json_forms((*datetime.datetime.timetuple(value)[:6], value.microsecond), depth),
+        writer.to_json_form(value.tzinfo, depth + 1),
     ],
     datetime.date: lambda writer, value, depth: ["A", *datetime.date.timetuple(value)[:3]],
     datetime.time: lambda writer, value, depth: [
         "M",
-        *writer.json_forms((value.hour, value.minute, value.second, value.microsecond), depth),
-        writer.json_form(value.tzinfo, depth + 1),
+        *writer.to_json_forms((value.hour, value.minute, value.second, value.microsecond), depth),
+        writer.to_json_form(value.tzinfo, depth + 1),
     ],
 }
 
@@ -280,7 +280,7 @@ def _read_value(content: Any, depth: int, referrer: Referrer | None) -> Any:
         raise Malformed("not the form of a value")
     tag, *rest = content
     if referrer is not None and isinstance(tag, str) and tag in REFERENCES:
-        return referrer.resolve(content)
+        return referrer.resolve_reference(content)
     if not isinstance(tag, str) or tag not in _READERS:
         raise Malformed("an unknown tag")
     read, is_deep = _READERS[tag]
@@ -298,7 +298,7 @@ def _check_types(values: list[Any], *types: type) -> list[Any]:
     return values
 
 
-def _bytes_of_hex(values: list[Any]) -> Any:
+def _read_hex_bytes(values: list[Any]) -> Any:
     return bytes.fromhex(*_check_types(values, str))
 
 
@@ -312,7 +312,7 @@ def _read_dict(values: list[Any]) -> dict[Any, Any]:
 
 
 @lru_cache(256)
-def _named_type(names: str) -> Any:
+def _make_namedtuple(names: str) -> Any:
     name, *fields = names.split()
     return namedtuple(name, fields)
 
@@ -320,9 +320,9 @@ def _named_type(names: str) -> Any:
 _READERS: dict[str, tuple[Callable[[list[Any]], Any], bool]] = {
     "i": (lambda values: int(_check_types(values, str)[0], 16), False),
     "c": (lambda values: complex(*_check_types(values, float, float)), False),
-    "b": (_bytes_of_hex, False),
-    "u": (lambda values: _bytes_of_hex(values).decode("utf-32-le", "surrogatepass"), False),
-    "a": (lambda values: bytearray(_bytes_of_hex(values)), False),
+    "b": (_read_hex_bytes, False),
+    "u": (lambda values: _read_hex_bytes(values).decode("utf-32-le", "surrogatepass"), False),
+    "a": (lambda values: bytearray(_read_hex_bytes(values)), False),
     "D": (lambda values: Decimal(*_check_types(values, str)), False),
     "f": (lambda values: Fraction(*_check_types(values, int, int)), True),
     "r": (lambda values: range(*_check_types(values, int, int, int)), True),
@@ -332,7 +332,7 @@ _READERS: dict[str, tuple[Callable[[list[Any]], Any], bool]] = {
     "z": (frozenset, True),
     "d": (_read_dict, True),
     "q": (_read_deque, True),
-    "nt": (lambda values: _named_type(*_check_types(values[:1], str))(*values[1:]), True),
+    "nt": (lambda values: _make_namedtuple(*_check_types(values[:1], str))(*values[1:]), True),
     "dc": (lambda values: Counter(_read_dict(values)), True),
     "do": (lambda values: OrderedDict(_read_dict(values)), True),
     "dd": (lambda values: defaultdict(None, _read_dict(values)), True),

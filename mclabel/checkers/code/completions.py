@@ -22,7 +22,7 @@ _READS = re.compile(r"\binput\b|\bstdin\b|\bopen\(0")
 """Names whose use shows that a program reads standard input."""
 
 
-class NoCode(Exception):
+class NoCodeFound(Exception):
     """A completion has no program that can be run. The text of the exception is the reason."""
 
 
@@ -40,40 +40,40 @@ def extract_program(completion: str, gold: Gold) -> str:
         gold: names that the program must define, and the prompt that it may continue.
 
     Raises:
-        NoCode: there is no program (`no_code`), it is too long (`too_long`), or it does not parse
-            (`syntax_error`).
+        NoCodeFound: there is no program (`no_code`), it is too long (`too_long`), or it does not
+            parse (`syntax_error`).
     """
     text = _THINKING.split(completion)[-1]
     if _OPEN_THINKING.search(text) is not None:
-        raise NoCode("no_code")  # the thinking never ends
-    blocks = _candidate_blocks(text)
+        raise NoCodeFound("no_code")  # the thinking never ends
+    blocks = _list_candidate_blocks(text)
     if not blocks:
-        text = _tagged_answer(text)
+        text = _extract_tagged_answer(text)
     program = _choose_block(blocks, gold) if blocks else text
     if not program.strip():
-        raise NoCode("no_code")
+        raise NoCodeFound("no_code")
     if len(program) > MAX_CHARACTERS:
-        raise NoCode("too_long")
+        raise NoCodeFound("too_long")
     prompt = gold.prompt
-    if prompt and not _names_defined_by(program) & {*gold.names, *gold.imports}:
+    if prompt and not _list_defined_names(program) & {*gold.names, *gold.imports}:
         bodies = (program, textwrap.indent(textwrap.dedent(program), "    "))
-        if (joined := _first_parsable([prompt + body for body in bodies])) is not None:
+        if (joined := _find_first_parsable([prompt + body for body in bodies])) is not None:
             return joined
     wholes = [f"{prompt}\n\n{textwrap.dedent(program)}"] if prompt else [textwrap.dedent(program)]
-    if (whole := _first_parsable([*wholes, program])) is not None:
+    if (whole := _find_first_parsable([*wholes, program])) is not None:
         return whole
-    raise NoCode("syntax_error" if blocks or prompt else "no_code")
+    raise NoCodeFound("syntax_error" if blocks or prompt else "no_code")
 
 
-def _tagged_answer(text: str) -> str:
+def _extract_tagged_answer(text: str) -> str:
     """Return the content of the last `<answer>` of a text, or the whole text."""
     start = text.rfind("<answer>")
     return text if start < 0 else text[start + len("<answer>") :].partition("</answer>")[0]
 
 
-def _candidate_blocks(text: str) -> list[str]:
+def _list_candidate_blocks(text: str) -> list[str]:
     """Return the fenced blocks of Python, or, if there are none, those that name no language."""
-    blocks = list(_blocks(text))
+    blocks = list(_iterate_fenced_blocks(text))
     named = [code for language, code in blocks if language in _PYTHON]
     return named or [code for language, code in blocks if not language]
 
@@ -85,13 +85,13 @@ def _choose_block(blocks: list[str], gold: Gold) -> str:
     prepended. If the tests run whole programs, a block that reads standard input is preferred.
     """
     wanted = {*gold.names, *gold.imports} - {"*"}
-    defined = [_names_defined_by(block) for block in blocks]
+    defined = [_list_defined_names(block) for block in blocks]
     if gold.scripts:
         scores = [2 * (_READS.search(block) is not None) + _is_program(block) for block in blocks]
     else:
         scores = [len(wanted & names) + ("Solution" in names) for names in defined]
     last = max(range(len(blocks)), key=lambda at: (scores[at], at))
-    needed = _global_names_used(blocks[last]) - defined[last] - set(dir(builtins))
+    needed = _find_used_globals(blocks[last]) - defined[last] - set(dir(builtins))
     before = [block for at, block in enumerate(blocks[:last]) if defined[at] & needed]
     return "\n\n".join([*before, blocks[last]])
 
@@ -105,7 +105,7 @@ def _is_program(block: str) -> bool:
     )
 
 
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
+def _iterate_fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
     """Yield the language and the code of each fenced block, even if the last one is not closed.
 
     The language is in lower case, and empty if the block names none.
@@ -125,26 +125,26 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
         yield language, "".join(lines)
 
 
-def _first_parsable(sources: list[str]) -> str | None:
+def _find_first_parsable(sources: list[str]) -> str | None:
     return next((source for source in sources if _parse_module(source) is not None), None)
 
 
-def _names_defined_by(source: str) -> set[str]:
+def _list_defined_names(source: str) -> set[str]:
     """Return the names that a source defines at module level."""
     tree = _parse_module(textwrap.dedent(source))
     return {
-        name for node in (tree.body if tree is not None else ()) for name in _defined_names(node)
+        name for node in (tree.body if tree is not None else ()) for name in _list_bound_names(node)
     }
 
 
-def _defined_names(node: ast.stmt) -> list[str]:
+def _list_bound_names(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else []
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _global_names_used(source: str) -> set[str]:
+def _find_used_globals(source: str) -> set[str]:
     """Return the global names that a source uses."""
     if _parse_module(source) is None:
         return set()

@@ -162,39 +162,49 @@ def build_seccomp_filter(machine: str | None = None) -> bytes:
     if machine == "x86_64":
         refused += _X86_ONLY
     clone3 = _NUMBERS["clone3"][machine]
-    code = [_load(4), _if_equal(_ARCHITECTURES[machine], 1, 0), _return(_KILL), _load(0)]
+    code = [
+        _encode_load(4),
+        _encode_jump_if_equal(_ARCHITECTURES[machine], 1, 0),
+        _encode_return(_KILL),
+        _encode_load(0),
+    ]
     if machine == "x86_64":
-        code += [struct.pack("HBBI", 0x35, 0, 1, 0x40000000), _return(_KILL)]  # x32
+        code += [struct.pack("HBBI", 0x35, 0, 1, 0x40000000), _encode_return(_KILL)]  # x32
     for number in sorted(refused):
         # ENOSYS makes the C library fall back from clone3 to clone, whose flags can be filtered
         error = _ENOSYS if number == clone3 else _EPERM
-        code += [_if_equal(number, 0, 1), _return(_ERRNO | error)]
+        code += [_encode_jump_if_equal(number, 0, 1), _encode_return(_ERRNO | error)]
     for name, argument, value in _BY_ARGUMENT:
-        code += _only_for_call(
+        code += _restrict_to_call(
             _NUMBERS[name][machine],
-            [_load(16 + 8 * argument), _if_equal(value, 0, 1), _return(_ERRNO | _EPERM)],
+            [
+                _encode_load(16 + 8 * argument),
+                _encode_jump_if_equal(value, 0, 1),
+                _encode_return(_ERRNO | _EPERM),
+            ],
         )
-    code += _only_for_call(_NUMBERS["clone"][machine], [
-        _load(16), struct.pack("HBBI", 0x45, 0, 1, _NAMESPACES), _return(_ERRNO | _EPERM),
+    code += _restrict_to_call(_NUMBERS["clone"][machine], [
+        _encode_load(16), struct.pack("HBBI", 0x45, 0, 1, _NAMESPACES),
+        _encode_return(_ERRNO | _EPERM),
         struct.pack("HBBI", 0x54, 0, 0, 0xFF),  # signal that the child's end sends to its parent
-        _if_equal(9, 0, 1), _return(_ERRNO | _EPERM),
+        _encode_jump_if_equal(9, 0, 1), _encode_return(_ERRNO | _EPERM),
     ])  # fmt: skip
-    return b"".join([*code, _return(_ALLOW)])
+    return b"".join([*code, _encode_return(_ALLOW)])
 
 
-def _load(offset: int) -> bytes:
+def _encode_load(offset: int) -> bytes:
     return struct.pack("HBBI", 0x20, 0, 0, offset)
 
 
-def _if_equal(value: int, then: int, otherwise: int) -> bytes:
+def _encode_jump_if_equal(value: int, then: int, otherwise: int) -> bytes:
     return struct.pack("HBBI", 0x15, then, otherwise, value)
 
 
-def _return(action: int) -> bytes:
+def _encode_return(action: int) -> bytes:
     return struct.pack("HBBI", 0x06, 0, 0, action)
 
 
-def _only_for_call(number: int, code: list[bytes]) -> list[bytes]:
+def _restrict_to_call(number: int, code: list[bytes]) -> list[bytes]:
     """Return filter instructions that run `code` only for one system call.
 
     After `code`, they load the number of the call again, which `code` may have replaced.
@@ -203,7 +213,7 @@ def _only_for_call(number: int, code: list[bytes]) -> list[bytes]:
         number: number of the system call.
         code: instructions for this call.
     """
-    return [_if_equal(number, 0, len(code) + 1), *code, _load(0)]
+    return [_encode_jump_if_equal(number, 0, len(code) + 1), *code, _encode_load(0)]
 
 
 class Fence:
@@ -218,8 +228,8 @@ class Fence:
         """
         self._filter = build_seccomp_filter()
         self._libc = ctypes.CDLL(None, use_errno=True)
-        _prctl(self._libc, 38, 1)  # PR_SET_NO_NEW_PRIVS
-        _prctl(self._libc, 4, 0)  # PR_SET_DUMPABLE
+        _call_prctl(self._libc, 38, 1)  # PR_SET_NO_NEW_PRIVS
+        _call_prctl(self._libc, 4, 0)  # PR_SET_DUMPABLE
         if (pid := os.fork()) == 0:
             try:
                 self.unshare_namespaces()
@@ -255,13 +265,13 @@ class Fence:
         """
         if self._libc.unshare(0x00020000) != 0:  # CLONE_NEWNS
             raise OSError(ctypes.get_errno(), "unshare")
-        self._mount(b"tmpfs", b"/tmp", 0x6, f"size={num_bytes},mode=700".encode())
-        self._mount(b"proc", b"/proc", 0xE, None)  # nosuid, nodev, noexec
+        self._call_mount(b"tmpfs", b"/tmp", 0x6, f"size={num_bytes},mode=700".encode())
+        self._call_mount(b"proc", b"/proc", 0xE, None)  # nosuid, nodev, noexec
         with open("/proc/sys/user/max_user_namespaces", "w") as file:
             file.write("0")
-        self._mount(None, b"/proc", 0x102F, None)  # remounted read-only
+        self._call_mount(None, b"/proc", 0x102F, None)  # remounted read-only
 
-    def _mount(self, kind: bytes | None, place: bytes, flags: int, data: bytes | None) -> None:
+    def _call_mount(self, kind: bytes | None, place: bytes, flags: int, data: bytes | None) -> None:
         if self._libc.mount(kind, place, kind, flags, data) != 0:
             raise OSError(ctypes.get_errno(), "mount", place.decode())
 
@@ -274,16 +284,18 @@ class Fence:
         for capability in range(64):
             if self._libc.prctl(24, capability, 0, 0, 0) != 0:  # PR_CAPBSET_DROP
                 break  # no further capability exists
-        _prctl(self._libc, 47, 4)  # PR_CAP_AMBIENT, all
+        _call_prctl(self._libc, 47, 4)  # PR_CAP_AMBIENT, all
         header = struct.pack("Ii", 0x20080522, 0)
         if self._libc.capset(header, bytes(24)) != 0:
             raise OSError(ctypes.get_errno(), "capset")
         buffer = ctypes.create_string_buffer(self._filter, len(self._filter))
         program = struct.pack("HxxxxxxQ", len(self._filter) // 8, ctypes.addressof(buffer))
-        _prctl(self._libc, 22, 2, ctypes.create_string_buffer(program, len(program)))  # seccomp
+        _call_prctl(
+            self._libc, 22, 2, ctypes.create_string_buffer(program, len(program))
+        )  # seccomp
 
 
-def _prctl(libc: ctypes.CDLL, *arguments: object) -> None:
+def _call_prctl(libc: ctypes.CDLL, *arguments: object) -> None:
     c_arguments = [
         ctypes.c_ulong(argument) if isinstance(argument, int) else argument
         for argument in arguments

@@ -98,7 +98,7 @@ def read_gold(gold_data: Any) -> Gold:
     Raises:
         BadGold: the gold has none of these forms, its tests cannot run, or they test nothing.
     """
-    content = _parsed(gold_data) if isinstance(gold_data, str) else gold_data
+    content = _parse_gold_text(gold_data) if isinstance(gold_data, str) else gold_data
     if isinstance(content, list):
         content = convert_cases_to_pairs(content)
     if not isinstance(content, Mapping):
@@ -110,15 +110,17 @@ def read_gold(gold_data: Any) -> Gold:
         raise BadGold(f"the gold has unknown keys beside {form}: {', '.join(unknown[:5])}")
     try:
         if form == "inputs":
-            return _gold_of_pairs(content)
+            return _make_gold_from_pairs(content)
         return (
-            _gold_of_test_source(content) if form == "test" else _gold_of_statements(content, form)
+            _make_gold_from_test_source(content)
+            if form == "test"
+            else _make_gold_from_statements(content, form)
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadGold(f"the tests do not parse ({type(error).__name__}: {error})") from error
 
 
-def _parsed(text: str) -> Any:
+def _parse_gold_text(text: str) -> Any:
     """Return the value of a JSON text, or a gold whose tests are the text itself.
 
     Data sets store inputs and outputs as JSON text, for example in the column `input_output`.
@@ -151,7 +153,7 @@ def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
     if len(names) != 1 or names == {None}:
         raise BadGold("all tests must name the same function, in metadata.func_name or fn_name")
     try:
-        inputs = [_arguments(lines) for lines in pairs["inputs"]]
+        inputs = [_parse_arguments(lines) for lines in pairs["inputs"]]
         outputs = [
             json.loads(output) if isinstance(output, str) else output for output in pairs["outputs"]
         ]
@@ -162,45 +164,47 @@ def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
     return {"fn_name": names.pop(), "inputs": inputs, "outputs": outputs}
 
 
-def _arguments(lines: Any) -> list[Any]:
+def _parse_arguments(lines: Any) -> list[Any]:
     if isinstance(lines, str):
         return [json.loads(line) for line in lines.splitlines() if line.strip()]
     return lines if isinstance(lines, list) else [lines]
 
 
-def _gold_of_test_source(content: Mapping[str, Any]) -> Gold:
+def _make_gold_from_test_source(content: Mapping[str, Any]) -> Gold:
     """Parse a source of tests that defines `check(candidate)`, or that pytest or unittest run."""
-    setup, entry = _text_field(content, "test"), _text_field(content, "entry_point", "")
+    setup, entry = _read_text_field(content, "test"), _read_text_field(content, "entry_point", "")
     tree = parse_python(setup)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         rest = {key: content[key] for key in ("prompt", "test_imports") if key in content}
         rest |= {key: content[key] for key in ("inside", "task_id") if key in content}
-        rest |= {"tests": setup, "solution": _solution(content)}
-        return _gold_of_statements(rest, "tests", required_name=_root_name(entry))
+        rest |= {"tests": setup, "solution": _read_solution(content)}
+        return _make_gold_from_statements(rest, "tests", required_name=_get_root_name(entry))
     if _ENTRY.fullmatch(entry) is None:
         raise BadGold(f"entry_point must name a function, such as add or Solution().add: {entry!r}")
-    prompt = _text_field(content, "prompt", "")
-    gold = Gold(setup=setup, check=entry, prompt=prompt, solution=_solution(content))
+    prompt = _read_text_field(content, "prompt", "")
+    gold = Gold(setup=setup, check=entry, prompt=prompt, solution=_read_solution(content))
     return _complete_gold_from_tests(
-        gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_root_name(entry)
+        gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_get_root_name(entry)
     )
 
 
-def _root_name(entry: str) -> str:
+def _get_root_name(entry: str) -> str:
     return re.split(r"[.(]", entry)[0]
 
 
-def _solution(content: Mapping[str, Any]) -> str | None:
+def _read_solution(content: Mapping[str, Any]) -> str | None:
     solution, body = (
-        _optional_text_field(content, "solution"),
-        _optional_text_field(content, "canonical_solution"),
+        _read_optional_text_field(content, "solution"),
+        _read_optional_text_field(content, "canonical_solution"),
     )
     if solution is None and body is not None:
-        return _text_field(content, "prompt", "") + body
-    return solution or _optional_text_field(content, "code")
+        return _read_text_field(content, "prompt", "") + body
+    return solution or _read_optional_text_field(content, "code")
 
 
-def _gold_of_statements(content: Mapping[str, Any], form: str, *, required_name: str = "") -> Gold:
+def _make_gold_from_statements(
+    content: Mapping[str, Any], form: str, *, required_name: str = ""
+) -> Gold:
     sources = content[form]
     if isinstance(sources, str):
         nodes = parse_python(sources).body
@@ -212,10 +216,10 @@ def _gold_of_statements(content: Mapping[str, Any], form: str, *, required_name:
         raise BadGold("the gold has no tests: its source asserts nothing")
     imports = content.get("test_imports") or []
     lines = [imports] if isinstance(imports, str) else list(map(str, imports))
-    setup = "\n".join([*lines, _optional_text_field(content, "test_setup_code") or ""])
+    setup = "\n".join([*lines, _read_optional_text_field(content, "test_setup_code") or ""])
     tests = tuple(map(ast.unparse, nodes))
-    prompt = _text_field(content, "prompt", "")
-    gold = Gold(tests=tests, setup=setup, prompt=prompt, solution=_solution(content))
+    prompt = _read_text_field(content, "prompt", "")
+    gold = Gold(tests=tests, setup=setup, prompt=prompt, solution=_read_solution(content))
     return _complete_gold_from_tests(
         gold, content, source="\n".join([setup, *tests]), required_name=required_name
     )
@@ -230,7 +234,7 @@ def _may_detect_fault(node: ast.AST) -> bool:
     return isinstance(node, ast.Assert | ast.Raise) or name.startswith(("assert", "raises", "fail"))
 
 
-def _gold_of_pairs(content: Mapping[str, Any]) -> Gold:
+def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
     inputs, outputs = content["inputs"], content.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs:
         raise BadGold("the gold has no tests: inputs and outputs must be lists that are not empty")
@@ -242,8 +246,8 @@ def _gold_of_pairs(content: Mapping[str, Any]) -> Gold:
     if len(inputs) > MAX_TESTS:
         raise BadGold(f"the gold has {len(inputs):,} tests: must be at most {MAX_TESTS:,}")
     solution, name = (
-        _optional_text_field(content, "solution"),
-        _optional_text_field(content, "fn_name"),
+        _read_optional_text_field(content, "solution"),
+        _read_optional_text_field(content, "fn_name"),
     )
     if name is None:
         scripts = tuple(zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True))
@@ -255,11 +259,11 @@ def _gold_of_pairs(content: Mapping[str, Any]) -> Gold:
         is_wrapped=all(isinstance(output, list) and len(output) == 1 for output in outputs),
         names=(name,),
         solution=solution,
-        examples=_examples(content),
+        examples=_read_examples(content),
     )
 
 
-def _examples(content: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+def _read_examples(content: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
     examples = content.get("examples", [])
     if not isinstance(examples, list) or not all(
         isinstance(arguments, list) for arguments in examples
@@ -295,15 +299,15 @@ def _complete_gold_from_tests(
         raise BadGold(f"the tests have {len(source):,} characters: must be at most {MAX_SOURCE:,}")
     tree = parse_python(source)
     before = _complete_module(gold.prompt)
-    free = _undefined_names(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
-    free -= _defined(before) - {required_name}
+    free = _find_undefined_names(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
+    free -= _list_assigned_names(before) - {required_name}
     bases = {
         node.value.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
     modules = {name for name in free & bases if name in sys.stdlib_module_names}
-    own_modules = OWN_MODULES & set(_imported_packages(tree))
+    own_modules = OWN_MODULES & set(_list_imported_packages(tree))
     imports = {
         name.name
         for node in ast.walk(tree)
@@ -313,14 +317,14 @@ def _complete_gold_from_tests(
     names = free - modules
     if not names and not own_modules:
         raise BadGold("the tests use no name of the program, so any program would pass")
-    if strange := sorted(set(_pytest_names(tree)) - SUPPORTED):
+    if strange := sorted(set(_find_pytest_names(tree)) - SUPPORTED):
         raise BadGold(f"the tests use pytest.{strange[0]}, which is not supported")
     inside = content.get("inside", False)
     if not isinstance(inside, bool):
         raise BadGold("inside must be true or false")
     inside = inside or must_share_process(tree, names)
     missing = sorted(
-        set(_imported_packages(tree)) - sys.stdlib_module_names - OWN_MODULES - {"pytest"}
+        set(_list_imported_packages(tree)) - sys.stdlib_module_names - OWN_MODULES - {"pytest"}
     )
     if inside and missing:
         raise BadGold(f"the tests need {missing[0]}, which is not in Python's standard library")
@@ -373,27 +377,29 @@ def must_share_process(tree: ast.AST, names: set[str]) -> bool:
             or _SHARED_MODULES & {f"{node.module}.{alias.name}" for alias in node.names}
         ):
             return True
-        if isinstance(node, ast.Attribute | ast.Name) and _dotted(node) in _SHARED_NAMES:
+        if isinstance(node, ast.Attribute | ast.Name) and _write_dotted_name(node) in _SHARED_NAMES:
             return True
-        if isinstance(node, ast.ClassDef) and names & {_dotted(base) for base in node.bases}:
+        if isinstance(node, ast.ClassDef) and names & {
+            _write_dotted_name(base) for base in node.bases
+        }:
             return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            held = _dotted(node.func.value).removeprefix("self.")
+            held = _write_dotted_name(node.func.value).removeprefix("self.")
             if node.func.attr in _CHANGING and "." in held:
                 return True
     return False
 
 
-def _dotted(node: ast.AST) -> str:
+def _write_dotted_name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
+        return f"{_write_dotted_name(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _pytest_names(tree: ast.AST) -> Iterator[str]:
+def _find_pytest_names(tree: ast.AST) -> Iterator[str]:
     """Yield the names of pytest that tests use."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and _dotted(node.value) == "pytest":
+        if isinstance(node, ast.Attribute) and _write_dotted_name(node.value) == "pytest":
             yield node.attr
         elif isinstance(node, ast.ImportFrom) and node.module == "pytest":
             yield from (alias.name for alias in node.names)
@@ -405,10 +411,10 @@ def _complete_module(prompt: str) -> str:
     If the last function lacks a body, a body is added.
     """
     wholes = (prompt, f"{prompt}\n    pass\n")
-    return next((source for source in wholes if _parses(source)), "")
+    return next((source for source in wholes if _is_parsable(source)), "")
 
 
-def _imported_packages(tree: ast.AST) -> Iterator[str]:
+def _list_imported_packages(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -416,7 +422,7 @@ def _imported_packages(tree: ast.AST) -> Iterator[str]:
             yield (node.module or "").partition(".")[0]
 
 
-def _undefined_names(table: symtable.SymbolTable) -> set[str]:
+def _find_undefined_names(table: symtable.SymbolTable) -> set[str]:
     """Return the names that a module uses and does not define."""
     defined_names = {
         symbol.get_name()
@@ -432,7 +438,7 @@ def _undefined_names(table: symtable.SymbolTable) -> set[str]:
     return used_names - defined_names
 
 
-def _defined(source: str) -> set[str]:
+def _list_assigned_names(source: str) -> set[str]:
     table = symtable.symtable(source, "before", "exec")
     return {
         symbol.get_name()
@@ -441,7 +447,7 @@ def _defined(source: str) -> set[str]:
     }
 
 
-def _parses(source: str) -> bool:
+def _is_parsable(source: str) -> bool:
     try:
         parse_python(source)
     except SyntaxError:
@@ -449,13 +455,13 @@ def _parses(source: str) -> bool:
     return True
 
 
-def _text_field(content: Mapping[str, Any], key: str, default: str | None = None) -> str:
+def _read_text_field(content: Mapping[str, Any], key: str, default: str | None = None) -> str:
     text = content.get(key, default)
     if not isinstance(text, str):
         raise BadGold(f"{key} must be a text")
     return text
 
 
-def _optional_text_field(content: Mapping[str, Any], key: str) -> str | None:
+def _read_optional_text_field(content: Mapping[str, Any], key: str) -> str | None:
     text = content.get(key)
-    return None if text is None else _text_field(content, key)
+    return None if text is None else _read_text_field(content, key)

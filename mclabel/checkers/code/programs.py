@@ -36,7 +36,7 @@ from mclabel.checkers.code.codec import decode, encode
 from mclabel.checkers.code.frames import read_frame, write_frame
 from mclabel.checkers.code.remote import Peer
 from mclabel.checkers.code.testing import (
-    CannotRun,
+    MissingRequirement,
     TestFailed,
     allow_missing_modules,
     run_tests,
@@ -67,7 +67,7 @@ def _answer_requests(job: dict[str, Any]) -> int:
     names, limit = _load_program(job), job["limits"]["output_bytes"]
     if names is None:
         return 1
-    peer = Peer(limit, find_global=lambda name: _global(names, name))
+    peer = Peer(limit, find_global=lambda name: _find_global(names, name))
     write_frame(b"R", b"")
     while (frame := read_frame()) is not None:
         if frame[0] == b"D":
@@ -78,7 +78,7 @@ def _answer_requests(job: dict[str, Any]) -> int:
     return 0
 
 
-def _global(names: dict[str, Any], name: str) -> Any:
+def _find_global(names: dict[str, Any], name: str) -> Any:
     """Return the value of a program's global name, or a method of its class `Solution`.
 
     Some programming sites require such a class instead of a function.
@@ -101,7 +101,9 @@ def _load_program(job: dict[str, Any]) -> dict[str, Any] | None:
     names = vars(module)
     names["__builtins__"] = vars(builtins)
     if job["is_site"]:
-        preloaded = {name: value for library in _SITE_MODULES for name, value in _public(library)}
+        preloaded = {
+            name: value for library in _SITE_MODULES for name, value in _list_public_names(library)
+        }
         names["__builtins__"] = {**preloaded, **vars(builtins)}
     linecache.cache["<solution>"] = (len(job["code"]), None, job["code"].splitlines(True), "")
     sys.modules["solution"] = module
@@ -113,7 +115,7 @@ def _load_program(job: dict[str, Any]) -> dict[str, Any] | None:
     return names
 
 
-def _public(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+def _list_public_names(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the names and values that `from module import *` and `import module` would define."""
     for name in getattr(module, "__all__", dir(module)):
         if not name.startswith("_"):
@@ -124,17 +126,17 @@ def _public(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
 def _describe_result(names: dict[str, Any], name: str, arguments: list[Any]) -> str:
     """Describe a function's result as a text that is equal for programs with equal behaviour."""
     try:
-        function = _global(names, name)
+        function = _find_global(names, name)
     except KeyError:
         return "no_function"
     try:
-        text = _describe(function(*arguments))
+        text = _describe_value(function(*arguments))
     except BaseException as error:
         text = type(error).__name__
     return text[:MAX_DESCRIPTION]
 
 
-def _describe(value: Any, depth: int = 0) -> str:
+def _describe_value(value: Any, depth: int = 0) -> str:
     if depth > 50:
         return "…"
     kind = type(value)
@@ -144,14 +146,16 @@ def _describe(value: Any, depth: int = 0) -> str:
         return repr(value)
     if isinstance(value, dict):
         items = value.items()
-        inner = [f"{_describe(k, depth + 1)}: {_describe(v, depth + 1)}" for k, v in items]
+        inner = [
+            f"{_describe_value(k, depth + 1)}: {_describe_value(v, depth + 1)}" for k, v in items
+        ]
         return "{" + ", ".join(inner) + "}"
     if isinstance(value, set | frozenset):
-        return "{" + ", ".join(sorted(_describe(item, depth + 1) for item in value)) + "}"
+        return "{" + ", ".join(sorted(_describe_value(item, depth + 1) for item in value)) + "}"
     if isinstance(value, list | tuple | collections.deque | Iterator):
         first = itertools.islice(value, 2_000)
         opening, closing = ("(", ")") if isinstance(value, tuple) else ("[", "]")
-        text = opening + ", ".join(_describe(item, depth + 1) for item in first) + closing
+        text = opening + ", ".join(_describe_value(item, depth + 1) for item in first) + closing
         return text if isinstance(value, list | tuple) else f"{kind.__name__} {text}"
     return (
         kind.__name__
@@ -192,7 +196,7 @@ def _test_remotely(job: dict[str, Any]) -> int:
     names: dict[str, Any] = {}
     exec(compile(job["before"], "<before>", "exec"), names)
     for name in job["names"]:
-        names[name] = peer.fetch(name)
+        names[name] = peer.fetch_global(name)
     for module in job["own_modules"]:
         sys.modules[module] = _RemoteModule(module, peer)
     allow_missing_modules()
@@ -209,10 +213,10 @@ class _RemoteModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._peer.fetch(name)
+        return self._peer.fetch_global(name)
 
 
-def _test_inside(job: dict[str, Any]) -> int:
+def _test_in_same_process(job: dict[str, Any]) -> int:
     """Run a program and then its tests in the same process."""
     names = _load_program(job)
     if names is None:
@@ -227,7 +231,7 @@ def _report_tests(job: dict[str, Any], names: dict[str, Any], peer: Peer | None)
         run_tests(
             job, names, peer.trust_log.record_handled if peer is not None else lambda error: None
         )
-    except CannotRun as error:
+    except MissingRequirement as error:
         write_frame(b"U", str(error).encode())
         return 1
     except TestFailed as failure:
@@ -254,5 +258,5 @@ _KINDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "calls": _answer_requests,
     "script": _run_script,
     "tests": _test_remotely,
-    "inside": _test_inside,
+    "inside": _test_in_same_process,
 }

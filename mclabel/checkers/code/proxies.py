@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, from_json, to_json
+from mclabel.checkers.code.codec import Malformed, NotReferable, TooLarge, from_json, to_json
 from mclabel.checkers.code.frames import write_frame_and_exit
 
 MAX_OBJECTS = 200_000
@@ -70,7 +70,7 @@ class Proxy:
     __slots__ = (_SLOT,)
 
 
-def _number_of(proxy: Proxy) -> int:
+def _get_remote_number(proxy: Proxy) -> int:
     return int(object.__getattribute__(proxy, _SLOT).number)
 
 
@@ -101,7 +101,7 @@ class RequestSender(Protocol):
             kwargs: keyword arguments of the call.
         """
 
-    def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+    def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
         """Return the result of a special method of the program that the tests may trust.
 
         A program could make its objects equal to any value.
@@ -136,9 +136,9 @@ class References:
         self._functions: dict[int, Any] = {}
         self._objects: dict[int, Any] = {}
         self._remote_ids: dict[int, RemoteId] = {}
-        self._buffers: dict[int, _Buffer] = {}
+        self._buffers: dict[int, _ItemBuffer] = {}
         self._is_building = False
-        self._meta = _metaclass(self)
+        self._meta = _make_metaclass(self)
         self.was_used = False
         """True if a reference was written or read since the flag was last cleared."""
 
@@ -146,7 +146,7 @@ class References:
         """Return whether a value is a proxy."""
         return issubclass(type(value), Proxy) or id(value) in self._remote_ids
 
-    def refuse_derived(self) -> None:
+    def refuse_derived_class(self) -> None:
         """End the tests with a message, unless `References` itself is creating a proxy class.
 
         Tests that derive a class from a class of the program cannot run in another process.
@@ -164,7 +164,7 @@ class References:
         kind = type(value)
         return id(value) in self._numbers or (is_user_defined(kind) and id(kind) in self._numbers)
 
-    def refer(self, value: Any) -> list[Any]:
+    def make_reference(self, value: Any) -> list[Any]:
         """Return a reference to a value, as a JSON list that begins with a tag.
 
         Raises:
@@ -174,23 +174,23 @@ class References:
         if type(value) is RemoteId:
             return ["home", value.number]
         if issubclass(type(value), Proxy):
-            return ["home", _number_of(value)]
+            return ["home", _get_remote_number(value)]
         if (remote_id := self._remote_ids.get(id(value))) is not None:
             return ["home", remote_id.number]
         if isinstance(value, BaseException):
             state = [list(value.args), dict(vars(value))]
             try:
-                encoded_state = self._json(state)
-            except (Opaque, TooLarge):
-                encoded_state = self._json([[], {}])
-            return ["exception", self._json(type(value)), encoded_state]
+                encoded_state = self._encode_json(state)
+            except (NotReferable, TooLarge):
+                encoded_state = self._encode_json([[], {}])
+            return ["exception", self._encode_json(type(value)), encoded_state]
         name = _NAMES.get(id(value))
         if name and (self._is_tests or isinstance(value, type) or name in _CONSTANTS):
             return ["python", name]
         if isinstance(value, type):
-            return self._class(value)
+            return self._refer_to_class(value)
         if isinstance(value, _HIDDEN):
-            raise Opaque(type(value).__name__)
+            raise NotReferable(type(value).__name__)
         number = self.lend_object(value)
         if inspect.isawaitable(value) and not hasattr(value, "add_done_callback"):
             return ["awaitable", number]
@@ -198,9 +198,9 @@ class References:
             callable(value) and type(value).__module__ == "functools"
         ):
             return ["function", number, str(getattr(value, "__name__", "function"))]
-        return ["object", number, self._class(type(value))]
+        return ["object", number, self._refer_to_class(type(value))]
 
-    def _json(self, value: Any) -> Any:
+    def _encode_json(self, value: Any) -> Any:
         return to_json(value, self._max_bytes, self)
 
     def lend_object(self, value: Any) -> int:
@@ -217,7 +217,7 @@ class References:
             self._lent.append(value)  # also prevents Python from reusing the id of the value
         return number
 
-    def _class(self, kind: type) -> list[Any]:
+    def _refer_to_class(self, kind: type) -> list[Any]:
         """Return a reference to a class. The first one also describes the class."""
         number = self.lend_object(kind)
         if number in self._described:
@@ -240,13 +240,13 @@ class References:
                 elif not name.startswith("__") and isinstance(value, FUNCTIONS):
                     methods.add(name)
         description = [[] if is_exception else sorted(specials.items()), sorted(methods)]
-        sent = [self._json(base) for base in bases]
+        sent = [self._encode_json(base) for base in bases]
         is_iterator = "__next__" in specials and not is_user_defined(kind)
         like = kind.__name__ if kind in _LIKE.values() else ""
         traits = [is_iterator, hasattr(kind, "__await__"), like]
         return ["described", number, kind.__name__, sent, *description, *traits]
 
-    def resolve(self, reference: list[Any]) -> Any:
+    def resolve_reference(self, reference: list[Any]) -> Any:
         """Return the value for which a received reference stands, or a proxy of it.
 
         Raises:
@@ -259,7 +259,7 @@ class References:
                 return _CONSTANTS[first]
             return _PYTHON[first]
         if tag == "exception":
-            return self._exception(from_json(first, self), *from_json(rest[0], self))
+            return self._make_exception(from_json(first, self), *from_json(rest[0], self))
         if not isinstance(first, int) or isinstance(first, bool) or first < 0:
             raise Malformed("no number")
         if tag == "home":
@@ -267,26 +267,26 @@ class References:
         if tag == "class":
             return self._classes[first]
         if tag == "described":
-            return self._classes.setdefault(first, self._described_class(first, *rest))
+            return self._classes.setdefault(first, self._make_proxy_class(first, *rest))
         if tag == "awaitable":
-            return self._awaitable(RemoteId(first))
+            return self._make_awaitable(RemoteId(first))
         if tag == "function":
             if first not in self._functions:
-                self._functions[first] = self._function(RemoteId(first), str(rest[0]))
+                self._functions[first] = self._make_function_proxy(RemoteId(first), str(rest[0]))
             return self._functions[first]
         kind = from_json(rest[0], self)
         if first not in self._objects:
-            self._objects[first] = self._object(kind, first)
+            self._objects[first] = self._make_object_proxy(kind, first)
         return self._objects[first]
 
-    def _object(self, kind: type, number: int) -> Any:
+    def _make_object_proxy(self, kind: type, number: int) -> Any:
         if not issubclass(kind, Proxy):
             raise Malformed("no class of proxies")
         proxy = object.__new__(kind)
         object.__setattr__(proxy, _SLOT, RemoteId(number))
         return proxy
 
-    def _function(self, remote_id: RemoteId, name: str) -> Any:
+    def _make_function_proxy(self, remote_id: RemoteId, name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             return self.sender.request_call("call", remote_id, "", args, kwargs)
 
@@ -297,7 +297,7 @@ class References:
     async def _await_remotely(self, target: Any) -> Any:
         return self.sender.request(b"C", "await", target)
 
-    def _awaitable(self, remote_id: RemoteId) -> Any:
+    def _make_awaitable(self, remote_id: RemoteId) -> Any:
         coroutine = self._await_remotely(remote_id)
         self._remote_ids[id(coroutine)] = remote_id
         self._objects[-1 - remote_id.number] = (
@@ -305,7 +305,7 @@ class References:
         )
         return coroutine
 
-    def _exception(self, kind: Any, args: list[Any], state: dict[str, Any]) -> BaseException:
+    def _make_exception(self, kind: Any, args: list[Any], state: dict[str, Any]) -> BaseException:
         if not issubclass(kind, BaseException):
             raise Malformed("no exception")
         for each in kind.__mro__:
@@ -319,7 +319,7 @@ class References:
             return error
         return RuntimeError(*args)
 
-    def _described_class(
+    def _make_proxy_class(
         self,
         number: int,
         name: str,
@@ -333,15 +333,15 @@ class References:
         name = name if name.isidentifier() else "Object"
         base_classes = tuple(from_json(base, self) for base in bases)
         if any(issubclass(base, BaseException) for base in base_classes):
-            made = _exception_class(name, base_classes)
+            made = _make_exception_class(name, base_classes)
         else:
             content: dict[str, Any] = {"__slots__": (), "__module__": "solution"}
             for method in methods:
                 if method.isidentifier() and not method.startswith(("__", _SLOT)):
-                    content[method] = self._method_proxy(method)
+                    content[method] = self._make_method_proxy(method)
             for special, is_callable in specials:
                 if special in SPECIALS:
-                    content[special] = self._special_proxy(special) if is_callable else None
+                    content[special] = self._make_special_proxy(special) if is_callable else None
             if "__eq__" in content:
                 content.setdefault("__hash__", None)
             if is_awaitable:
@@ -349,16 +349,19 @@ class References:
             if is_iterator:
                 content |= {
                     "__iter__": lambda own: own,
-                    "__next__": lambda own: self._next_item(own),
+                    "__next__": lambda own: self._fetch_next_item(own),
                 }
             if like in _LIKE:
                 content["__class__"] = property(lambda own: _LIKE[like])
-            content |= {"__copy__": self._forward("copy"), "__getattr__": self._forward("getattr")}
+            content |= {
+                "__copy__": self._make_forwarder("copy"),
+                "__getattr__": self._make_forwarder("getattr"),
+            }
             content |= {
                 "__deepcopy__": lambda own, memo: self.sender.request(b"C", "deepcopy", own)
             }
-            content |= {"__setattr__": self._forward("setattr")}
-            content |= {"__delattr__": self._forward("delattr")}
+            content |= {"__setattr__": self._make_forwarder("setattr")}
+            content |= {"__delattr__": self._make_forwarder("delattr")}
             self._is_building = True
             try:
                 made = self._meta(name, base_classes or (Proxy,), content)
@@ -367,27 +370,31 @@ class References:
         self._remote_ids[id(made)] = RemoteId(number)
         return made
 
-    def _forward(self, operation: str) -> Any:
+    def _make_forwarder(self, operation: str) -> Any:
         kind = b"C" if operation == "copy" else b"G"
         return lambda own, *parts: self.sender.request(kind, operation, own, *parts)
 
-    def _method_proxy(self, name: str) -> Any:
+    def _make_method_proxy(self, name: str) -> Any:
         def call(own: Any, *args: Any, **kwargs: Any) -> Any:
             return self.sender.request_call("method", own, name, args, kwargs)
 
         call.__name__ = call.__qualname__ = name
         return call
 
-    def _special_proxy(self, name: str) -> Any:
+    def _make_special_proxy(self, name: str) -> Any:
         def call(own: Any, *args: Any, **kwargs: Any) -> Any:
             value = self.sender.request_call("special", own, name, args, kwargs)
-            return self.sender.trusted_result(own, name, args, value) if self._is_tests else value
+            return (
+                self.sender.choose_trusted_result(own, name, args, value)
+                if self._is_tests
+                else value
+            )
 
         return call
 
-    def _next_item(self, own: Any) -> Any:
-        number = _number_of(own)
-        buffer = self._buffers.setdefault(number, _Buffer())
+    def _fetch_next_item(self, own: Any) -> Any:
+        number = _get_remote_number(own)
+        buffer = self._buffers.setdefault(number, _ItemBuffer())
         if not buffer.items and not buffer.is_ended:
             items, buffer.is_ended = self.sender.request(b"C", "next", own, buffer.next_size())
             buffer.items.extend(items)
@@ -396,7 +403,7 @@ class References:
         raise StopIteration
 
 
-class _Buffer:
+class _ItemBuffer:
     """Items of the other process's iterator that were fetched before they were requested."""
 
     def __init__(self) -> None:
@@ -415,7 +422,7 @@ class _Buffer:
         return size
 
 
-def _metaclass(references: References) -> Any:
+def _make_metaclass(references: References) -> Any:
     """Return the metaclass of proxy classes, which forwards operations on the classes themselves.
 
     Args:
@@ -424,7 +431,7 @@ def _metaclass(references: References) -> Any:
 
     class ProxyType(type):
         def __new__(cls, *args: Any) -> Any:
-            references.refuse_derived()
+            references.refuse_derived_class()
             return super().__new__(cls, *args)
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -455,7 +462,7 @@ def is_user_defined(kind: type) -> bool:
     return kind.__module__ in ("solution", "__main__")
 
 
-def _exception_class(name: str, bases: tuple[type, ...]) -> type:
+def _make_exception_class(name: str, bases: tuple[type, ...]) -> type:
     try:
         return type(name, bases, {"__module__": "solution"})
     except TypeError:  # incompatible bases

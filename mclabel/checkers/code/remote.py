@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, decode, encode
+from mclabel.checkers.code.codec import Malformed, NotReferable, TooLarge, decode, encode
 from mclabel.checkers.code.frames import read_frame, write_frame, write_frame_and_exit
 from mclabel.checkers.code.proxies import FUNCTIONS, SPECIALS, References
 from mclabel.checkers.code.trust import TrustLog
@@ -41,7 +41,7 @@ class Peer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.trust_log = TrustLog(self, self.references)
 
-    def fetch(self, name: str) -> Any:
+    def fetch_global(self, name: str) -> Any:
         """Return the value of a global name of the program: plain data or a proxy."""
         return self.request(b"G", "global", name)
 
@@ -71,10 +71,10 @@ class Peer:
         """
         try:
             content = encode([operation, *parts], self._max_bytes, self.references)
-        except Opaque as opaque:
-            self._end_unsendable(str(opaque)[:40])
+        except NotReferable as opaque:
+            self._exit_unsendable(str(opaque)[:40])
         except TooLarge:
-            self._end_unsendable("too large")
+            self._exit_unsendable("too large")
         write_frame(kind, content)
         while (frame := read_frame()) is not None:
             if frame[0] in (b"C", b"G"):
@@ -83,7 +83,7 @@ class Peer:
                 return self._decode_answer(operation, parts, *frame)
         os._exit(1)
 
-    def _end_unsendable(self, reason: str) -> NoReturn:
+    def _exit_unsendable(self, reason: str) -> NoReturn:
         if not self._is_tests:
             write_frame_and_exit(b"O", reason)
         remedy = "set inside: true"
@@ -98,19 +98,19 @@ class Peer:
             value, *changed = decode(content, self._max_bytes, self.references)
             if changed:
                 args, kwargs = changed[0]
-                _update(parts[2], args)
-                _update(parts[3], kwargs)
+                _update_in_place(parts[2], args)
+                _update_in_place(parts[3], kwargs)
             if kind == b"V":
                 return value
             if not isinstance(value, BaseException):
                 raise Malformed("no exception")
         except (Malformed, ValueError, TypeError, LookupError):
-            self._end_malformed()
+            self._exit_malformed()
         if not _ends_protocol(operation, parts, value):
             self.trust_log.unhandled.append(value)
         raise value
 
-    def _end_malformed(self) -> NoReturn:
+    def _exit_malformed(self) -> NoReturn:
         if self._is_tests:
             write_frame_and_exit(b"F", '{"raised": "Malformed"}')
         os._exit(1)
@@ -122,13 +122,13 @@ class Peer:
             operation, *parts = decode(content, self._max_bytes, self.references)
             answer = _OPERATIONS[operation]
         except (Malformed, ValueError, TypeError, KeyError):
-            self._end_malformed()
+            self._exit_malformed()
         before = None
         try:
             if self._is_tests:
-                self._check_is_permitted(operation, *parts[:2])
+                self._check_permitted(operation, *parts[:2])
             if len(parts) == 4:
-                before = self._text(parts[2:]) if self.references.was_used else content
+                before = self._encode_value(parts[2:]) if self.references.was_used else content
             result: list[Any] = [answer(self, *parts)]
             kind = b"V"
         except _NameNotDefined:
@@ -137,16 +137,18 @@ class Peer:
             result, kind = [error], b"E"
         try:
             if before is not None:
-                after = self._text(parts[2:] if before is not content else [operation, *parts])
+                after = self._encode_value(
+                    parts[2:] if before is not content else [operation, *parts]
+                )
                 result += [parts[2:]] if after != before else []
-            text = self._text(result)
-        except Opaque as opaque:
-            self._end_unsendable(str(opaque)[:40])
+            text = self._encode_value(result)
+        except NotReferable as opaque:
+            self._exit_unsendable(str(opaque)[:40])
         except (TooLarge, MemoryError, RecursionError):
-            self._end_unsendable("too large") if self._is_tests else write_frame_and_exit(b"B", "")
+            self._exit_unsendable("too large") if self._is_tests else write_frame_and_exit(b"B", "")
         write_frame(kind, text)
 
-    def _check_is_permitted(self, operation: str, target: Any, name: Any = "") -> None:
+    def _check_permitted(self, operation: str, target: Any, name: Any = "") -> None:
         """Refuse requests that a program may not send to the process of its tests.
 
         A program may use the objects that the tests lend. It may neither inspect them nor create
@@ -166,17 +168,17 @@ class Peer:
                 "the program may only call the objects of its tests, or use their public attributes"
             )
 
-    def _text(self, value: Any) -> bytes:
+    def _encode_value(self, value: Any) -> bytes:
         return encode(value, self._max_bytes, self.references)
 
-    def _global(self, name: str) -> Any:
+    def _look_up_global(self, name: str) -> Any:
         try:
             assert self._find_global is not None
             return self._find_global(name)
         except LookupError as error:
             raise _NameNotDefined from error
 
-    def _next(self, target: Any, count: int) -> Any:
+    def _take_items(self, target: Any, count: int) -> Any:
         """Return a list of up to `count` items of an iterator, and True if it has ended."""
         if (pending_error := self._pending_errors.pop(id(target), None)) is not None:
             raise pending_error
@@ -193,7 +195,7 @@ class Peer:
                 break
         return [items, False]
 
-    def _await(self, target: Any) -> Any:
+    def _await_value(self, target: Any) -> Any:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
 
@@ -202,7 +204,7 @@ class Peer:
 
         return self._loop.run_until_complete(awaited())
 
-    def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+    def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
         """Return the result of a special method of the program that the tests may trust.
 
         Args:
@@ -211,7 +213,7 @@ class Peer:
             args: positional arguments that the tests passed.
             value: result that the program's code returned.
         """
-        return self.trust_log.trusted_result(own, name, args, value)
+        return self.trust_log.choose_trusted_result(own, name, args, value)
 
 
 class _NameNotDefined(Exception):
@@ -229,7 +231,7 @@ def _ends_protocol(operation: str, parts: tuple[Any, ...], error: BaseException)
     )
 
 
-def _update(old: Any, new: Any) -> None:
+def _update_in_place(old: Any, new: Any) -> None:
     """Change a container in place to its new content, which the other process has sent.
 
     Args:
@@ -249,7 +251,7 @@ def _update(old: Any, new: Any) -> None:
         old.update(merged_items)
     elif isinstance(old, tuple):
         for pair in zip(old, new, strict=False):
-            _update(*pair)
+            _update_in_place(*pair)
     elif isinstance(old, set):
         old.clear()
         old |= new
@@ -260,15 +262,15 @@ def _update(old: Any, new: Any) -> None:
 
 def _merge_changes(old: Any, new: Any) -> Any:
     if type(old) is type(new) and isinstance(old, list | dict | set | deque | bytearray):
-        _update(old, new)
+        _update_in_place(old, new)
         return old
     return new
 
 
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
-    "global": Peer._global,
-    "next": Peer._next,
-    "await": Peer._await,
+    "global": Peer._look_up_global,
+    "next": Peer._take_items,
+    "await": Peer._await_value,
     "call": lambda _, target, name, args, kwargs: target(*args, **kwargs),
     "method": lambda _, target, name, args, kwargs: getattr(target, name)(*args, **kwargs),
     "special": lambda _, target, name, args, kwargs: getattr(type(target), name)(

@@ -46,14 +46,14 @@ def main(channel: socket.socket, fenced: bool) -> None:
         __import__(name)
     fence = Fence() if fenced else None
     gc.freeze()  # garbage collection in children would copy shared memory
-    _send(channel, b"H", {"ready": True})
-    while (message := _receive(channel)) is not None:
+    _send_message(channel, b"H", {"ready": True})
+    while (message := _receive_message(channel)) is not None:
         if message[0] != b"J":
             continue  # a message for a job that has ended
         if (keeper := os.fork()) == 0:
             try:
                 ended = _run_in_namespaces(json.loads(message[1]), channel, fence)
-                _send(channel, b"E", ended)
+                _send_message(channel, b"E", ended)
             except BaseException:  # the caller sees that the box has died
                 os._exit(70)
             os._exit(0)
@@ -106,7 +106,7 @@ def _become_program(
             os.setsid()
         source = os.open(os.devnull, os.O_RDONLY)
         if job["stdin"] is not None:
-            source = _input(job["stdin"], folder)
+            source = _open_input(job["stdin"], folder)
         sink = output if job["stdin"] is not None else os.open(os.devnull, os.O_WRONLY)
         silent = os.open(os.devnull, os.O_WRONLY)
         kept = (source, sink, silent, read, write, setup_failure)
@@ -168,7 +168,7 @@ class _ProgramWatch:
         reason: str | None = None
         try:
             while True:
-                events = self._wait(channel)
+                events = self._poll_channels(channel)
                 if self._to_caller and events.get(channel.fileno(), 0) & select.POLLOUT:
                     del self._to_caller[: channel.send(self._to_caller[:_CHUNK])]
                 if events.get(channel.fileno(), 0) & (select.POLLIN | select.POLLHUP):
@@ -183,9 +183,9 @@ class _ProgramWatch:
                     if events.get(descriptor):
                         self._read_from_child(descriptor)
                 reason = reason or self._exceeded_limit()
-                status = self._status()
+                status = self._read_exit_status()
                 if reason or status is not None:
-                    return self._summary(reason, status)
+                    return self._summarize_run(reason, status)
         finally:
             channel.setblocking(True)
             channel.sendall(self._to_caller)
@@ -196,7 +196,7 @@ class _ProgramWatch:
                     channel, _HEADER.unpack_from(incoming)[1] + _HEADER.size - len(incoming)
                 )
 
-    def _wait(self, channel: socket.socket) -> dict[int, int]:
+    def _poll_channels(self, channel: socket.socket) -> dict[int, int]:
         poll = select.poll()
         is_full = len(self._to_caller) > _CHUNK
         poll.register(channel, select.POLLIN | (select.POLLOUT if self._to_caller else 0))
@@ -207,11 +207,11 @@ class _ProgramWatch:
                 poll.register(descriptor, select.POLLIN)
         if self._ended >= 0:
             poll.register(self._ended, select.POLLIN)
-        remaining_s = self._time_s - self._wall_s() if self._is_busy else 1.0
+        remaining_s = self._time_s - self._compute_busy_s() if self._is_busy else 1.0
         longest_s = 1.0 if self._ended >= 0 else 0.02
         return dict(poll.poll(1_000 * min(max(remaining_s, 0.01), longest_s)))
 
-    def _wall_s(self) -> float:
+    def _compute_busy_s(self) -> float:
         return self._busy_s + (time.monotonic() - self._since if self._is_busy else 0.0)
 
     def _process_messages(self, incoming: bytearray) -> bool:
@@ -261,24 +261,27 @@ class _ProgramWatch:
                 del self._partial[:whole]
                 self._to_caller += _HEADER.pack(b"D", whole) + frame
                 if self._waits:
-                    self._busy_s, self._is_busy = self._wall_s(), False
+                    self._busy_s, self._is_busy = self._compute_busy_s(), False
 
     def _exceeded_limit(self) -> str | None:
         if self._num_out > self._max_bytes:
             return "output"
-        if self._wall_s() < self._time_s:
+        if self._compute_busy_s() < self._time_s:
             return None
-        return "timeout" if self._used_s() >= self._time_s else None
+        return "timeout" if self._compute_used_s() >= self._time_s else None
 
-    def _used_s(self) -> float:
+    def _compute_used_s(self) -> float:
         """Return the seconds that the program has used.
 
         This time is the wall time without the time spent waiting for a core, or the CPU time of all
         processes of the program if this is longer.
         """
-        return max(self._wall_s() - _delay_s(self._pid), _cpu_s() if self._is_fenced else 0.0)
+        return max(
+            self._compute_busy_s() - _read_core_delay_s(self._pid),
+            _read_children_cpu_s() if self._is_fenced else 0.0,
+        )
 
-    def _status(self) -> int | None:
+    def _read_exit_status(self) -> int | None:
         """Return the exit status once the child has ended and its pipes are empty; None before."""
         ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
@@ -290,15 +293,20 @@ class _ProgramWatch:
                 self._read_from_child(descriptor)
         return int(ended.si_status) if ended.si_code == os.CLD_EXITED else -int(ended.si_status)
 
-    def _summary(self, reason: str | None, status: int | None) -> dict[str, Any]:
+    def _summarize_run(self, reason: str | None, status: int | None) -> dict[str, Any]:
         reason = self._exceeded_limit() or reason
-        delay_s = _delay_s(self._pid)
+        delay_s = _read_core_delay_s(self._pid)
         if reason is None and status == -signal.SIGKILL:
-            reason = "timeout" if _process_cpu_s(self._pid) >= self._time_s else "killed"
-        return {"why": reason, "status": status, "wall_s": self._wall_s(), "delay_s": delay_s}
+            reason = "timeout" if _read_process_cpu_s(self._pid) >= self._time_s else "killed"
+        return {
+            "why": reason,
+            "status": status,
+            "wall_s": self._compute_busy_s(),
+            "delay_s": delay_s,
+        }
 
 
-def _delay_s(pid: int) -> float:
+def _read_core_delay_s(pid: int) -> float:
     """Return the seconds that a process has waited for a core.
 
     If the kernel does not count them, return 0.
@@ -310,13 +318,15 @@ def _delay_s(pid: int) -> float:
         return 0.0
 
 
-def _cpu_s() -> float:
+def _read_children_cpu_s() -> float:
     """Return the CPU seconds of all processes in the namespace but its first and this one."""
     names = [name for name in os.listdir("/proc") if name.isdigit()]
-    return sum(_process_cpu_s(int(name)) for name in names if int(name) not in (1, os.getpid()))
+    return sum(
+        _read_process_cpu_s(int(name)) for name in names if int(name) not in (1, os.getpid())
+    )
 
 
-def _process_cpu_s(pid: int) -> float:
+def _read_process_cpu_s(pid: int) -> float:
     """Return the CPU seconds of a process and its ended children; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -326,7 +336,7 @@ def _process_cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _input(text: str, folder: str) -> int:
+def _open_input(text: str, folder: str) -> int:
     """Write a text to an unlinked file, and return a descriptor that reads it."""
     path = os.path.join(folder, ".input")
     with open(path, "wb") as file:
@@ -336,12 +346,12 @@ def _input(text: str, folder: str) -> int:
     return descriptor
 
 
-def _send(channel: socket.socket, kind: bytes, content: dict[str, Any]) -> None:
+def _send_message(channel: socket.socket, kind: bytes, content: dict[str, Any]) -> None:
     text = json.dumps(content).encode()
     channel.sendall(_HEADER.pack(kind, len(text)) + text)
 
 
-def _receive(channel: socket.socket) -> tuple[bytes, bytes] | None:
+def _receive_message(channel: socket.socket) -> tuple[bytes, bytes] | None:
     header = _receive_exactly(channel, _HEADER.size)
     if header is None:
         return None

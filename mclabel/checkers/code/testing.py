@@ -36,11 +36,15 @@ class _MissingType(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _missing(f"{cls.__module__}.{cls.__qualname__}".removeprefix(".") + f".{name}")
+        return _make_missing_type(
+            f"{cls.__module__}.{cls.__qualname__}".removeprefix(".") + f".{name}"
+        )
 
     def _refuse_use(cls, *args: Any, **kwargs: Any) -> Any:
         package = cls.__module__.partition(".")[0]
-        raise CannotRun(f"the tests need {package}, which is not in Python's standard library")
+        raise MissingRequirement(
+            f"the tests need {package}, which is not in Python's standard library"
+        )
 
     __call__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _refuse_use
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __iter__ = __getitem__ = (
@@ -49,7 +53,7 @@ class _MissingType(type):
     __hash__ = type.__hash__
 
 
-def _missing(name: str) -> Any:
+def _make_missing_type(name: str) -> Any:
     module, _, rest = name.partition(".")
     return _MissingType(rest, (), {"__module__": module})
 
@@ -62,7 +66,7 @@ class _MissingModules:
 
     def create_module(self, spec: Any) -> Any:
         module = types.ModuleType(spec.name)
-        vars(module)["__getattr__"] = lambda name: _missing(f"{spec.name}.{name}")
+        vars(module)["__getattr__"] = lambda name: _make_missing_type(f"{spec.name}.{name}")
         return module
 
     def exec_module(self, module: Any) -> None:
@@ -88,7 +92,7 @@ class TestFailed(Exception):
         self.label, self.error = label, error
 
 
-class CannotRun(BaseException):
+class MissingRequirement(BaseException):
     """The tests need something that the box does not have, which the text of the exception
     names.
     """
@@ -106,7 +110,7 @@ def run_tests(
 
     Raises:
         TestFailed: a test fails.
-        CannotRun: the box lacks something that the tests need.
+        MissingRequirement: the box lacks something that the tests need.
     """
     names[HANDLED] = lambda: handled(sys.exc_info()[1])
     _record_library_handlers(handled)
@@ -115,25 +119,25 @@ def run_tests(
     unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
     for module in job["modules"]:
         names.setdefault(module, importlib.import_module(module))
-    for label, test in _tests(job, names):
+    for label, test in _iterate_tests(job, names):
         try:
             test()
-        except (TestFailed, CannotRun):
+        except (TestFailed, MissingRequirement):
             raise
         except BaseException as error:
-            at = _failed_assertion(error, job) if label is None else label
+            at = _find_failed_assertion(error, job) if label is None else label
             raise TestFailed(at, error) from None
 
 
-def _tests(
+def _iterate_tests(
     job: Mapping[str, Any], names: dict[str, Any]
 ) -> Iterator[tuple[object, Callable[[], Any]]]:
     """Yield each test with its label, which is None for the set-up and `check`."""
-    yield None, functools.partial(exec, _compile_recording(job["setup"], "<setup>"), names)
+    yield None, functools.partial(exec, _compile_with_recording(job["setup"], "<setup>"), names)
     for index, source in enumerate(job["tests"]):
-        yield index, functools.partial(exec, _compile_recording(source, "<tests>"), names)
+        yield index, functools.partial(exec, _compile_with_recording(source, "<tests>"), names)
     if job["calls"]:
-        compare = _Comparison(names[job["names"][0]], job["is_wrapped"], job["tolerance"])
+        compare = _OutputComparison(names[job["names"][0]], job["is_wrapped"], job["tolerance"])
         for index, (arguments, wanted) in enumerate(job["calls"]):
             yield index, functools.partial(compare.check, arguments, wanted)
     if job["check"]:
@@ -141,7 +145,7 @@ def _tests(
     yield from _collect_tests(names)
 
 
-class _Comparison:
+class _OutputComparison:
     """Comparison of a function's results with the outputs of a gold."""
 
     def __init__(self, function: Any, is_wrapped: bool, tolerance: float) -> None:
@@ -192,7 +196,7 @@ def results_match(result: Any, wanted: Any, tolerance: float) -> bool:
     return bool(result == wanted)
 
 
-def _compile_recording(source: str, name: str) -> Any:
+def _compile_with_recording(source: str, name: str) -> Any:
     """Compile a source, adding a call to each exception handler and each `__exit__` method.
 
     The added call records the exception that the handler or method catches.
@@ -226,7 +230,7 @@ def _record_library_handlers(handled: Callable[[BaseException | None], None]) ->
         setattr(kind, "__exit__", recording_exit)  # noqa: B010
 
 
-def _failed_assertion(error: BaseException, job: Mapping[str, Any]) -> int:
+def _find_failed_assertion(error: BaseException, job: Mapping[str, Any]) -> int:
     """Return the 0-based index of the failed assertion among the assertions of the set-up code."""
     asserts = [
         node.lineno for node in ast.walk(ast.parse(job["setup"])) if isinstance(node, ast.Assert)
@@ -245,7 +249,7 @@ def _collect_tests(names: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[],
         for name, value in names.items()
         if isinstance(value, types.FunctionType | type) and value.__module__ == "__main__"
     }
-    fixtures = _fixtures(own)
+    fixtures = _collect_fixtures(own)
     for name, value in own.items():
         if isinstance(value, types.FunctionType):
             if name.startswith("test"):
@@ -257,7 +261,7 @@ def _collect_tests(names: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[],
                 yield method, functools.partial(_run_method, value, method, fixtures)
 
 
-def _fixtures(functions: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_fixtures(functions: Mapping[str, Any]) -> dict[str, Any]:
     return {
         value._fixture_name or name: value
         for name, value in functions.items()
@@ -266,16 +270,16 @@ def _fixtures(functions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run_test_case(kind: type[unittest.TestCase]) -> None:
-    result = _Result()
+    result = _FirstFailureResult()
     suite = unittest.TestSuite()
     suite.addTests(unittest.defaultTestLoader.loadTestsFromTestCase(kind))
     suite.run(result)
     if result.first is not None:
         label, error = result.first
-        raise error if isinstance(error, CannotRun) else TestFailed(label, error)
+        raise error if isinstance(error, MissingRequirement) else TestFailed(label, error)
 
 
-class _Result(unittest.TestResult):
+class _FirstFailureResult(unittest.TestResult):
     """Test result that stops at the first failing test and keeps its exception."""
 
     first: tuple[str, BaseException] | None = None
@@ -309,7 +313,7 @@ def _run_method(kind: type, name: str, fixtures: Mapping[str, Any]) -> None:
         for attribute in dir(kind)
         if not attribute.startswith("__")
     }
-    _run_function(getattr(own, name), {**fixtures, **_fixtures(methods)})
+    _run_function(getattr(own, name), {**fixtures, **_collect_fixtures(methods)})
     if hasattr(own, "teardown_method"):
         function = own.teardown_method
         function(*[None] * len(inspect.signature(function).parameters))
@@ -322,27 +326,32 @@ def _run_function(test: Any, fixtures: Mapping[str, Any]) -> None:
             values: dict[str, Any] = dict(row)
             for name, fixture in fixtures.items():
                 if fixture._is_autouse:
-                    _fixture_value(name, fixtures, values, stack)
+                    _evaluate_fixture(name, fixtures, values, stack)
             parameters = inspect.signature(test).parameters
             arguments = {
-                name: _fixture_value(name, fixtures, values, stack)
+                name: _evaluate_fixture(name, fixtures, values, stack)
                 for name, parameter in parameters.items()
                 if parameter.default is parameter.empty
             }
             _run_coroutine(test(**arguments))
 
 
-def _fixture_value(
+def _evaluate_fixture(
     name: str, fixtures: Mapping[str, Any], values: dict[str, Any], stack: contextlib.ExitStack
 ) -> Any:
     """Return the value of a fixture or parameter."""
     if name not in values:
         if name not in fixtures:
-            raise CannotRun(f"the tests need pytest's fixture {name}, which is not supported")
+            raise MissingRequirement(
+                f"the tests need pytest's fixture {name}, which is not supported"
+            )
         fixture = fixtures[name]
         needed = inspect.signature(fixture).parameters
         value = fixture(
-            **{argument: _fixture_value(argument, fixtures, values, stack) for argument in needed}
+            **{
+                argument: _evaluate_fixture(argument, fixtures, values, stack)
+                for argument in needed
+            }
         )
         if inspect.isgenerator(value):
             generator, value = value, next(value)
@@ -364,10 +373,10 @@ class _Pytest(types.ModuleType):
 
     def __init__(self, handled: Callable[[BaseException | None], None]) -> None:
         super().__init__("pytest")
-        self.mark, self._handled = _Mark(), handled
+        self.mark, self._handled = _PytestMark(), handled
 
     def raises(self, expected: Any, *call: Any, match: str | None = None, **kwargs: Any) -> Any:
-        context = _Raises(expected, match, self._handled)
+        context = _RaisesContext(expected, match, self._handled)
         if not call:
             return context
         with context:
@@ -406,7 +415,7 @@ SUPPORTED = frozenset(name for name in vars(_Pytest) if not name.startswith("_")
 """Names of pytest that tests may use."""
 
 
-class _Mark:
+class _PytestMark:
     """Replacement of `pytest.mark`. Only `parametrize`, `skip` and `skipif` have an effect."""
 
     def parametrize(self, names: Any, rows: Any, **_: Any) -> Any:
@@ -439,7 +448,7 @@ class _Mark:
         return mark
 
 
-class _Raises:
+class _RaisesContext:
     """Replacement of `pytest.raises`: a context manager in which an exception must be raised."""
 
     def __init__(self, expected: Any, match: str | None, handled: Any) -> None:
@@ -450,7 +459,7 @@ class _Raises:
     def type(self) -> Any:
         return type(self.value)
 
-    def __enter__(self) -> _Raises:
+    def __enter__(self) -> _RaisesContext:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> bool:
@@ -477,15 +486,15 @@ class _Approximately:
         expected = self._expected
         if isinstance(expected, Mapping):
             return isinstance(actual, Mapping) and actual.keys() == expected.keys() and all(
-                self._near(actual[key], value) for key, value in expected.items()
+                self._is_near(actual[key], value) for key, value in expected.items()
             )  # fmt: skip
         if isinstance(expected, Sequence) and not isinstance(expected, str):
             return isinstance(actual, Sequence) and len(actual) == len(expected) and all(
-                self._near(*pair) for pair in zip(actual, expected, strict=True)
+                self._is_near(*pair) for pair in zip(actual, expected, strict=True)
             )  # fmt: skip
-        return self._near(actual, expected)
+        return self._is_near(actual, expected)
 
-    def _near(self, actual: Any, expected: Any) -> bool:
+    def _is_near(self, actual: Any, expected: Any) -> bool:
         numbers = float | int | complex
         if not isinstance(expected, numbers) or not isinstance(actual, numbers):
             return bool(actual == expected)

@@ -56,7 +56,7 @@ program by the program's own code. `CLAIMED` depends on such a comparison of an 
 program with a value of the tests."""
 
 
-class GoldFails(Exception):
+class UnrunnableTestsError(Exception):
     """The tests of a problem cannot be run with any program."""
 
 
@@ -92,7 +92,7 @@ class Limits:
         }
 
 
-class Pair:
+class BoxPair:
     """A box for a program and a box for its tests. They grade one program at a time.
 
     The boxes are started on first use.
@@ -113,7 +113,7 @@ class Pair:
         while self._boxes:
             self._boxes.popitem()[1].close()
 
-    def run(self, gold: Gold, code: str) -> str:
+    def test_program(self, gold: Gold, code: str) -> str:
         """Run a program against tests.
 
         Returns:
@@ -122,7 +122,7 @@ class Pair:
 
         Raises:
             BoxFailed: the sandbox failed, not the program.
-            GoldFails: the tests cannot be run with any program.
+            UnrunnableTestsError: the tests cannot be run with any program.
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
         try:
@@ -147,16 +147,16 @@ class Pair:
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
         job = self._start_job("solution", "calls", code=code)
         try:
-            kind, content = job.frame(deadline)
+            kind, content = job.receive_frame(deadline)
             if kind != b"R":
-                return _program_failure(kind, content)
+                return _explain_program_failure(kind, content)
             results: list[str] = []
             for arguments in gold.examples:
                 job.send(b"D", encode([gold.names[0], [*arguments]], MAX_OUTPUT))
-                kind, content = job.frame(deadline)
+                kind, content = job.receive_frame(deadline)
                 if kind != b"V":
-                    return "; ".join([*results, _program_failure(kind, content)])
-                results.append(_as_text(content))
+                    return "; ".join([*results, _explain_program_failure(kind, content)])
+                results.append(_decode_text(content))
             return "; ".join(results)
         except BaseException:
             self.close()
@@ -173,37 +173,39 @@ class Pair:
                 if message[0] == b"O":
                     output += message[1]
                 elif message[1][:1] == b"X":
-                    raised = f"raised:{_safe_error_name(message[1][_HEADER.size :])}"
+                    raised = f"raised:{_sanitize_error_name(message[1][_HEADER.size :])}"
             end = job.ended
             assert end is not None
             if end["why"] or end["status"] != 0:
-                return _canonical_reason(raised) if raised and not end["why"] else _end_reason(end)
+                return (
+                    _canonicalize_reason(raised) if raised and not end["why"] else _explain_end(end)
+                )
             printed = output.decode("utf-8", "replace")
             if not _prints_alike(printed, expected_output, TOLERANCE):
                 return f"test_failed:{index}"
         return PASSED
 
     def _test_in_process(self, gold: Gold, code: str, deadline: float) -> str:
-        job = self._start_job("solution", "inside", code=code, **self._tests(gold))
-        kind, content = job.frame(deadline)
+        job = self._start_job("solution", "inside", code=code, **self._build_tests_job(gold))
+        kind, content = job.receive_frame(deadline)
         job.stop()
         return (
-            _verdict(kind, content)
+            _describe_test_outcome(kind, content)
             if kind in (b"P", b"F", b"U")
-            else _program_failure(kind, content)
+            else _explain_program_failure(kind, content)
         )
 
     def _test_in_two_processes(self, gold: Gold, code: str, deadline: float) -> str:
         program = self._start_job("solution", "calls", code=code)
-        tests = self._start_job("tests", "tests", **self._tests(gold))
+        tests = self._start_job("tests", "tests", **self._build_tests_job(gold))
         was_called = False
         try:
-            kind, content = program.frame(deadline)
+            kind, content = program.receive_frame(deadline)
             if kind != b"R":
-                return _program_failure(kind, content)
+                return _explain_program_failure(kind, content)
             for _ in range(MAX_CALLS):
                 for sender, receiver in ((tests, program), (program, tests)):
-                    kind, content = sender.frame(deadline)
+                    kind, content = sender.receive_frame(deadline)
                     if kind not in _CARRIED:
                         break
                     was_called = was_called or kind == b"C"
@@ -211,17 +213,19 @@ class Pair:
                 else:
                     continue
                 if sender is program:
-                    return _program_failure(kind, content)
-                result = _verdict(kind, content) if kind else _end_reason(content)
+                    return _explain_program_failure(kind, content)
+                result = _describe_test_outcome(kind, content) if kind else _explain_end(content)
                 if not was_called:
-                    raise GoldFails(_unusable_tests_reason(result))
+                    raise UnrunnableTestsError(_explain_unusable_tests(result))
                 return result
-            raise GoldFails(f"the tests make more than {MAX_CALLS:,} requests to the program")
+            raise UnrunnableTestsError(
+                f"the tests make more than {MAX_CALLS:,} requests to the program"
+            )
         finally:
             for job in (program, tests):
                 job.stop()
 
-    def _tests(self, gold: Gold) -> dict[str, Any]:
+    def _build_tests_job(self, gold: Gold) -> dict[str, Any]:
         return {
             "tests": gold.tests,
             "setup": gold.setup,
@@ -270,7 +274,7 @@ class _Job:
                 raise BoxFailed("the program could not be started, or was killed from outside")
         return kind, content
 
-    def frame(self, deadline: float) -> tuple[bytes, Any]:
+    def receive_frame(self, deadline: float) -> tuple[bytes, Any]:
         """Return the kind and the content of the program's next frame.
 
         If the program has ended, the kind is empty and the content is a mapping with `why`,
@@ -320,21 +324,23 @@ def write_null_programs(gold: Gold) -> list[str]:
     return ["\n".join([_NULL.format(does=does), *lines]) for does in _DOES]
 
 
-def _verdict(kind: bytes, content: bytes) -> str:
+def _describe_test_outcome(kind: bytes, content: bytes) -> str:
     """Return the result of the tests from the last message of their process."""
     if kind == b"P":
         return content.decode() or PASSED
     if kind == b"U":
-        raise GoldFails(content.decode("utf-8", "replace"))
+        raise UnrunnableTestsError(content.decode("utf-8", "replace"))
     report: dict[str, Any] = {}
     with suppress(ValueError):
         report = json.loads(content)
     if "failed" in report:
         return f"test_failed:{report['failed']}"
-    return _canonical_reason(f"raised:{_safe_error_name(str(report.get('raised', '')).encode())}")
+    return _canonicalize_reason(
+        f"raised:{_sanitize_error_name(str(report.get('raised', '')).encode())}"
+    )
 
 
-def _unusable_tests_reason(result: str) -> str:
+def _explain_unusable_tests(result: str) -> str:
     """Return the reason why tests that ended before any call of the program cannot be used."""
     if result in (PASSED, WEAK, CLAIMED):
         return NEVER_CALLED
@@ -343,7 +349,7 @@ def _unusable_tests_reason(result: str) -> str:
     return f"the tests {ended.get(kind, f'end ({result})')} before they call the program"
 
 
-def _program_failure(kind: bytes, content: Any) -> str:
+def _explain_program_failure(kind: bytes, content: Any) -> str:
     """Return the reason why a program failed that sent neither a value nor an exception.
 
     Args:
@@ -351,20 +357,20 @@ def _program_failure(kind: bytes, content: Any) -> str:
         content: content of the frame, or the mapping that says how the program ended.
     """
     if not kind:
-        return _end_reason(content)
+        return _explain_end(content)
     if kind == b"X":
-        return _canonical_reason(f"raised:{_safe_error_name(content)}")
+        return _canonicalize_reason(f"raised:{_sanitize_error_name(content)}")
     return {b"O": "opaque_result", b"B": "output", b"M": "no_function"}.get(kind, "protocol")
 
 
-def _end_reason(ended: dict[str, Any]) -> str:
+def _explain_end(ended: dict[str, Any]) -> str:
     if ended["why"]:
         return str(ended["why"])
     status = ended["status"]
     return f"signal:{-status}" if status < 0 else "exited"
 
 
-def _as_text(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     """Return the text in a frame; `protocol` if the program has forged an invalid one."""
     try:
         text = json.loads(content)
@@ -373,13 +379,13 @@ def _as_text(content: bytes) -> str:
     return text if isinstance(text, str) else "protocol"
 
 
-def _canonical_reason(reason: str) -> str:
+def _canonicalize_reason(reason: str) -> str:
     return {"raised:MemoryError": "memory", "raised:SyntaxError": "syntax_error"}.get(
         reason, reason
     )
 
 
-def _safe_error_name(raw_name: bytes) -> str:
+def _sanitize_error_name(raw_name: bytes) -> str:
     text = raw_name.decode("ascii", "replace")
     return text if text.isidentifier() and len(text) <= 40 else "Exception"
 
@@ -394,7 +400,7 @@ def _prints_alike(printed: str, wanted: str, tolerance: float) -> bool:
         wanted: expected output.
         tolerance: largest absolute or relative difference from an expected decimal number.
     """
-    lines, wanted_lines = _lines(printed), _lines(wanted)
+    lines, wanted_lines = _split_output_lines(printed), _split_output_lines(wanted)
     if lines == wanted_lines:
         return True
     if len(lines) != len(wanted_lines):
@@ -423,5 +429,5 @@ def _is_near(words: list[str], wanted: list[str], tolerance: float) -> bool:
     return True
 
 
-def _lines(text: str) -> list[str]:
+def _split_output_lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().split("\n")]

@@ -52,7 +52,7 @@ class TrustLog:
                 pending += [caught.__context__, caught.__cause__]
         self.unhandled = [error for error in self.unhandled if id(error) not in seen]
 
-    def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+    def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
         """Return the result of a special method of the program that the tests may trust.
 
         An untrusted result is replaced, or recorded in `is_weak` or `is_claimed`.
@@ -66,7 +66,7 @@ class TrustLog:
         if value is NotImplemented:
             return value
         if args and name in COMPARISONS | {"__contains__"}:
-            return self._trusted_comparison(own, name, args[0], bool(value))
+            return self._check_comparison(own, name, args[0], bool(value))
         is_given = bool(args) and name in ARITHMETIC and not self._references.is_proxy(args[0])
         if is_given or (id(own) in self._derived and name not in _PARTS):
             # The program chooses the result of arithmetic with a value of the tests: the
@@ -77,7 +77,7 @@ class TrustLog:
                 self.is_claimed = True
         return value
 
-    def _trusted_comparison(self, own: Any, name: str, other: Any, value: bool) -> bool:
+    def _check_comparison(self, own: Any, name: str, other: Any, value: bool) -> bool:
         """Return the result of a comparison by the program's code that the tests may trust.
 
         If an object equals or contains even a random value, the program compares dishonestly, and
@@ -95,7 +95,7 @@ class TrustLog:
             result_if_same = name != "__ne__"
             if value is not result_if_same:
                 return value
-            if self._compare_with(own, name, _decoy(other)) is result_if_same:
+            if self._compare_with(own, name, _make_decoy(other)) is result_if_same:
                 return not value
         self.is_weak = True
         if name != "__contains__" and not self._references.is_proxy(other):
@@ -115,7 +115,7 @@ class TrustLog:
             return None
 
 
-def _decoy(value: Any) -> Any:
+def _make_decoy(value: Any) -> Any:
     """Return a random value of the same type as `value`, which no program can predict."""
     number = random.SystemRandom().getrandbits(40)
     if isinstance(value, bool):

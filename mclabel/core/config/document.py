@@ -42,7 +42,7 @@ def parse_document(text: str) -> Any:
         ValueError: the text is not usable YAML. The message gives the line and the reason.
     """
     try:
-        return yaml.load(text, _Loader)
+        return yaml.load(text, _BoundedLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -51,7 +51,7 @@ def parse_document(text: str) -> Any:
         raise ValueError(" ".join(str(error).split())) from error
 
 
-class _Loader(yaml.SafeLoader):
+class _BoundedLoader(yaml.SafeLoader):
     """YAML loader that rejects repeated keys, deep nesting and too many values."""
 
     def __init__(self, stream: str) -> None:
@@ -72,8 +72,8 @@ class _Loader(yaml.SafeLoader):
         if node is None:
             return node
         if not is_alias:
-            _check_keys(node)
-            self._measure(node)
+            _check_mapping_keys(node)
+            self._measure_node(node)
         elif id(node) not in self._measured:
             raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=start)
         num_values, depth = self._measured[id(node)]
@@ -86,7 +86,7 @@ class _Loader(yaml.SafeLoader):
             )
         return node
 
-    def _measure(self, node: yaml.Node) -> None:
+    def _measure_node(self, node: yaml.Node) -> None:
         if isinstance(node, yaml.MappingNode):
             inside = [child for pair in node.value for child in pair]
         else:
@@ -121,19 +121,19 @@ _SCALARS = (
 )
 """For each kind of plain scalar, its tag, pattern and possible first characters, in the order in
 which they are tried. Merge keys (`<<`) are an addition to YAML 1.2's core schema."""
-_Loader.yaml_implicit_resolvers = {}
+_BoundedLoader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in _SCALARS:
-    _Loader.add_implicit_resolver(
+    _BoundedLoader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_tag}",
         re.compile(f"(?:{_pattern})$"),
         [*_first, *([""] if _tag == "null" else [])],
     )
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_integer)
+_BoundedLoader.add_constructor("tag:yaml.org,2002:int", _BoundedLoader.construct_integer)
 
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 
-def _check_keys(node: yaml.Node) -> None:
+def _check_mapping_keys(node: yaml.Node) -> None:
     if not isinstance(node, yaml.MappingNode):
         return
     lines: dict[str, int] = {}

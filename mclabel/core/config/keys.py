@@ -18,9 +18,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, MinLen
 from pydantic.fields import FieldInfo
 
-from mclabel.core.components import NotAllowed, component_names, find_target
+from mclabel.core.components import ComponentNotAllowed, find_target, list_component_names
 from mclabel.core.errors import ConfigError
-from mclabel.core.settings import OPERATIONAL, AtMost, Chosen, Settings, settings_class
+from mclabel.core.settings import OPERATIONAL, AtMost, Chosen, Settings, find_settings_class
 
 _WORDS = {int: "integer", float: "number", bool: "true or false", str: "text", Any: "any value"}
 
@@ -56,7 +56,7 @@ class Key:
         )
 
 
-def configuration_keys(
+def list_configuration_keys(
     kind: type[Settings], *, built_in: bool = False, more: Sequence[str] = ()
 ) -> list[Key]:
     """Return every key of a configuration, in the order of declaration.
@@ -74,7 +74,7 @@ def configuration_keys(
     for name in more:
         find_target("estimators", name)  # only to raise an import error; the kind does not matter
     merged: dict[tuple[str, ...], Key] = {}
-    for key in _keys(kind, _Place(built_in=built_in, more=tuple(more))):
+    for key in _list_keys(kind, _KeyContext(built_in=built_in, more=tuple(more))):
         same = (key.name, key.type, str(key.default), key.sentence)
         before = merged.get(same)
         if before is not None:
@@ -112,7 +112,7 @@ def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class _KeyContext:
     """The path of a group of settings in a configuration, and the components to which the settings
     belong.
     """
@@ -125,7 +125,9 @@ class _Place:
     more: tuple[str, ...] = ()
 
 
-def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) -> Iterator[Key]:
+def _list_keys(
+    kind: type[Settings], place: _KeyContext, outer: Settings | None = None
+) -> Iterator[Key]:
     """Yield the keys of a settings class.
 
     Args:
@@ -140,30 +142,32 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
         below = replace(place, parent=f"{path}.", is_operational=operational)
         chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
         if chosen is not None:
-            may_be_null = not info.is_required() and _default(info) is None
-            yield from _chosen_keys(chosen, below, _sentence(kind, name), may_be_null=may_be_null)
+            may_be_null = not info.is_required() and _get_default(info) is None
+            yield from _list_chosen_keys(
+                chosen, below, _read_field_docstring(kind, name), may_be_null=may_be_null
+            )
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
-            default = None if info.is_required() else _default(info)
-            yield from _keys(info.annotation, below, default)
+            default = None if info.is_required() else _get_default(info)
+            yield from _list_keys(info.annotation, below, default)
         elif not (place.components and name == "kind"):
             yield Key(
                 name=path,
                 type=type_in_words(info.annotation, info.metadata),
-                default=_value_text(getattr(outer, name))
+                default=_write_value(getattr(outer, name))
                 if outer is not None
                 else None
                 if info.is_required()
-                else _value_text(_default(info)),
-                sentence=_sentence(kind, name),
+                else _write_value(_get_default(info)),
+                sentence=_read_field_docstring(kind, name),
                 is_operational=operational,
                 components=place.components,
             )
 
 
-def _chosen_keys(
-    chosen: Chosen, place: _Place, sentence: str, *, may_be_null: bool
+def _list_chosen_keys(
+    chosen: Chosen, place: _KeyContext, sentence: str, *, may_be_null: bool
 ) -> Iterator[Key]:
-    names = component_names(chosen.component_kind, built_in=place.built_in)
+    names = list_component_names(chosen.component_kind, built_in=place.built_in)
     null = ", or null" if may_be_null else ""
     yield Key(
         name=f"{place.parent}kind",
@@ -173,35 +177,35 @@ def _chosen_keys(
         is_operational=place.is_operational,
     )
     for name in names:
-        settings = settings_class(chosen.component_kind, name)
-        yield from _keys(settings, replace(place, components=(name,)))
+        settings = find_settings_class(chosen.component_kind, name)
+        yield from _list_keys(settings, replace(place, components=(name,)))
     for name in place.more:
         with suppress(ConfigError):  # a component of another kind
-            settings = settings_class(chosen.component_kind, name)
+            settings = find_settings_class(chosen.component_kind, name)
             if settings.component_kind == chosen.component_kind:
-                yield from _keys(settings, replace(place, components=(name,)))
+                yield from _list_keys(settings, replace(place, components=(name,)))
 
 
-def _sentence(kind: type[Settings], name: str) -> str:
+def _read_field_docstring(kind: type[Settings], name: str) -> str:
     """Return the docstring of a field as one line; if the class does not document the field, that
     of its base class.
     """
     infos = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
-    written = (_one_line(info.description) for info in infos if info is not None)
+    written = (_join_lines(info.description) for info in infos if info is not None)
     return next(filter(None, written), "")
 
 
-def _default(info: FieldInfo) -> Any:
+def _get_default(info: FieldInfo) -> Any:
     return info.get_default(call_default_factory=True)
 
 
-def _value_text(value: Any) -> str:
+def _write_value(value: Any) -> str:
     if isinstance(value, str):
         return value if value else "''"
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _one_line(text: str | None) -> str:
+def _join_lines(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
@@ -225,7 +229,7 @@ def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return " or ".join([*dict.fromkeys(inner), *nullable])
     if origin is Literal:
         return " | ".join(str(argument) for argument in arguments)
-    limits = _limits_text(metadata)
+    limits = _describe_limits(metadata)
     if origin is tuple and arguments[-1:] != (Ellipsis,):
         return f"list of {len(arguments)}: {', '.join(map(type_in_words, arguments))}"
     if origin in (list, tuple) and arguments:
@@ -237,7 +241,7 @@ def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     return f"{_WORDS.get(annotation, getattr(annotation, '__name__', str(annotation)))}{limits}"
 
 
-def _limits_text(metadata: Sequence[Any]) -> str:
+def _describe_limits(metadata: Sequence[Any]) -> str:
     limits = []
     for mark in metadata:
         match mark:
@@ -261,7 +265,7 @@ def _limits_text(metadata: Sequence[Any]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unchosen:
+class DroppedKeys:
     """Settings in a file that belong to a component which an override has replaced by another."""
 
     keys: tuple[str, ...]
@@ -278,7 +282,7 @@ def drop_unchosen(
     content: dict[str, Any],
     given: Collection[str],
     parent: str = "",
-) -> Iterator[Unchosen]:
+) -> Iterator[DroppedKeys]:
     """Remove from a configuration the file's settings of components that overrides have replaced.
 
     Keys that the new component also has are kept. Keys that neither component has are kept too, so
@@ -297,24 +301,24 @@ def drop_unchosen(
             continue
         chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
         if chosen is not None:
-            yield from _dropped_keys(chosen, before, now, given, path)
+            yield from _find_dropped_keys(chosen, before, now, given, path)
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             yield from drop_unchosen(info.annotation, before, now, given, f"{path}.")
 
 
-def _dropped_keys(
+def _find_dropped_keys(
     chosen: Chosen,
     before: Mapping[str, Any],
     now: dict[str, Any],
     given: Collection[str],
     path: str,
-) -> Iterator[Unchosen]:
+) -> Iterator[DroppedKeys]:
     try:
         old, new = chosen.component_name_in(before), chosen.component_name_in(now)
         if old == new or not isinstance(old, str) or not isinstance(new, str):
             return
-        had = _settings_of(chosen.component_kind, old, before)
-        has = settings_class(chosen.component_kind, new).model_fields
+        had = _list_component_keys(chosen.component_kind, old, before)
+        has = find_settings_class(chosen.component_kind, new).model_fields
     except ConfigError:
         return  # the check of the configuration reports the unknown component
     kept = tuple(f"{key}." for key in given)
@@ -328,14 +332,16 @@ def _dropped_keys(
     for key in keys:
         del now[key]
     if keys:
-        yield Unchosen(keys=tuple(f"{path}.{key}" for key in keys), before=old, now=new)
+        yield DroppedKeys(keys=tuple(f"{path}.{key}" for key in keys), before=old, now=new)
 
 
-def _settings_of(component_kind: str, name: str, before: Mapping[str, Any]) -> Collection[str]:
+def _list_component_keys(
+    component_kind: str, name: str, before: Mapping[str, Any]
+) -> Collection[str]:
     """Return the names of a component's settings; if the component must not be imported, the keys
     in `before`.
     """
     try:
-        return settings_class(component_kind, name).model_fields
-    except NotAllowed:
+        return find_settings_class(component_kind, name).model_fields
+    except ComponentNotAllowed:
         return before.keys() - {"kind"}

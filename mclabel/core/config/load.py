@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mclabel.core.components import NotAllowed, allow_components
+from mclabel.core.components import ComponentNotAllowed, allow_components
 from mclabel.core.config.document import MAX_DEPTH, parse_document, read_document
 from mclabel.core.config.keys import drop_unchosen
 from mclabel.core.errors import ConfigError
@@ -20,17 +20,17 @@ from mclabel.core.faults import (
     REQUIRED,
     RULE_BY_ERROR_TYPE,
     UNKNOWN_KEY,
+    describe_broken_rule,
+    describe_fault,
     describe_value,
-    fault_text,
-    faults_by_field,
-    rule_text,
+    group_faults_by_field,
 )
 from mclabel.core.settings import (
     COMPONENT_FAULT,
     NESTED_FAULTS,
     SENSITIVE,
     Settings,
-    harmful_values,
+    list_harmful_values,
 )
 
 C = TypeVar("C", bound=Settings)
@@ -66,7 +66,7 @@ def load_config(
     content = _read_yaml(Path(path)) if path is not None else {}
     remedy = f"Correct {path} or pass key=value on the command line." if path is not None else ""
     is_bundled = path is not None and (
-        config_file(path).resolve().is_relative_to(bundled_folder("configs").resolve())
+        find_config_file(path).resolve().is_relative_to(find_bundled_folder("configs").resolve())
     )
     source = None if is_bundled else str(path or "the file")
     return load_content(kind, content, overrides, allow=allow, remedy=remedy, source=source)
@@ -93,13 +93,13 @@ def load_content(
         source: name of the document for messages; None prints no message about ignored keys.
     """
     document = deepcopy(content)
-    for override in _in_order(overrides):
+    for override in _sort_overrides(overrides):
         _apply_override(content, override)
     given = {
         key: parse_document(raw)
         for key, _, raw in (key_value.partition("=") for key_value in overrides)
     }
-    with allow_components({*allow, *_texts(list(given.values()))}):
+    with allow_components({*allow, *_iterate_strings(list(given.values()))}):
         for unchosen in drop_unchosen(kind, document, content, given):
             if source is None:
                 continue
@@ -111,9 +111,9 @@ def load_content(
             )
         checked = check_config(kind, content, remedy=remedy)
     refused = [
-        f"  {key}: {risk}, so a file alone must not set it to {_short_repr(value)}. If you trust "
+        f"  {key}: {risk}, so a file alone must not set it to {_shorten_repr(value)}. If you trust "
         f"it, pass {key}={json.dumps(value)} on the command line"
-        for key, value, risk in harmful_values(checked)
+        for key, value, risk in list_harmful_values(checked)
         if not any(f"{key}.".startswith(f"{key_value}.") for key_value in given)
     ]
     if refused:
@@ -136,22 +136,22 @@ def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "")
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        faults = "\n".join(f"  {fault}" for fault in _faults(kind, error))
+        faults = "\n".join(f"  {fault}" for fault in _describe_faults(kind, error))
         raise ConfigError(
             f"the configuration cannot be used:\n{faults}\n{remedy}".rstrip()
         ) from None
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_strings(value: Any) -> Iterator[str]:
     """Yield the strings in a value, also in nested lists and mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
         for element in value.values() if isinstance(value, dict) else value:
-            yield from _texts(element)
+            yield from _iterate_strings(element)
 
 
-def _in_order(overrides: Sequence[str]) -> list[str]:
+def _sort_overrides(overrides: Sequence[str]) -> list[str]:
     """Return overrides in the order of application: a component's name before its keys.
 
     An override of a nested key is omitted if a later override replaces the mapping that contains
@@ -166,30 +166,30 @@ def _in_order(overrides: Sequence[str]) -> list[str]:
     return sorted(kept, key=lambda earlier: earlier.partition("=")[0].count("."))
 
 
-def bundled_config(name: str) -> Path:
+def find_bundled_config(name: str) -> Path:
     """Return the path of a bundled configuration, e.g. `label/quickstart.yaml`."""
-    return bundled_folder("configs") / name
+    return find_bundled_folder("configs") / name
 
 
-def bundled_folder(name: str) -> Path:
+def find_bundled_folder(name: str) -> Path:
     """Return the folder `configs` or `docs`, in the installed package or beside its source."""
     package = Path(__file__).parents[2]
     installed = package / name
     return installed if installed.is_dir() else package.parent / name
 
 
-def config_file(path: str | Path) -> Path:
+def find_config_file(path: str | Path) -> Path:
     """Return `path` if this file exists, else the path of the bundled configuration of this
     name.
     """
     path = Path(path)
     if not path.is_file() and path.parts[:1] == ("configs",):
-        return bundled_config("/".join(path.parts[1:]))
+        return find_bundled_config("/".join(path.parts[1:]))
     return path
 
 
 def _read_yaml(given: Path) -> dict[str, Any]:
-    path = config_file(given)
+    path = find_config_file(given)
     if given.suffix in (".jsonl", ".csv", ".parquet"):
         raise ConfigError(
             f"{given}: is a data file, but the first argument must be a configuration. Name a YAML "
@@ -198,7 +198,7 @@ def _read_yaml(given: Path) -> dict[str, Any]:
     try:
         content = read_document(path)
     except FileNotFoundError:
-        raise ConfigError(_no_such_file(given)) from None
+        raise ConfigError(_describe_missing_file(given)) from None
     except OSError as error:
         raise ConfigError(
             f"{given}: cannot be read ({error.strerror}). Give a YAML file that you have "
@@ -216,13 +216,13 @@ def _read_yaml(given: Path) -> dict[str, Any]:
     return content
 
 
-def _no_such_file(given: Path) -> str:
+def _describe_missing_file(given: Path) -> str:
     if "=" in given.name:
         return (
             f"{given}: no such configuration file. The first argument is the configuration, and "
             "KEY=VALUE come after it. Name a YAML file first, such as configs/label/quickstart.yaml"
         )
-    folder = bundled_folder("configs")
+    folder = find_bundled_folder("configs")
     bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
     where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
     near = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
@@ -234,7 +234,7 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
     key, equals, raw = override.partition("=")
     if not equals or not key:
         raise ConfigError(
-            f"{_short_repr(override)}: an override must have the form key=value, such as "
+            f"{_shorten_repr(override)}: an override must have the form key=value, such as "
             "estimator.kind=bisect"
         )
     try:
@@ -246,23 +246,23 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
         ) from None
     *parents, last = key.split(".")
     if len(parents) > MAX_DEPTH:
-        raise ConfigError(f"{_short_repr(override)}: nested deeper than {MAX_DEPTH} levels")
+        raise ConfigError(f"{_shorten_repr(override)}: nested deeper than {MAX_DEPTH} levels")
     inner: dict[str, Any] | list[Any] = content
     for parent in parents:
-        place = _key_or_index(inner, parent, override)
+        place = _parse_key_or_index(inner, parent, override)
         child = inner[place] if isinstance(inner, list) else inner.setdefault(place, {})
         if isinstance(child, str):  # the name of a component; the override sets one of its keys
             child = inner[place] = {"kind": child}
         if not isinstance(child, dict | list):
             raise ConfigError(
-                f"{_short_repr(override)}: {parent} has a single value, so it cannot have keys "
+                f"{_shorten_repr(override)}: {parent} has a single value, so it cannot have keys "
                 "below it"
             )
         inner = child
-    inner[_key_or_index(inner, last, override)] = new
+    inner[_parse_key_or_index(inner, last, override)] = new
 
 
-def _key_or_index(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
+def _parse_key_or_index(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
     """Return the part `name` of an override's key: as it is for a mapping, as an integer index for
     a list (`completers.0.model=…`).
     """
@@ -271,19 +271,19 @@ def _key_or_index(content: dict[str, Any] | list[Any], name: str, override: str)
     indices = {str(index): index for index in range(len(content))}
     if name not in indices:
         raise ConfigError(
-            f"{_short_repr(override)}: there is no element {_short_repr(name)} in a list of "
+            f"{_shorten_repr(override)}: there is no element {_shorten_repr(name)} in a list of "
             f"{len(content)}. Elements are counted from 0; give the whole list to add one"
         )
     return indices[name]
 
 
-def _short_repr(value: Any) -> str:
+def _shorten_repr(value: Any) -> str:
     """Return the representation of a value, shortened to `MAX_SHOWN` characters."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _faults(
+def _describe_faults(
     kind: type[Settings], error: ValidationError, parent: str = "", component: str = ""
 ) -> Iterator[str]:
     """Yield one line for each error in invalid settings, including the settings of nested
@@ -295,31 +295,32 @@ def _faults(
         parent: dotted path to the settings, with a dot at its end.
         component: name of the component that the settings belong to; empty if there is none.
     """
-    for path, errors in faults_by_field(kind, error):
+    for path, errors in group_faults_by_field(kind, error):
         if len(errors) > 1 and all(error["type"] in RULE_BY_ERROR_TYPE for error in errors):
-            if (fault := _missing_space_fault(path, errors[0], parent)) is not None:
+            if (fault := _describe_missing_space(path, errors[0], parent)) is not None:
                 yield fault
                 continue
-            yield f"{_key_and_value(kind, path, errors[0], parent)}: {rule_text(errors)}"
+            place = _write_key_and_value(kind, path, errors[0], parent)
+            yield f"{place}: {describe_broken_rule(errors)}"
             continue
         for detail in errors:
             if detail["type"] == NESTED_FAULTS:
                 nested, name = detail["ctx"]["model"], detail["ctx"]["name"]
                 below = f"{parent}{'.'.join(path)}."
-                yield from _faults(nested, detail["ctx"]["cause"], below, name)
+                yield from _describe_faults(nested, detail["ctx"]["cause"], below, name)
             else:
-                yield _fault(kind, path, detail, parent, component)
+                yield _describe_fault(kind, path, detail, parent, component)
 
 
-def _key_and_value(
+def _write_key_and_value(
     kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str
 ) -> str:
     """Return the text `key=value` for a message; only the key if the value could be a secret."""
     key = parent + ".".join(path)
-    return key if _may_be_secret(kind, path) else f"{key}={_short_repr(error['input'])}"
+    return key if _may_be_secret(kind, path) else f"{key}={_shorten_repr(error['input'])}"
 
 
-def _fault(
+def _describe_fault(
     kind: type[Settings],
     path: Sequence[str],
     error: Mapping[str, Any],
@@ -331,35 +332,35 @@ def _fault(
         name, place = error["ctx"]["name"], f"{key}{error['ctx']['key']}"
         return (
             f"{key}: {name} {error['ctx']['why']}. If you trust it, pass "
-            f"{NotAllowed.allow_option(name)}, or {place}={name} on the command line"
+            f"{ComponentNotAllowed.allow_option(name)}, or {place}={name} on the command line"
         )
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
     if error["type"] in UNKNOWN_KEY:
-        known_keys = [parent + name for name in _known_keys(kind)]
+        known_keys = [parent + name for name in _list_known_keys(kind)]
         if component:
             near = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
             meant = f"; did you mean {parent}{near[0]}?" if near else "."
             there = ", ".join(name for name in kind.model_fields if name != "kind")
             return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
-        key_meant = _nearest_key(key, path[-1], known_keys, kind, parent)
+        key_meant = _find_nearest_key(key, path[-1], known_keys, kind, parent)
         return f"{key}: unknown key" + (f"; did you mean {key_meant}?" if key_meant else "")
     if error["type"] in REQUIRED:
         return f"{key}: required. Set it in the file or pass {key}=…"
     if error["type"] == "value_error":  # from a validator of mclabel, whose message is complete
-        return f"{key.rstrip('.')}: {fault_text(error)}".removeprefix(": ")
-    if (fault := _missing_space_fault(path, error, parent)) is not None:
+        return f"{key.rstrip('.')}: {describe_fault(error)}".removeprefix(": ")
+    if (fault := _describe_missing_space(path, error, parent)) is not None:
         return fault
-    return f"{_key_and_value(kind, path, error, parent)}: {fault_text(error)}"
+    return f"{_write_key_and_value(kind, path, error, parent)}: {describe_fault(error)}"
 
 
-def _nearest_key(
+def _find_nearest_key(
     key: str, name: str, known_keys: Sequence[str], kind: type[Settings], parent: str
 ) -> str | None:
     """Return the known key nearest to an unknown key, preferably one with the same last part."""
-    from mclabel.core.config.keys import configuration_keys
+    from mclabel.core.config.keys import list_configuration_keys
 
-    deeper = [parent + candidate.name for candidate in configuration_keys(kind, built_in=True)]
+    deeper = [parent + candidate.name for candidate in list_configuration_keys(kind, built_in=True)]
     same = [candidate for candidate in deeper if candidate.rpartition(".")[2] == name]
     near = (
         difflib.get_close_matches(key, same, n=1, cutoff=0)
@@ -369,7 +370,9 @@ def _nearest_key(
     return near[0] if near else None
 
 
-def _missing_space_fault(path: Sequence[str], error: Mapping[str, Any], parent: str) -> str | None:
+def _describe_missing_space(
+    path: Sequence[str], error: Mapping[str, Any], parent: str
+) -> str | None:
     """Return the message for `{name:value}`, which YAML reads as one key because the space after
     the colon is missing; None for other errors.
     """
@@ -398,10 +401,10 @@ def _may_be_secret(kind: type[Settings], path: Sequence[str]) -> bool:
     return False
 
 
-def _known_keys(kind: type[Settings], parent: str = "") -> list[str]:
+def _list_known_keys(kind: type[Settings], parent: str = "") -> list[str]:
     keys = []
     for name, info in kind.model_fields.items():
         keys.append(parent + name)
         if isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
-            keys += _known_keys(info.annotation, f"{parent}{name}.")
+            keys += _list_known_keys(info.annotation, f"{parent}{name}.")
     return keys

@@ -22,14 +22,19 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from mclabel.core.components import NotAllowed, component_name, component_names, find_component
+from mclabel.core.components import (
+    ComponentNotAllowed,
+    find_component,
+    find_component_name,
+    list_component_names,
+)
 from mclabel.core.errors import ConfigError
 from mclabel.core.faults import (
     RULE_BY_ERROR_TYPE,
+    describe_broken_rule,
+    describe_fault,
     describe_value,
-    fault_text,
-    faults_by_field,
-    rule_text,
+    group_faults_by_field,
 )
 from mclabel.core.settings.fields import (
     CONTENT,
@@ -73,11 +78,11 @@ class Named:
         )
 
     def _check_component_name(self, name: str) -> str:
-        if name not in component_names(self.component_kind):
+        if name not in list_component_names(self.component_kind):
             try:
                 find_component(self.component_kind, name)
             except ConfigError as error:
-                raise _fault(error) from error
+                raise _to_pydantic_error(error) from error
         return name
 
 
@@ -107,16 +112,16 @@ class Settings(BaseModel):
     def identity(self) -> dict[str, Any]:
         """Return the semantic fields that differ from their defaults, as JSON values."""
         return {
-            name: _recorded_content(info, content)
+            name: _to_recorded_content(info, content)
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
-            and not _is_default(info, content := _plain_value(getattr(self, name), whole=False))
+            and not _is_default(info, content := _to_plain_value(getattr(self, name), whole=False))
         }
 
     def semantic(self) -> dict[str, Any]:
         """Return all semantic fields, also those at their defaults, as JSON values."""
         return {
-            name: _recorded_content(info, _plain_value(getattr(self, name), whole=True))
+            name: _to_recorded_content(info, _to_plain_value(getattr(self, name), whole=True))
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
         }
@@ -130,7 +135,7 @@ class Settings(BaseModel):
         return type(self).model_validate({**dict(self), **changes})
 
 
-def content_fields(
+def list_content_fields(
     settings: Settings, parents: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the fields that name a file whose content, not path, is part of a run's identity.
@@ -144,14 +149,14 @@ def content_fields(
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
-        nested = dict(_nested(name, value))
+        nested = dict(_list_nested_settings(name, value))
         for place, inner in nested.items():
-            yield from content_fields(inner, (*parents, *place))
+            yield from list_content_fields(inner, (*parents, *place))
         if not nested and CONTENT in info.metadata and value is not None:
             yield (*parents, name), value
 
 
-def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
+def _list_nested_settings(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
     """Yield the settings in a field's value (itself settings, or a list or mapping of settings),
     each with the names that lead to it.
     """
@@ -167,7 +172,7 @@ def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]
                 yield (name, key), inner
 
 
-def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
+def list_harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield the values that a configuration file alone must not set, because they could run code or
     leak secrets.
 
@@ -181,8 +186,8 @@ def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, 
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
-        for place, inner in _nested(name, value):
-            yield from harmful_values(inner, f"{parent}{'.'.join(place)}.")
+        for place, inner in _list_nested_settings(name, value):
+            yield from list_harmful_values(inner, f"{parent}{'.'.join(place)}.")
         for mark in info.metadata:
             if isinstance(mark, Harmless):
                 values = (
@@ -222,11 +227,11 @@ class ComponentSettings(Settings):
         It is set to the name of the component whose class contains this settings class.
         """
         if not self.kind:
-            owner = _Owner(type(self))
-            object.__setattr__(self, "kind", component_name(self.component_kind, owner))
+            owner = _OwnerClass(type(self))
+            object.__setattr__(self, "kind", find_component_name(self.component_kind, owner))
 
 
-class _Owner:
+class _OwnerClass:
     """Stands for the class in whose body a settings class is defined: has its module and name."""
 
     def __init__(self, settings: type) -> None:
@@ -265,7 +270,7 @@ class Chosen:
         """
         if isinstance(value, ComponentSettings):
             if value.component_kind != self.component_kind:
-                raise _fault(
+                raise _to_pydantic_error(
                     ConfigError(
                         f"must be settings of one of the {self.component_kind}, is settings of one "
                         f"of the {value.component_kind} ({value.kind}). Give other settings, a "
@@ -275,7 +280,7 @@ class Chosen:
             return value
         content = {"kind": value} if isinstance(value, str) else value
         if not isinstance(content, Mapping):
-            raise _fault(
+            raise _to_pydantic_error(
                 ConfigError(
                     "must be a name, or keys with values that include kind, is "
                     f"{describe_value(value)}"
@@ -285,9 +290,9 @@ class Chosen:
             kind = self.component_name_in(content)
             if not isinstance(kind, str):
                 raise ConfigError(f"kind must be a name, is {kind!r}")
-            settings = settings_class(self.component_kind, kind)
+            settings = find_settings_class(self.component_kind, kind)
         except ConfigError as error:
-            raise _fault(error, ".kind") from error
+            raise _to_pydantic_error(error, ".kind") from error
         try:
             return settings.model_validate({**content, "kind": kind})
         except ValidationError as error:
@@ -295,7 +300,7 @@ class Chosen:
                 NESTED_FAULTS,
                 "{faults}",
                 {
-                    "faults": joined_faults(settings, error, kind),
+                    "faults": describe_faults(settings, error, kind),
                     "cause": error,
                     "model": settings,
                     "name": kind,
@@ -311,7 +316,7 @@ class Chosen:
         return content.get("kind", self.default)
 
 
-def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
+def find_settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
     """Return the settings class of a component.
 
     Raises:
@@ -333,7 +338,7 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
     return settings
 
 
-def joined_faults(kind: type[BaseModel], error: ValidationError, name: str) -> str:
+def describe_faults(kind: type[BaseModel], error: ValidationError, name: str) -> str:
     """Return a description of all faults in settings, as one line.
 
     Args:
@@ -341,29 +346,31 @@ def joined_faults(kind: type[BaseModel], error: ValidationError, name: str) -> s
         error: error from validating the settings.
         name: text in place of a key, for a fault that concerns no single key.
     """
-    return "; ".join(_fault_lines(kind, error, "", name))
+    return "; ".join(_describe_fault_lines(kind, error, "", name))
 
 
-def _fault_lines(
+def _describe_fault_lines(
     kind: type[BaseModel], error: ValidationError, parent: str, name: str
 ) -> Iterator[str]:
-    for path, faults in faults_by_field(kind, error):
+    for path, faults in group_faults_by_field(kind, error):
         key = parent + ".".join(path)
         first, about = faults[0], faults[0].get("ctx", {})
         if len(faults) > 1 and all(fault["type"] in RULE_BY_ERROR_TYPE for fault in faults):
-            yield f"{key}: {rule_text(faults)}"
+            yield f"{key}: {describe_broken_rule(faults)}"
         elif first["type"] == NESTED_FAULTS:
-            yield from _fault_lines(about["model"], about["cause"], f"{key}.", about["name"])
+            yield from _describe_fault_lines(
+                about["model"], about["cause"], f"{key}.", about["name"]
+            )
         else:
             shown = f"{key.rstrip('.') or name}: "
             for fault in faults:
                 given = (
                     f", not {fault['input']!r}"[:100] if fault["type"] == "literal_error" else ""
                 )
-                yield f"{shown}{fault_text(fault)}{given}"
+                yield f"{shown}{describe_fault(fault)}{given}"
 
 
-def _fault(error: ConfigError, key: str = "") -> PydanticCustomError:
+def _to_pydantic_error(error: ConfigError, key: str = "") -> PydanticCustomError:
     """Return the pydantic error for a component's name.
 
     Args:
@@ -371,22 +378,22 @@ def _fault(error: ConfigError, key: str = "") -> PydanticCustomError:
         key: key of the name below the field's key, such as `.kind`; empty for the field itself.
     """
     about = {"message": str(error)}
-    if isinstance(error, NotAllowed):
+    if isinstance(error, ComponentNotAllowed):
         about |= {"name": error.name, "why": error.why, "key": key}
     return PydanticCustomError(COMPONENT_FAULT, "{message}", about)
 
 
-def _plain_value(value: Any, *, whole: bool) -> Any:
+def _to_plain_value(value: Any, *, whole: bool) -> Any:
     if isinstance(value, Settings):
         return value.semantic() if whole else value.identity()
     if isinstance(value, Mapping):
-        return {key: _plain_value(element, whole=whole) for key, element in value.items()}
+        return {key: _to_plain_value(element, whole=whole) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_value(element, whole=whole) for element in value]
+        return [_to_plain_value(element, whole=whole) for element in value]
     return value
 
 
-def _recorded_content(info: FieldInfo, content: Any) -> Any:
+def _to_recorded_content(info: FieldInfo, content: Any) -> Any:
     return [[*pair] for pair in sorted(content.items())] if ONE_VALUE in info.metadata else content
 
 
@@ -394,4 +401,4 @@ def _is_default(info: FieldInfo, content: Any) -> bool:
     if info.is_required():
         return False
     default = info.get_default(call_default_factory=True)
-    return bool(content == _plain_value(default, whole=False))
+    return bool(content == _to_plain_value(default, whole=False))

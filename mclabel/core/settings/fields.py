@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 from pydantic_core.core_schema import ErrorType
 
-from mclabel.core.faults import fault_text
+from mclabel.core.faults import describe_fault
 
 MAX_COUNT = 1_000_000
 """Largest number of samples, engines, steps of a solution and the like."""
@@ -55,12 +55,12 @@ def at_most(limit: int, why: str) -> AtMost:
         why: clause with the reason, such as "all of them are held in memory".
     """
 
-    def check(value: int | None) -> int | None:
+    def check_limit(value: int | None) -> int | None:
         if value is not None and value > limit:
             raise ValueError(f"must be at most {limit:,}, not {value:,}: {why}")
         return value
 
-    return AtMost(check, limit)
+    return AtMost(check_limit, limit)
 
 
 def refuse_truth_as_number(schema: Any) -> None:
@@ -163,29 +163,31 @@ def read_record(kind: type[T], content: Any) -> T:
             rule.
     """
     try:
-        records: tuple[T] = _strict_adapter(cast("Any", kind)).validate_json(json.dumps([content]))
+        records: tuple[T] = _make_strict_adapter(cast("Any", kind)).validate_json(
+            json.dumps([content])
+        )
     except ValidationError as error:
-        raise ValueError(_fault(error)) from None
+        raise ValueError(_describe_fault(error)) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return records[0]
 
 
 @cache
-def _strict_adapter(kind: Any) -> TypeAdapter[Any]:
+def _make_strict_adapter(kind: Any) -> TypeAdapter[Any]:
     # The tuple is needed because a dataclass takes this configuration only from a type around it.
     rules = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return TypeAdapter(tuple[kind], config=rules)
 
 
-def _fault(error: ValidationError) -> str:
+def _describe_fault(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":  # in the output of `json.dumps` only by lone surrogates
         return "a text is not valid Unicode: it holds lone surrogates"
     place, given = ".".join(map(str, first["loc"][1:])), first["input"]
     is_whole = isinstance(given, Mapping | list) or first["type"].startswith("missing")
     shown = "" if is_whole else f"={repr(given)[:MAX_GIVEN]}"
-    return f"{place}{shown}: {fault_text(first)}" if place else fault_text(first)
+    return f"{place}{shown}: {describe_fault(first)}" if place else describe_fault(first)
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -219,18 +221,18 @@ def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
     try:
         settings = handler(content)
     except ValidationError as error:
-        partial = _without_faults(kind, content, error)
-        broken = [] if partial is None else list(_broken_rules(partial, partially=True))
+        partial = _drop_invalid_fields(kind, content, error)
+        broken = [] if partial is None else list(_find_broken_rules(partial, partially=True))
         if not broken:
             raise
         faults = [_to_init_error(fault) for fault in error.errors(include_url=False)]
-        raise _validation_error(kind, content, faults, broken) from None
-    if broken := list(_broken_rules(settings)):
-        raise _validation_error(kind, content, [], broken)
+        raise _make_validation_error(kind, content, faults, broken) from None
+    if broken := list(_find_broken_rules(settings)):
+        raise _make_validation_error(kind, content, [], broken)
     return settings
 
 
-def _rules_of_class(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str | None]]:
+def _collect_rules(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str | None]]:
     """Return the rules of a class by method name, starting with those of its base classes."""
     return {
         name: method
@@ -240,7 +242,7 @@ def _rules_of_class(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str |
     }
 
 
-def _broken_rules(settings: BaseModel, *, partially: bool = False) -> Iterator[str]:
+def _find_broken_rules(settings: BaseModel, *, partially: bool = False) -> Iterator[str]:
     """Yield the fault of each rule that settings break.
 
     Args:
@@ -248,7 +250,7 @@ def _broken_rules(settings: BaseModel, *, partially: bool = False) -> Iterator[s
         partially: True if invalid fields are missing from `settings`. Rules that read a missing
             field are skipped.
     """
-    for check in _rules_of_class(type(settings)).values():
+    for check in _collect_rules(type(settings)).values():
         try:
             fault = check(settings)
         except AttributeError:
@@ -259,13 +261,13 @@ def _broken_rules(settings: BaseModel, *, partially: bool = False) -> Iterator[s
             yield fault
 
 
-def _without_faults(kind: type[M], content: Any, error: ValidationError) -> M | None:
+def _drop_invalid_fields(kind: type[M], content: Any, error: ValidationError) -> M | None:
     """Return settings made without the invalid fields; None if the content is not a mapping."""
     if not isinstance(content, Mapping):
         return None
     wrong = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
     right = {
-        name: _field_adapter(info).validate_python(content[name])
+        name: _make_field_adapter(info).validate_python(content[name])
         for name, info in kind.model_fields.items()
         if name in content and name not in wrong
     }
@@ -275,7 +277,7 @@ def _without_faults(kind: type[M], content: Any, error: ValidationError) -> M | 
     return partial
 
 
-def _field_adapter(info: FieldInfo) -> TypeAdapter[Any]:
+def _make_field_adapter(info: FieldInfo) -> TypeAdapter[Any]:
     """Return the validator of the values of one field."""
     bounded: Any = info.annotation
     for bound in info.metadata:
@@ -296,7 +298,7 @@ def _to_init_error(fault: Any) -> InitErrorDetails:
     )
 
 
-def _validation_error(
+def _make_validation_error(
     kind: type[BaseModel], content: Any, faults: list[InitErrorDetails], broken: list[str]
 ) -> ValidationError:
     for text in broken:

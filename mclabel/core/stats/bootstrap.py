@@ -211,7 +211,7 @@ def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> E
     effective = float(len(counts))
     if 0 < share < 1 and len(counts) > 1:
         few = stdtrit(total - 1, (1 + LEVEL) / 2) / stdtrit(len(counts) - 1, (1 + LEVEL) / 2)
-        spread = _variance(hits - share * counts, total)
+        spread = _estimate_ratio_variance(hits - share * counts, total)
         # The effective number is at most the number of solutions, as if they were independent.
         effective = min(total, few**2 * share * (1 - share) / max(spread, 1e-300))
     right, tail = share * effective, (1 - LEVEL) / 2
@@ -240,14 +240,14 @@ def clustered_mean(
         return NOTHING
     total, mean = counts.sum(), sums.sum() / counts.sum()
     reach = stdtrit(len(counts) - 1, (1 + LEVEL) / 2) * np.sqrt(
-        _variance(sums - mean * counts, total)
+        _estimate_ratio_variance(sums - mean * counts, total)
     )
     return Estimate(
         value=float(mean), low=float(max(low, mean - reach)), high=float(min(high, mean + reach))
     )
 
 
-def _variance(residuals: NDArray[np.float64], total: float) -> float:
+def _estimate_ratio_variance(residuals: NDArray[np.float64], total: float) -> float:
     """Return the linearised variance (Taylor) of a ratio of sums over two problems or more."""
     count = len(residuals)
     return float(count / (count - 1) * (residuals**2).sum() / total**2)

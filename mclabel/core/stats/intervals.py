@@ -1,8 +1,8 @@
 """Confidence intervals of a success rate, for three kinds of stopping rule.
 
 `clopper_pearson`: the number of trials was fixed in advance. `repeated_interval`: the number of
-trials, up to a maximum (the horizon), may have depended on any observation. `Boundary`: the counts
-at which sampling stops are known in advance.
+trials, up to a maximum (the horizon), may have depended on any observation. `StoppingRule`: the
+counts at which sampling stops are known in advance.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def clopper_pearson(num_right: int, num_trials: int, *, level: float = 0.95) -> 
     Raises:
         ValueError: `num_trials` is 0, or `num_right` is not in [0, num_trials].
     """
-    _check(num_right, num_trials)
-    low, high = _clopper_pearson(np.array([num_right]), num_trials, 1 - level)
+    _check_counts(num_right, num_trials)
+    low, high = _compute_clopper_pearson(np.array([num_right]), num_trials, 1 - level)
     return float(low[0]), float(high[0])
 
 
@@ -54,15 +54,15 @@ def repeated_interval(
     Raises:
         ValueError: the counts are impossible, or there are more trials than the horizon.
     """
-    _check(num_right, num_trials)
+    _check_counts(num_right, num_trials)
     if num_trials > horizon:
         raise ValueError(f"num_trials={num_trials}: must be <= horizon={horizon}")
-    error = _repeated_error(horizon, level)
-    low, high = _clopper_pearson(np.array([num_right]), num_trials, error)
+    error = _find_repeated_error(horizon, level)
+    low, high = _compute_clopper_pearson(np.array([num_right]), num_trials, error)
     return float(low[0]), float(high[0])
 
 
-def _check(num_right: int, num_trials: int) -> None:
+def _check_counts(num_right: int, num_trials: int) -> None:
     if num_trials < 1 or not 0 <= num_right <= num_trials:
         raise ValueError(
             f"num_right={num_right}, num_trials={num_trials}: num_trials must be at least 1, and "
@@ -70,7 +70,9 @@ def _check(num_right: int, num_trials: int) -> None:
         )
 
 
-def _clopper_pearson(right: NDArray[np.int64], trials: int, error: float) -> tuple[Floats, Floats]:
+def _compute_clopper_pearson(
+    right: NDArray[np.int64], trials: int, error: float
+) -> tuple[Floats, Floats]:
     """Return the interval bounds for each number of successes in the same number of trials."""
     wrong = trials - right
     low = np.where(right == 0, 0.0, betaincinv(np.maximum(right, 1), wrong + 1, error / 2))
@@ -81,11 +83,11 @@ def _clopper_pearson(right: NDArray[np.int64], trials: int, error: float) -> tup
 MAX_EXACT_HORIZON = 128
 """Largest horizon for which the error of single intervals is computed, which takes seconds."""
 ERRORS_AT_95 = {256: 0.0056037, 512: 0.0043148, 1024: 0.0034809}
-"""Results of `_calibrated_error` at level 0.95, by horizon. They are stored because the last takes
+"""Results of `_calibrate_error` at level 0.95, by horizon. They are stored because the last takes
 minutes to compute."""
 
 
-def _repeated_error(horizon: int, level: float) -> float:
+def _find_repeated_error(horizon: int, level: float) -> float:
     """Return the error probability at which single intervals must be computed so that the whole
     sequence has its level.
 
@@ -94,31 +96,31 @@ def _repeated_error(horizon: int, level: float) -> float:
     longer = [known for known in ERRORS_AT_95 if known >= horizon]
     if horizon > MAX_EXACT_HORIZON and level == 0.95 and longer:
         return ERRORS_AT_95[min(longer)]
-    return _calibrated_error(horizon, level)
+    return _calibrate_error(horizon, level)
 
 
 @lru_cache
-def _calibrated_error(horizon: int, level: float) -> float:
+def _calibrate_error(horizon: int, level: float) -> float:
     """Compute the error probability of each single interval by bisection."""
     if horizon == 1:
         return 1 - level
     low, high = np.log((1 - level) / (2 * horizon)), np.log(1 - level)
     for _ in range(14):
         middle = (low + high) / 2
-        if _largest_miss_probability(horizon, float(np.exp(middle))) <= 1 - level:
+        if _compute_largest_miss(horizon, float(np.exp(middle))) <= 1 - level:
             low = middle
         else:
             high = middle
     return float(np.exp(low))
 
 
-def _largest_miss_probability(horizon: int, error: float) -> float:
+def _compute_largest_miss(horizon: int, error: float) -> float:
     """Return the largest probability, over p, that any of the intervals 1..horizon misses p.
 
     The probability jumps where p crosses a bound of an interval, and is smooth between bounds. So
     the maximum is taken over both sides of the bounds, and over a grid.
     """
-    bounds = [_clopper_pearson(np.arange(n + 1), n, error) for n in range(1, horizon + 1)]
+    bounds = [_compute_clopper_pearson(np.arange(n + 1), n, error) for n in range(1, horizon + 1)]
     jumps = np.concatenate([b for pair in bounds for b in pair])
     jumps = np.unique(np.round(jumps[jumps < 0.5], 5))
     jumps = jumps[jumps > 0]  # after rounding: p = -1e-6 would lie outside every interval
@@ -143,7 +145,7 @@ intervals are rounded outward to this grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boundary:
+class StoppingRule:
     """Stopping rule of sequential sampling, checked at several looks.
 
     Sampling stops at look i if `right <= low[i]` or `right >= high[i]`, and always at the last
@@ -173,25 +175,25 @@ class Boundary:
 
     def ends_at(self, right: int, trials: int) -> bool:
         """Return whether these counts are a stopping point that the rule can reach."""
-        return (right, trials) in self._index
+        return (right, trials) in self._point_indices
 
     def value(self, right: int, trials: int) -> float:
         """Return the unbiased estimate of the rate after the rule has stopped at these counts."""
-        point = self._index[right, trials]
-        return float(self._points.first[point] / self._points.ways[point])
+        point = self._point_indices[right, trials]
+        return float(self._stopping_points.first[point] / self._stopping_points.ways[point])
 
     def interval(self, right: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
         """Return the lower and upper bound of the rate after the rule has stopped at these
         counts.
         """
-        below, above = self._tail_probabilities[self._index[right, trials]]
+        below, above = self._tail_probabilities[self._point_indices[right, trials]]
         tail = (1 - level) / 2
         low = int(np.argmax(above > tail))
         high = len(GRID) - 1 - int(np.argmax(below[::-1] > tail))
         return float(GRID[max(0, low - 1)]), float(GRID[min(len(GRID) - 1, high + 1)])
 
     @cached_property
-    def _points(self) -> _Points:
+    def _stopping_points(self) -> _StoppingPoints:
         cap = self.looks[-1]
         # Number of sequences that have not stopped, by successes. Row 0 counts all sequences, and
         # row 1 those whose first trial is a success.
@@ -213,11 +215,11 @@ class Boundary:
             alive = np.where(stop, 0.0, grown)
             done = look
         right_, trials, ways, first_ = zip(*points, strict=True)
-        return _Points(np.array(right_), np.array(trials), np.array(ways), np.array(first_))
+        return _StoppingPoints(np.array(right_), np.array(trials), np.array(ways), np.array(first_))
 
     @cached_property
-    def _index(self) -> dict[tuple[int, int], int]:
-        points = self._points
+    def _point_indices(self) -> dict[tuple[int, int], int]:
+        points = self._stopping_points
         return {(int(k), int(n)): i for i, (k, n) in enumerate(zip(points.right, points.trials))}  # noqa: B905
 
     @cached_property
@@ -225,7 +227,7 @@ class Boundary:
         """Tail probabilities [points, 2, grid] at each rate of `GRID`: first the probability of
         stopping at this or a lower point, then at this or a higher point.
         """
-        points = self._points
+        points = self._stopping_points
         wrong = points.trials - points.right
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.log(points.ways)[:, None]
@@ -241,16 +243,16 @@ class Boundary:
 
 
 @lru_cache(maxsize=4096)
-def stop_at_first_success(*, batch: int, cap: int) -> Boundary:
+def stop_at_first_success(*, batch: int, cap: int) -> StoppingRule:
     """Return the rule that stops after the first batch of `batch` trials with a success, or after
     `cap` trials.
     """
     looks = tuple(dict.fromkeys([*range(batch, cap, batch), cap]))
-    return Boundary(looks=looks, low=(-1,) * len(looks), high=(1,) * len(looks))
+    return StoppingRule(looks=looks, low=(-1,) * len(looks), high=(1,) * len(looks))
 
 
 @dataclass(frozen=True)
-class _Points:
+class _StoppingPoints:
     """Stopping points of a rule, and the number of outcome sequences that lead to each point."""
 
     right: NDArray[np.int64]

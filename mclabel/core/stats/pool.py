@@ -64,19 +64,19 @@ def pool_mean(
             of a single selection with these numbers.
     """
     y, pi = np.asarray(values, dtype=float), np.asarray(probabilities, dtype=float)
-    _check(y, pi, num_pool, num_certain)
+    _check_sample(y, pi, num_pool, num_certain)
     certain, drawn = y[pi == 1], y[pi < 1]
     num_others = num_pool - num_certain
     above = float(certain.mean()) * num_certain if num_certain else 0.0
     if not num_others:
         whole = above / num_pool
         return PoolMean(mean=whole, low=whole, high=whole, num_drawn=0)
-    mean, low, high = _mean_of_drawn(drawn, num_others, level)
+    mean, low, high = _estimate_drawn_mean(drawn, num_others, level)
     mean, low, high = ((above + num_others * figure) / num_pool for figure in (mean, low, high))
     return PoolMean(mean=mean, low=low, high=high, num_drawn=len(drawn))
 
 
-def _check(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> None:
+def _check_sample(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> None:
     if y.shape != pi.shape or y.ndim != 1:
         raise ValueError(
             f"values have shape {y.shape} and probabilities {pi.shape}: both must be lists of the "
@@ -112,7 +112,7 @@ def _check(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> None:
         )
 
 
-def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, float, float]:
+def _estimate_drawn_mean(y: Floats, num_others: int, level: float) -> tuple[float, float, float]:
     """Return the mean of a simple random sample, and the lower and upper bound for the mean of the
     sampled population.
     """
@@ -123,18 +123,20 @@ def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, flo
         return mean, nan, nan
     quantile = float(stdtrit(n - 1, (1 + level) / 2))
     if np.isin(y, (0.0, 1.0)).all():
-        return mean, *_wilson(mean, n * (num_others - 1) / (num_others - n), quantile)
+        return mean, *_compute_wilson_interval(
+            mean, n * (num_others - 1) / (num_others - n), quantile
+        )
     spread = float(y.std(ddof=1)) * sqrt(1 - n / num_others)
     if spread == 0:
         return mean, mean, mean
     skew = float(((y - mean) ** 3).mean() / y.std() ** 3)
     low, high = (
-        spread / sqrt(n) * _without_skew(bound, skew, n) for bound in (quantile, -quantile)
+        spread / sqrt(n) * _correct_for_skewness(bound, skew, n) for bound in (quantile, -quantile)
     )
     return mean, mean - low, mean - high
 
 
-def _wilson(share: float, n: float, z: float) -> tuple[float, float]:
+def _compute_wilson_interval(share: float, n: float, z: float) -> tuple[float, float]:
     """Return Wilson's interval for a share.
 
     Args:
@@ -147,7 +149,7 @@ def _wilson(share: float, n: float, z: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _without_skew(quantile: float, skew: float, n: int) -> float:
+def _correct_for_skewness(quantile: float, skew: float, n: int) -> float:
     """Correct a quantile of a studentised mean for skewness, by Hall's inverse cubic."""
     if abs(skew) < 1e-9:
         return quantile

@@ -14,7 +14,7 @@ from typing import Literal
 from scipy.special import bdtrc
 
 from mclabel.core.records import Chance, Counts
-from mclabel.core.stats.intervals import Boundary, repeated_interval
+from mclabel.core.stats.intervals import StoppingRule, repeated_interval
 from mclabel.core.stats.intervals import clopper_pearson as clopper_pearson
 
 TruncatedPolicy = Literal["wrong", "exclude"]
@@ -49,7 +49,7 @@ def num_trials(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> int:
     return counts.num_right + counts.num_wrong + cut
 
 
-def value(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> float | None:
+def estimate_value(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> float | None:
     """Return the share of right rollouts, or None if no rollout counts.
 
     The share is unbiased only if the number of rollouts did not depend on their outcomes.
@@ -71,7 +71,11 @@ def estimate_fixed(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> S
 
 
 def estimate_stopped(
-    counts: Counts, boundary: Boundary, *, truncated: TruncatedPolicy = "wrong", soft: bool = True
+    counts: Counts,
+    boundary: StoppingRule,
+    *,
+    truncated: TruncatedPolicy = "wrong",
+    soft: bool = True,
 ) -> StepEstimate:
     """Estimate the value with its exact interval under a stopping rule known in advance.
 
@@ -116,7 +120,7 @@ def estimate_anytime(
     return StepEstimate(value=None, low=low, high=high, mean=mean)
 
 
-def recovers(
+def is_recoverable(
     counts: Counts, *, truncated: TruncatedPolicy = "wrong", chance: float = 0.0
 ) -> bool | None:
     """Return whether more rollouts from a step are right than guessing would explain.
@@ -141,10 +145,10 @@ def recovers(
 
 
 GUESS_LEVEL = 0.05
-"""Significance level of the test in `recovers`."""
+"""Significance level of the test in `is_recoverable`."""
 
 
-def first_error(labels: Sequence[bool | None]) -> int | None:
+def find_first_error(labels: Sequence[bool | None]) -> int | None:
     """Return the 0-based index of the first step whose hard label is False; None if there is none.
 
     The result is also None if an earlier step has no verdict, because that step may be wrong.
@@ -153,7 +157,9 @@ def first_error(labels: Sequence[bool | None]) -> int | None:
     return unsound if unsound is not None and labels[unsound] is False else None
 
 
-def advantages(values: Sequence[float | None], root_value: float | None) -> list[float | None]:
+def compute_advantages(
+    values: Sequence[float | None], root_value: float | None
+) -> list[float | None]:
     """Return each step's gain in value: V(t) - V(t - 1) (PAV, arXiv 2410.08146).
 
     The paper uses the values of another policy, the prover; to follow it, label with the prover as
@@ -170,7 +176,7 @@ def advantages(values: Sequence[float | None], root_value: float | None) -> list
     ]
 
 
-def root_value(
+def estimate_root_value(
     root: Counts, siblings: Counts, *, truncated: TruncatedPolicy = "wrong"
 ) -> float | None:
     """Return the value of a problem before its first step: the share of right rollouts and sampled

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, cast
 
 from mclabel.core.boundary import Boundary, Guard, check_item_count
-from mclabel.core.components import component_names, find_component
+from mclabel.core.components import find_component, list_component_names
 from mclabel.core.errors import ComponentError, ConfigError, DataError, RejectReason
 from mclabel.core.records import (
     Chance,
@@ -101,10 +101,10 @@ class Format(Protocol):
 
 def list_format_names() -> list[str]:
     """Return the names of all formats: built-in ones first, then those of other packages."""
-    return component_names("formats")
+    return list_component_names("formats")
 
 
-def labeled_texts(
+def make_labeled_texts(
     problem: str,
     steps: Sequence[str],
     ratings: Sequence[float | None],
@@ -208,7 +208,7 @@ def strip_step_number(step: str) -> str:
     return step[prefix.end() :] if prefix else step
 
 
-def rating_of_sign(label: str) -> float:
+def parse_rating_sign(label: str) -> float:
     """Return the rating of a step's label: 1 for `+` and 0 for `-`.
 
     Raises:
@@ -251,7 +251,7 @@ def find_format(name: str) -> Format:
         return exchange_format
     around.call("losses", lambda: exchange_format.losses, result_type=str)
     around.call("is_cut", lambda: exchange_format.is_cut, result_type=bool)
-    return cast(Format, Guard(exchange_format, Format, around, {"read": _ratings_fault}))
+    return cast(Format, Guard(exchange_format, Format, around, {"read": _find_ratings_fault}))
 
 
 def read_row(
@@ -268,7 +268,7 @@ def read_row(
         name: name of the format, for messages.
     """
     try:
-        return [_blank_reason(texts) or texts for texts in format_.read(row)]
+        return [_reject_blank_texts(texts) or texts for texts in format_.read(row)]
     except (*NOT_OF_THE_FORMAT, ComponentError) as error:
         cause = error.__cause__ if isinstance(error, ComponentError) else error
         if not isinstance(cause, NOT_OF_THE_FORMAT):
@@ -280,13 +280,13 @@ def read_row(
         return [RejectReason("bad_row", detail)]
 
 
-def _ratings_fault(texts: LabeledTexts, before: object) -> str | None:
+def _find_ratings_fault(texts: LabeledTexts, before: object) -> str | None:
     if not texts.steps:
         return "gave a solution without steps, must give at least one step"
     return check_item_count("ratings of", texts.ratings, "step", len(texts.steps))
 
 
-def _blank_reason(texts: LabeledTexts) -> RejectReason | None:
+def _reject_blank_texts(texts: LabeledTexts) -> RejectReason | None:
     if not texts.problem.strip():
         return RejectReason("no_problem", "the problem is blank")
     blank = [number for number, step in enumerate(texts.steps, 1) if not step.strip()]
@@ -320,11 +320,11 @@ def convert_to_texts(row: LabeledSolution) -> LabeledTexts:
         prediction=row.solution.prediction,
         right=right,
         extra=tuple(sorted((key, meta[key]) for key in _EXTRAS if key in meta)),
-        id=imported_id(row) or row.solution.id,
+        id=find_imported_id(row) or row.solution.id,
     )
 
 
-def imported_id(row: LabeledSolution) -> str | None:
+def find_imported_id(row: LabeledSolution) -> str | None:
     """Return the id that an imported solution had in its file; None if it was not imported.
 
     The import keeps that id as `id` in the problem's metadata. In other runs, this `id` belongs to

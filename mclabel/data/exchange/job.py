@@ -119,7 +119,7 @@ def export_run(
                 num_not_kept += 1
                 continue
             texts = convert_to_texts(row)
-            exported = _exported_row(exchange_format, texts, to)
+            exported = _write_exported_row(exchange_format, texts, to)
             if isinstance(exported, str):
                 if strict:
                     partial.unlink()
@@ -130,7 +130,7 @@ def export_run(
                 continue
             num_cut += exchange_format.is_cut and None in texts.ratings
             num_rows += 1
-            file.write(_json_line(exported, to))
+            file.write(_write_json_line(exported, to))
     num_left_out = len(left_out)
     if not num_rows:
         partial.unlink()
@@ -141,7 +141,7 @@ def export_run(
         )
     write_reject_lines(folder / REJECTS, left_out)
     partial.rename(folder / DATA)
-    card = _card(run, to, exchange_format, num_rows, num_left_out, num_cut)
+    card = _write_card(run, to, exchange_format, num_rows, num_left_out, num_cut)
     (folder / CARD).write_text(card, encoding="utf-8")
     return ExportReport(
         to=to,
@@ -155,7 +155,7 @@ def export_run(
     )
 
 
-def _exported_row(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, Any] | str:
+def _write_exported_row(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, Any] | str:
     """Return the row of a solution, or the reason why the format cannot represent it."""
     try:
         exported = form.write(texts)
@@ -164,7 +164,7 @@ def _exported_row(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, An
     return f"the format {to} cannot represent its labels" if exported is None else exported
 
 
-def _json_line(row: Mapping[str, Any], to: str) -> str:
+def _write_json_line(row: Mapping[str, Any], to: str) -> str:
     """Return a row as a line of JSON.
 
     Raises:
@@ -209,14 +209,14 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
             else:
                 solutions[texts.problem].append(texts)
     if not solutions:
-        raise DataError(left_out.none_left())
+        raise DataError(left_out.describe_none_left())
     labeled = [
-        convert_to_solution(texts, sample_index=index, outcome=_outcome_of_texts(texts))
+        convert_to_solution(texts, sample_index=index, outcome=_find_outcome(texts))
         for problem_solutions in solutions.values()
         for index, texts in enumerate(problem_solutions)
     ]
     content = content_id(
-        [row.solution.id for row in labeled], [_text_and_values(row) for row in labeled]
+        [row.solution.id for row in labeled], [_list_text_and_values(row) for row in labeled]
     )
     run.check_config(SemanticConfig.from_config({"imported": source, "content": content}))
     store = run.claim({"versions": package_versions()})
@@ -234,11 +234,11 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
     )
 
 
-def _text_and_values(row: LabeledSolution) -> list[object]:
+def _list_text_and_values(row: LabeledSolution) -> list[object]:
     return [row.solution.text, [step.value for step in row.steps]]
 
 
-def _outcome_of_texts(texts: LabeledTexts) -> Outcome:
+def _find_outcome(texts: LabeledTexts) -> Outcome:
     if texts.right is not None:
         return Outcome.RIGHT if texts.right else Outcome.WRONG
     if not texts.answer or texts.prediction is None:
@@ -279,7 +279,9 @@ def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
     return str(commit.commit_url)
 
 
-def _card(run: str, to: str, form: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
+def _write_card(
+    run: str, to: str, form: Format, num_rows: int, num_left_out: int, num_cut: int
+) -> str:
     sources = describe_label_sources(run)
     return f"""---
 tags: [process-reward-model, mclabel]
@@ -352,14 +354,14 @@ def export_tables(
     """
     check_no_other_output(out, EXPORT, "-o ")
     store, folder = Store(run), Path(out)
-    labels = _Tables(folder, "labels", LABELS_SCHEMA, file_bytes)
-    rollouts = _Tables(folder, "rollouts", ROLLOUTS_SCHEMA, file_bytes)
+    labels = _TableWriter(folder, "labels", LABELS_SCHEMA, file_bytes)
+    rollouts = _TableWriter(folder, "rollouts", ROLLOUTS_SCHEMA, file_bytes)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         labels.write(table for _, table in label_tables(store))
         rollouts.write(rollout_tables(store))
         files = (*labels.finish(), *rollouts.finish())
-        card = _tables_card(run, labels.num_rows, rollouts.num_rows)
+        card = _write_tables_card(run, labels.num_rows, rollouts.num_rows)
         (folder / CARD).write_text(card, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
@@ -375,7 +377,7 @@ def export_tables(
     )
 
 
-class _Tables:
+class _TableWriter:
     """Writer of the Parquet files of labels or rollouts.
 
     The files have temporary names until all of them are complete.
@@ -416,7 +418,7 @@ class _Tables:
         return tuple(self._names)
 
 
-def _tables_card(run: str, num_labels: int, num_rollouts: int) -> str:
+def _write_tables_card(run: str, num_labels: int, num_rollouts: int) -> str:
     rollouts = "- config_name: rollouts\n  data_files: rollouts-*.parquet\n" if num_rollouts else ""
     sources = describe_label_sources(run)
     return f"""---

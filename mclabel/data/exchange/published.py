@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from mclabel.core.seeds import content_id
 from mclabel.data.exchange.formats import (
     LabeledTexts,
-    labeled_texts,
+    make_labeled_texts,
     number_labeled_steps,
-    rating_of_sign,
+    parse_rating_sign,
     split_problem,
     strip_step_number,
 )
@@ -61,8 +61,8 @@ class MathShepherd:
         problem, first = split_problem(parts[0])
         steps = [strip_step_number(step) for step in (first, *parts[1:-1])]
         extra = (("task", str(row["task"])),) if "task" in row else ()
-        yield labeled_texts(
-            problem, steps, [rating_of_sign(label) for label in labels], extra=extra
+        yield make_labeled_texts(
+            problem, steps, [parse_rating_sign(label) for label in labels], extra=extra
         )
 
 
@@ -95,7 +95,7 @@ class Prm800k:
         from an alternative step gets no row of its own.
         """
         kept = dict(texts.extra).get(SOURCE)
-        if kept == ALTERNATIVE and _only_last(texts):
+        if kept == ALTERNATIVE and _has_only_last_rating(texts):
             return None
         if kept is not None and kept != ALTERNATIVE:
             row: dict[str, Any] = json.loads(kept)
@@ -156,17 +156,17 @@ class Prm800k:
                 if index != chosen:
                     unlabeled: list[float | None] = [None] * len(path)
                     alternatives.append(
-                        labeled_texts(
+                        make_labeled_texts(
                             question["problem"],
                             [*path, completion["text"]],
-                            [*unlabeled, _rating(completion)],
+                            [*unlabeled, _convert_rating(completion)],
                             answer=answer,
                             extra=((SOURCE, ALTERNATIVE),),
                         )
                     )
             if chosen is not None:
                 path.append(completions[chosen]["text"])
-                ratings.append(_rating(completions[chosen]))
+                ratings.append(_convert_rating(completions[chosen]))
             elif human := step.get("human_completion"):
                 path.append(human["text"])
                 ratings.append(1.0)
@@ -174,7 +174,7 @@ class Prm800k:
         is_pregenerated = list(pregenerated_steps[: len(path)]) == path
         rest = list(pregenerated_steps[len(path) :]) if is_pregenerated else []
         prediction = question.get("pre_generated_answer") if is_pregenerated else None
-        yield labeled_texts(
+        yield make_labeled_texts(
             question["problem"],
             [*path, *rest],
             [*ratings, *[None] * len(rest)],
@@ -193,11 +193,11 @@ def _is_same_record(first: LabeledTexts, second: LabeledTexts) -> bool:
     return steps[0] == steps[1] and first.ratings == second.ratings
 
 
-def _only_last(texts: LabeledTexts) -> bool:
+def _has_only_last_rating(texts: LabeledTexts) -> bool:
     return all(rating is None for rating in texts.ratings[:-1])
 
 
-def _rating(completion: Mapping[str, Any]) -> float | None:
+def _convert_rating(completion: Mapping[str, Any]) -> float | None:
     rating = completion.get("rating")
     return None if rating is None else _VALUES[rating]
 
@@ -240,7 +240,7 @@ class ProcessBench:
             ratings[error:] = [0.0, *[None] * (len(steps) - error - 1)]
         extra = tuple((key, str(row[key])) for key in ("generator", "id") if key in row)
         right = parse_answer_right(row["final_answer_correct"])
-        yield labeled_texts(row["problem"], steps, ratings, right=right, extra=extra)
+        yield make_labeled_texts(row["problem"], steps, ratings, right=right, extra=extra)
 
 
 class Rlhflow:
@@ -276,8 +276,8 @@ class Rlhflow:
             raise ValueError("turns must alternate between user and assistant")
         problem, first = split_problem(turns[0]["content"], may_lack_mark=True)
         steps = [first, *(turn["content"] for turn in turns[2::2])]
-        signs = [rating_of_sign(turn["content"].strip()) for turn in turns[1::2]]
-        yield labeled_texts(problem, [strip_step_number(step) for step in steps], signs)
+        signs = [parse_rating_sign(turn["content"].strip()) for turn in turns[1::2]]
+        yield make_labeled_texts(problem, [strip_step_number(step) for step in steps], signs)
 
 
 class Trl:
@@ -308,4 +308,4 @@ class Trl:
         steps, labels = row["completions"], row["labels"]
         if not all(isinstance(label, bool) for label in labels):
             raise ValueError("labels must be booleans")
-        yield labeled_texts(row["prompt"], steps, [float(label) for label in labels])
+        yield make_labeled_texts(row["prompt"], steps, [float(label) for label in labels])

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from mclabel.core.boundary import Boundary, Guard
-from mclabel.core.components import component_names, find_component
+from mclabel.core.components import find_component, list_component_names
 from mclabel.core.errors import ConfigError
 from mclabel.core.settings import MAX_TOTAL, Chosen, ComponentSettings
 
@@ -97,10 +97,10 @@ class ChosenReader(Chosen):
         if "kind" in content:
             return content["kind"]
         source = content.get("source", self.default)
-        return reader_name(source) if isinstance(source, str) else self.default
+        return find_reader_name(source) if isinstance(source, str) else self.default
 
 
-def reader_settings(source: str, **keys: Any) -> ReaderSettings:
+def make_reader_settings(source: str, **keys: Any) -> ReaderSettings:
     """Return the settings of the reader of a source.
 
     Args:
@@ -118,13 +118,13 @@ def reader_settings(source: str, **keys: Any) -> ReaderSettings:
     return settings
 
 
-def reader_name(source: str) -> str:
+def find_reader_name(source: str) -> str:
     """Return the name of the reader that a source needs.
 
     Raises:
         ConfigError: the source is neither a file nor the name of a reader.
     """
-    names = component_names("readers")
+    names = list_component_names("readers")
     head, colon, _ = source.partition(":")
     suffix = PurePosixPath(source).suffix.removeprefix(".")
     if source in names:

@@ -79,7 +79,7 @@ _TESTS = frozenset({
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _RowLayout:
     """Columns of a public data set, and the conversion of one of its rows to a gold."""
 
     name: str
@@ -104,38 +104,41 @@ def _rename_columns(row: Mapping[str, Any], **names: str) -> dict[str, Any]:
     return {key: row[name] for key, name in names.items() if name in row}
 
 
-def _of_check(row: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_check_row(row: Mapping[str, Any]) -> dict[str, Any]:
     gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="prompt")
     return gold | _rename_columns(row, canonical_solution="canonical_solution")
 
 
-def _of_leetcode(row: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_leetcode_row(row: Mapping[str, Any]) -> dict[str, Any]:
     gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="prompt")
     solution = row.get("completion")
     return gold | ({"solution": f"{row['prompt']}\n{solution}"} if solution else {})
 
 
-def _of_big_code_bench(row: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_big_code_bench_row(row: Mapping[str, Any]) -> dict[str, Any]:
     gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="code_prompt")
     return gold | _rename_columns(row, canonical_solution="canonical_solution")
 
 
-def _of_mbpp(row: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_mbpp_row(row: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(row.get("test"), str):
         return _rename_columns(row, test="test", code="code")
     names = ("test_list", "test_setup_code", "test_imports", "code")
     return _rename_columns(row, **dict(zip(names, names, strict=True)))
 
 
-def _of_live_code_bench(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    cases = [*_cases(row["public_test_cases"]), *_cases(row.get("private_test_cases", "[]"))]
+def _convert_live_code_bench_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    cases = [
+        *_parse_test_cases(row["public_test_cases"]),
+        *_parse_test_cases(row.get("private_test_cases", "[]")),
+    ]
     name = (_parse_if_text(row.get("metadata") or "{}") or {}).get("func_name")
     return convert_cases_to_pairs(
         [{**case, **({"fn_name": name} if name else {})} for case in cases]
     )
 
 
-def _of_code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_code_contests_row(row: Mapping[str, Any]) -> dict[str, Any]:
     kinds = [row.get(f"{kind}_tests") or {} for kind in ("public", "private", "generated")]
     return {
         "inputs": [text for kind in kinds for text in kind.get("input", ())],
@@ -143,7 +146,7 @@ def _of_code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_codeforces(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _convert_codeforces_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if row.get("input_mode", "stdio") != "stdio":
         raise BadGold(f"input_mode is {row['input_mode']!r}: only standard input is supported")
     if row.get("generated_checker"):
@@ -151,7 +154,7 @@ def _of_codeforces(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return convert_cases_to_pairs(list(row["official_tests"]))
 
 
-def _of_synthetic(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _convert_synthetic_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     info = _parse_if_text(row["verification_info"])
     if info.get("language", "python") != "python":
         raise BadGold(f"the language is {info['language']!r}: only Python can be run")
@@ -162,7 +165,7 @@ def _parse_if_text(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def _cases(text: Any) -> list[Any]:
+def _parse_test_cases(text: Any) -> list[Any]:
     """Parse test cases from JSON, or from LiveCodeBench's pickle, compressed and in base64."""
     if not isinstance(text, str) or text.lstrip()[:1] in ("[", ""):
         return list(_parse_if_text(text or "[]"))
@@ -172,12 +175,12 @@ def _cases(text: Any) -> list[Any]:
         content = unpacker.decompress(packed, MAX_TESTS_BYTES)
         if unpacker.unconsumed_tail:
             raise BadGold(f"private_test_cases unpack to more than {MAX_TESTS_BYTES:,} bytes")
-        return list(json.loads(_Texts(io.BytesIO(content)).load()))
+        return list(json.loads(_TextUnpickler(io.BytesIO(content)).load()))
     except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError) as error:
         raise BadGold(f"private_test_cases cannot be unpacked ({error})") from error
 
 
-class _Texts(pickle.Unpickler):
+class _TextUnpickler(pickle.Unpickler):
     """Unpickler of plain values, which runs no code because it rejects classes and functions."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
@@ -187,47 +190,56 @@ class _Texts(pickle.Unpickler):
         )
 
 
-def _layouts() -> Iterator[_Layout]:
+def _list_layouts() -> Iterator[_RowLayout]:
     check = frozenset({"test", "entry_point"})
-    yield _Layout(
-        "SYNTHETIC-1", frozenset({"verification_info"}), ("prompt", "problem"), _of_synthetic
+    yield _RowLayout(
+        "SYNTHETIC-1",
+        frozenset({"verification_info"}),
+        ("prompt", "problem"),
+        _convert_synthetic_row,
     )
-    yield _Layout(
+    yield _RowLayout(
         "LiveCodeBench", frozenset({"public_test_cases"}), ("question_content",),
-        _of_live_code_bench,
+        _convert_live_code_bench_row,
     )  # fmt: skip
-    yield _Layout(
+    yield _RowLayout(
         "CodeContests", frozenset({"public_tests", "private_tests"}), ("description",),
-        _of_code_contests,
+        _convert_code_contests_row,
     )  # fmt: skip
-    yield _Layout(
-        "codeforces", frozenset({"official_tests"}), ("prompt", "description"), _of_codeforces
+    yield _RowLayout(
+        "codeforces",
+        frozenset({"official_tests"}),
+        ("prompt", "description"),
+        _convert_codeforces_row,
     )
-    yield _Layout(
+    yield _RowLayout(
         "BigCodeBench", check | {"code_prompt"}, ("instruct_prompt", "complete_prompt"),
-        _of_big_code_bench,
+        _convert_big_code_bench_row,
     )  # fmt: skip
-    yield _Layout(
+    yield _RowLayout(
         "LeetCodeDataset", check | {"problem_description"}, ("query", "problem_description"),
-        _of_leetcode,
+        _convert_leetcode_row,
     )  # fmt: skip
-    yield _Layout("HumanEval", check | {"prompt"}, ("prompt",), _of_check)
-    yield _Layout(
-        "MBPP", frozenset({"test_list"}), ("text", "problem", "prompt", "question"), _of_mbpp
+    yield _RowLayout("HumanEval", check | {"prompt"}, ("prompt",), _convert_check_row)
+    yield _RowLayout(
+        "MBPP",
+        frozenset({"test_list"}),
+        ("text", "problem", "prompt", "question"),
+        _convert_mbpp_row,
     )
-    yield _Layout(
+    yield _RowLayout(
         "AceCode", frozenset({"test_cases"}), ("question",),
         lambda row: {"test_list": list(row["test_cases"])},
     )  # fmt: skip
-    yield _Layout(
+    yield _RowLayout(
         "KodCode", frozenset({"test", "solution"}), ("question",),
         lambda row: _rename_columns(row, tests="test", solution="solution"),
         lambda row: isinstance(row["test"], str) and "assert" in row["test"],
     )  # fmt: skip
-    yield _Layout(
+    yield _RowLayout(
         "APPS", frozenset({"input_output"}), ("question", "problem"),
         lambda row: row["input_output"],
     )  # fmt: skip
 
 
-_LAYOUTS = tuple(_layouts())
+_LAYOUTS = tuple(_list_layouts())

@@ -94,7 +94,7 @@ class ArithReader:
         Raises:
             ConfigError: there is no limit.
         """
-        self._settings, self._limit = settings, _limit(settings)
+        self._settings, self._limit = settings, _require_limit(settings)
 
     def rows(self) -> Iterable[tuple[int, Problem]]:
         """Return the problems with their numbers, from 1."""
@@ -154,7 +154,7 @@ class WordsReader:
         Raises:
             ConfigError: there is no limit.
         """
-        self._settings, self._limit = settings, _limit(settings)
+        self._settings, self._limit = settings, _require_limit(settings)
 
     def rows(self) -> Iterable[tuple[int, Problem]]:
         """Return the problems with their numbers, from 1; `meta.template` names the template."""
@@ -174,7 +174,7 @@ class WordsReader:
         return enumerate(problems, 1)
 
 
-def _limit(settings: ReaderSettings) -> int:
+def _require_limit(settings: ReaderSettings) -> int:
     if settings.limit is None:
         raise ConfigError(
             f"problems.limit: required for problems.source={settings.source}, which is "

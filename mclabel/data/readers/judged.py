@@ -55,7 +55,7 @@ def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> l
     rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
     rows: dict[str, JudgedSolution] = {}
     for number, row in read_object_rows(str(path)):
-        judged = row if isinstance(row, RejectReason) else _processbench_row(row)
+        judged = row if isinstance(row, RejectReason) else _read_processbench_row(row)
         if isinstance(judged, JudgedSolution) and judged.id in rows:
             judged = RejectReason(
                 "id_taken",
@@ -67,7 +67,7 @@ def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> l
             rows[judged.id] = judged
     if not rows:
         if rejects.found:
-            raise DataError(rejects.none_left())
+            raise DataError(rejects.describe_none_left())
         raise DataError(f"{path}: holds no rows. Give a split of ProcessBench")
     return list(rows.values())
 
@@ -97,7 +97,7 @@ def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[J
         try:
             if row["is_quality_control_question"] or row["is_initial_screening_question"]:
                 continue
-            row_solutions = _rated_solutions(place, row["question"], row["label"])
+            row_solutions = _read_rated_solutions(place, row["question"], row["label"])
         except (LookupError, TypeError, AttributeError) as error:
             detail = (
                 f"not a row of PRM800K ({type(error).__name__}: {error}): needs question with "
@@ -108,7 +108,7 @@ def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[J
         is_empty = False
         solutions += row_solutions
     if is_empty and rejects.found:
-        raise DataError(rejects.none_left())
+        raise DataError(rejects.describe_none_left())
     if is_empty:
         raise DataError(f"{path}: holds no rows. Give a .jsonl file of PRM800K")
     return solutions
@@ -154,7 +154,7 @@ def parse_answer_right(value: object) -> bool | None:
         raise ValueError(f"final_answer_correct={value!r}: must be true, false or null") from None
 
 
-def _processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectReason:
+def _read_processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectReason:
     wanted = "id, problem (texts), steps (list of texts), label (first wrong step, -1 for none)"
     try:
         identity, problem, steps, label = (row[k] for k in ("id", "problem", "steps", "label"))
@@ -172,20 +172,20 @@ def _processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectReason:
             problem=problem,
             steps=tuple(steps),
             first_error=parse_first_error(label, len(steps)),
-            also=_further_labels(row.get("also"), len(steps)),
+            also=_parse_further_labels(row.get("also"), len(steps)),
             answer_right=parse_answer_right(row.get("final_answer_correct")),
         )
     except ValueError as error:
         return RejectReason("bad_label", str(error))
 
 
-def _further_labels(labels: object, num_steps: int) -> frozenset[int | None]:
+def _parse_further_labels(labels: object, num_steps: int) -> frozenset[int | None]:
     if not isinstance(labels, list | None):
         raise ValueError(f"also={labels!r}: must be a list of further accepted labels")
     return frozenset(parse_first_error(label, num_steps) for label in labels or ())
 
 
-def _rated_solutions(
+def _read_rated_solutions(
     place: str, question: Mapping[str, Any], label: Mapping[str, Any]
 ) -> list[JudgedSolution]:
     problem: str = question["problem"]
@@ -205,7 +205,7 @@ def _rated_solutions(
             ratings = {text: 1}
         else:
             return [
-                _judged_solution(f"{place}, candidate {number}", problem, [*path, text], index)
+                _make_judged_solution(f"{place}, candidate {number}", problem, [*path, text], index)
                 for number, (text, rating) in enumerate(ratings.items())
                 if rating is not None and rating < 0
             ]
@@ -213,14 +213,14 @@ def _rated_solutions(
         if (rating := ratings.get(text)) is None:
             return []
         if rating < 0:
-            return [_judged_solution(place, problem, pregenerated_steps or path, index)]
+            return [_make_judged_solution(place, problem, pregenerated_steps or path, index)]
     is_complete = label["finish_reason"] == "solution" and (
         pregenerated_steps is None or len(path) == len(pregenerated_steps)
     )
-    return [_judged_solution(place, problem, path, None)] if is_complete and path else []
+    return [_make_judged_solution(place, problem, path, None)] if is_complete and path else []
 
 
-def _judged_solution(
+def _make_judged_solution(
     identity: str, problem: str, steps: Sequence[str], first_error: int | None
 ) -> JudgedSolution:
     return JudgedSolution(id=identity, problem=problem, steps=tuple(steps), first_error=first_error)
@@ -235,7 +235,7 @@ def to_judged_solutions(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]
         JudgedSolution(
             id=row.solution.id,
             problem=row.problem.text,
-            steps=tuple(step_texts(row)),
+            steps=tuple(list_step_texts(row)),
             first_error=row.first_error,
             answer_right=row.solution.outcome is Outcome.RIGHT,
         )
@@ -244,6 +244,6 @@ def to_judged_solutions(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]
     ]
 
 
-def step_texts(row: LabeledSolution) -> list[str]:
+def list_step_texts(row: LabeledSolution) -> list[str]:
     """Return the texts of a labelled solution's steps."""
     return [step.text for step in row.solution.steps]

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import Any
 
-from mclabel.answers.golds import Gold, NoGold, read_gold
-from mclabel.core.errors import RejectReason, bound_detail
+from mclabel.answers.golds import Gold, InvalidGold, read_gold
+from mclabel.core.errors import RejectReason, shorten_detail
 from mclabel.core.plain_files import MAX_ROW
 from mclabel.core.records import CHANCE, Problem
 from mclabel.core.seeds import content_id
 from mclabel.data.options import find_option_letters, is_missing_option
 from mclabel.data.readers.code_rows import read_code_row
-from mclabel.data.readers.rows import LONE_SURROGATES, field_text
+from mclabel.data.readers.rows import LONE_SURROGATES, read_field_text
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
@@ -45,10 +45,14 @@ def read_problem(row: Any, columns: Columns = (None, None)) -> Problem | RejectR
     if isinstance(code, RejectReason):
         return code
     is_code_text = code is not None and problem_column is None
-    text = code.text if code is not None and is_code_text else _problem(row, problem_column)
+    text = (
+        code.text if code is not None and is_code_text else _find_problem_text(row, problem_column)
+    )
     if isinstance(text, RejectReason):
         return text
-    gold = _gold(row, answer_column) if code is None else read_row_gold(code.gold, "of its tests")
+    gold = (
+        _find_gold(row, answer_column) if code is None else read_row_gold(code.gold, "of its tests")
+    )
     if isinstance(gold, RejectReason):
         return gold
     answer = gold.answer
@@ -68,7 +72,7 @@ def read_problem(row: Any, columns: Columns = (None, None)) -> Problem | RejectR
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
     used |= code.columns if code is not None else set()
     meta = {
-        k: _metadata_text(v)
+        k: _write_metadata_text(v)
         for k, v in row.items()
         if k not in used and isinstance(v, METADATA_TYPES)
     }
@@ -89,7 +93,7 @@ def read_problem(row: Any, columns: Columns = (None, None)) -> Problem | RejectR
     )
 
 
-def _metadata_text(value: Any) -> str:
+def _write_metadata_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return json.dumps(dict(value), ensure_ascii=False, default=str)
     return str(value)
@@ -119,28 +123,28 @@ def read_row_gold(value: Any, name: str) -> Gold | RejectReason:
             f"{MAX_ANSWER:,}. Shorten or remove the row",
         )
     gold = read_gold(value)
-    if isinstance(gold, NoGold):
+    if isinstance(gold, InvalidGold):
         return RejectReason(gold.reason, f"the answer in column {name!r} {gold.detail}")
     return gold
 
 
-def _gold(row: Mapping[str, Any], column: str | None) -> Gold | RejectReason:
+def _find_gold(row: Mapping[str, Any], column: str | None) -> Gold | RejectReason:
     name = _find_column(row, "answer", column, ANSWER_COLUMNS)
     return name if isinstance(name, RejectReason) else read_row_gold(row[name], name)
 
 
-def _problem(row: Mapping[str, Any], column: str | None) -> str | RejectReason:
+def _find_problem_text(row: Mapping[str, Any], column: str | None) -> str | RejectReason:
     name = _find_column(row, "problem", column, PROBLEM_COLUMNS)
     if isinstance(name, RejectReason):
         return name
-    text = _problem_text(row[name])
+    text = _extract_problem_text(row[name])
     if isinstance(text, RejectReason):
         reason = "no_problem" if text.reason == "empty" else text.reason
         return RejectReason(reason, f"the problem in column {name!r} {text.detail}")
     return text
 
 
-def _problem_text(content: Any) -> str | RejectReason:
+def _extract_problem_text(content: Any) -> str | RejectReason:
     """Return a problem's text, or the text of its only message, as in rows of verl and DAPO.
 
     A row with a system message is rejected, because a problem has no field for the message, so its
@@ -148,7 +152,7 @@ def _problem_text(content: Any) -> str | RejectReason:
     """
     content = content.tolist() if hasattr(content, "tolist") else content
     if not isinstance(content, list | tuple):
-        return field_text(content)
+        return read_field_text(content)
     roles = [message.get("role") if isinstance(message, Mapping) else None for message in content]
     if "system" in roles:
         return RejectReason(
@@ -157,12 +161,12 @@ def _problem_text(content: Any) -> str | RejectReason:
             "and set policy.system to its text",
         )
     if roles != ["user"]:
-        shown_roles = ", ".join(bound_detail(str(role)) for role in roles[:4]) or "none"
+        shown_roles = ", ".join(shorten_detail(str(role)) for role in roles[:4]) or "none"
         return RejectReason(
             "wrong_type",
             f"must be a text, or one message with the role user; has the roles {shown_roles}",
         )
-    return field_text(content[0].get("content"))
+    return read_field_text(content[0].get("content"))
 
 
 def _find_column(

@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from mclabel.core.errors import DataError, RejectReason, bound_detail
+from mclabel.core.errors import DataError, RejectReason, shorten_detail
 from mclabel.core.records import CHANCE, Problem
-from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
+from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, make_reader_settings
 from mclabel.data.readers.problem_rows import Columns, read_problem, read_row_id
 from mclabel.data.readers.rows import describe_row_place
 from mclabel.run.forecast import Size
@@ -37,7 +37,7 @@ def read_problems(
         DataError: the source is missing or unreadable, or no row can be used. If `strict`, one row
             that cannot be used is enough.
     """
-    settings = reader_settings(problems) if isinstance(problems, str) else problems
+    settings = make_reader_settings(problems) if isinstance(problems, str) else problems
     columns: Columns = (None, None)
     if isinstance(settings, RowSettings):
         columns = (settings.problem_column, settings.answer_column)
@@ -110,7 +110,7 @@ class ProblemStream:
         seen = array("Q")
         for _, _, problem in self._read_rows():
             if isinstance(problem, Problem):
-                seen.append(_hash(problem.id))
+                seen.append(_hash_text(problem.id))
                 self._add_text_size(problem)
                 if len(seen) == limit:
                     break
@@ -126,7 +126,7 @@ class ProblemStream:
             raise DataError(
                 f"{source}: holds no problems, {self.num_rejected} of {self.num_rejected} rows "
                 f"cannot be used; {describe_row_place(source, first.row or 0)}: "
-                f"{bound_detail(first.detail)}"
+                f"{shorten_detail(first.detail)}"
             )
 
     def __len__(self) -> int:
@@ -182,7 +182,7 @@ class ProblemStream:
                 identity = read_row_id(row)
                 self._raise_if_strict(number, problem)
             if isinstance(problem, Problem) and number in self._repeats:
-                problem = _repeat_reason(self._repeats[number], problem.id)
+                problem = _reject_repeat(self._repeats[number], problem.id)
             yield number, identity, problem
 
     def _find_repeats(self) -> None:
@@ -195,11 +195,14 @@ class ProblemStream:
             if not isinstance(problem, Problem):
                 self.num_rejected += 1
                 continue
-            identity, content = _hash(problem.id), _hash(problem.text + "\0" + problem.answer)
+            identity, content = (
+                _hash_text(problem.id),
+                _hash_text(problem.text + "\0" + problem.answer),
+            )
             if identity in content_hashes:
                 is_same = content_hashes[identity] == content
                 self._repeats[number] = "duplicate" if is_same else "id_taken"
-                reason = _repeat_reason(self._repeats[number], problem.id)
+                reason = _reject_repeat(self._repeats[number], problem.id)
                 self._raise_if_strict(number, reason)
                 self.num_rejected += not self._is_allowed_repeat(reason)
             else:
@@ -217,7 +220,7 @@ class ProblemStream:
     def _raise_if_strict(self, number: int, reason: RejectReason) -> None:
         if self._strict and not self._is_allowed_repeat(reason):
             raise DataError(
-                f"{describe_row_place(self._source, number)}: {bound_detail(reason.detail)}"
+                f"{describe_row_place(self._source, number)}: {shorten_detail(reason.detail)}"
             )
 
 
@@ -241,11 +244,11 @@ class ChosenProblems:
         return (problem for problem in self._problems if problem.id in self._ids)
 
 
-def _hash(text: str) -> int:
+def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _repeat_reason(kind: Repeat, identity: str) -> RejectReason:
+def _reject_repeat(kind: Repeat, identity: str) -> RejectReason:
     if kind == "duplicate":
         return RejectReason(kind, f"repeats problem {identity!r}. Remove the row")
     return RejectReason(

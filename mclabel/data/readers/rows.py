@@ -54,13 +54,13 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
     path = download_if_url(source)
     match path.suffix:
         case ".jsonl":
-            return _jsonl_rows(path)
+            return _read_jsonl_rows(path)
         case ".json":
-            return enumerate(_json_rows(path, source), 1)
+            return enumerate(_read_json_rows(path, source), 1)
         case ".csv":
-            return _csv_rows(path, source)
+            return _read_csv_rows(path, source)
         case ".parquet":
-            return enumerate(_parquet_rows(path, source), 1)
+            return enumerate(_read_parquet_rows(path, source), 1)
         case other:
             raise DataError(
                 f"{source}: {other or 'no suffix'}: must be .jsonl, .json, .parquet or .csv"
@@ -117,7 +117,7 @@ def read_file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield place, row
 
 
-def _jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
     with path.open("rb") as file:
         for number, line in enumerate(read_bounded_lines(file), 1):
             if line is None:
@@ -155,7 +155,7 @@ def _parse_line(raw: bytes) -> Any:
         return RejectReason("not_json", f"not valid JSON ({error})")
 
 
-def _json_rows(path: Path, source: str) -> Iterable[Any]:
+def _read_json_rows(path: Path, source: str) -> Iterable[Any]:
     if (size := path.stat().st_size) > MAX_TEXT:
         raise DataError(
             f"{source}: {size:,} bytes: a .json file is read into memory as a whole, so it must "
@@ -170,7 +170,7 @@ def _json_rows(path: Path, source: str) -> Iterable[Any]:
     return content
 
 
-class _Lines:
+class _BoundedLines:
     """Iterator over lines for `csv`, which raises an error for a row of too many characters.
 
     It is a class because a generator would end with its first error.
@@ -205,14 +205,14 @@ class _TooLargeError(Exception):
     pass
 
 
-def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
+def _read_csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a CSV file with their numbers, from 1.
 
     Bytes that are not UTF-8 become lone surrogates, which callers reject.
     """
     csv.field_size_limit(MAX_ROW)
     with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-        lines = _Lines(file)
+        lines = _BoundedLines(file)
         rows = csv.DictReader(lines)
         try:
             names = rows.fieldnames or ()
@@ -237,13 +237,13 @@ def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
             yield number, row
 
 
-def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
+def _read_parquet_rows(path: Path, source: str) -> Iterator[Any]:
     from pyarrow.lib import ArrowException
 
-    from mclabel.run.parquet import read_row_batches, top_level_columns
+    from mclabel.run.parquet import read_row_batches, read_top_level_columns
 
     try:
-        _check_distinct(top_level_columns(path), source)
+        _check_distinct(read_top_level_columns(path), source)
         for rows in read_row_batches(path, path.stat().st_size):
             if rows is None:
                 yield TOO_LARGE
@@ -277,7 +277,7 @@ def download_if_url(source: str) -> Path:
         DataError: the file is missing or cannot be downloaded.
     """
     if "://" in source:
-        return _download(source)
+        return _download_file(source)
     path = Path(source)
     if path.is_dir():
         raise DataError(
@@ -319,12 +319,12 @@ def read_text(source: str) -> str:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _get_download_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="mclabel-inputs-")
 
 
 @cache
-def _download(url: str) -> Path:
+def _download_file(url: str) -> Path:
     # A file is read several times. A local copy is cheaper than repeated streams, and all passes
     # read the same content. The copy is removed when the process ends.
     from mclabel.run.shards.store import Store
@@ -332,7 +332,7 @@ def _download(url: str) -> Path:
     folder, _, name = url.rpartition("/")
     if not name or folder.endswith(":/"):
         raise DataError(f"{url}: must name a file, as in s3://bucket/problems.jsonl")
-    path = Path(tempfile.mkdtemp(dir=_folder().name)) / name
+    path = Path(tempfile.mkdtemp(dir=_get_download_folder().name)) / name
     try:
         exists = Store(folder).download(name, path)
     except ShardError as error:
@@ -342,7 +342,7 @@ def _download(url: str) -> Path:
     return path
 
 
-def field_text(content: Any) -> str | RejectReason:
+def read_field_text(content: Any) -> str | RejectReason:
     """Return the value of a row's field as text, or the reason why it is not a text.
 
     Python's JSON, Parquet and pandas store NaN for a missing value, which counts as empty even if

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.core.errors import DataError, RejectReason, bound_detail
+from mclabel.core.errors import DataError, RejectReason, shorten_detail
 from mclabel.core.records import GivenSolution, Problem, Selection
 from mclabel.core.seeds import content_id
 from mclabel.data.given import join_steps
@@ -30,7 +30,7 @@ from mclabel.data.readers.rows import (
     scan_rows,
 )
 from mclabel.run.parquet import read_whole_table
-from mclabel.run.shards.digest import check_parquet, parquet_with_digest
+from mclabel.run.shards.digest import check_parquet, encode_parquet_with_digest
 from mclabel.run.shards.rejects import Reject
 
 
@@ -98,7 +98,7 @@ def read_solutions(
                 continue
             name = str(number)
             selected.check_text(name, str(row.get("problem")), solution.text)
-            solution = replace(solution, selection=selected.selection(name))
+            solution = replace(solution, selection=selected.get_selection(name))
             names.append(name)
         given[identity].append(solution)
     if selected is not None:
@@ -137,17 +137,17 @@ def _match_solution(
     if not is_unicode(row):
         return RejectReason("not_utf8", LONE_SURROGATES)
     if identity is None or identity not in texts:
-        return _unknown_problem(row)
+        return _reject_unknown_problem(row)
     problem_text = row.get("problem")
     if isinstance(problem_text, str) and not _is_same_text(problem_text, texts[identity]):
-        return _other_problem(identity)
+        return _reject_other_problem(identity)
     return read_solution(row)
 
 
 _NO_OBJECT = RejectReason("not_an_object", "must be an object with a problem and a solution")
 
 
-def _unknown_problem(row: Mapping[str, Any]) -> RejectReason:
+def _reject_unknown_problem(row: Mapping[str, Any]) -> RejectReason:
     return RejectReason(
         "unknown_problem",
         f"answers no known problem (problem_id={row.get('problem_id')!r}). Give problem_id, or "
@@ -160,7 +160,7 @@ def _is_same_text(first: str, second: str) -> bool:
     return first.split() == second.split()
 
 
-def _other_problem(identity: str) -> RejectReason:
+def _reject_other_problem(identity: str) -> RejectReason:
     return RejectReason(
         "other_problem",
         f"problem_id={identity!r} has another text in problems.source than in this row. Give the "
@@ -263,7 +263,7 @@ class SelectionManifest:
     key: str = "solutions.select"
     """Setting that names the manifest, for messages."""
 
-    def selection(self, solution_id: str) -> Selection:
+    def get_selection(self, solution_id: str) -> Selection:
         """Return the probability and the kind of a solution's selection.
 
         Args:
@@ -279,7 +279,7 @@ class SelectionManifest:
             DataError: the text of the solution or its problem has changed.
         """
         if hash_solution_text(problem, solution) != self.texts[solution_id]:
-            raise self._other_pool_error(f"solution {solution_id} has another text")
+            raise self._make_other_pool_error(f"solution {solution_id} has another text")
 
     def check_found(self, ids: Iterable[str], pool: str) -> None:
         """Check that every solution of the manifest is among the solutions that were read.
@@ -292,12 +292,12 @@ class SelectionManifest:
             DataError: a solution of the manifest is missing.
         """
         if missing := sorted(self.texts.keys() - set(ids)):
-            raise self._other_pool_error(
+            raise self._make_other_pool_error(
                 f"{pool} lacks {len(missing):,} of its {len(self.texts):,} solutions, such as "
                 f"{missing[0]}"
             )
 
-    def _other_pool_error(self, reason: str) -> DataError:
+    def _make_other_pool_error(self, reason: str) -> DataError:
         return DataError(
             f"{self.key}={self.place!r}: is a selection from another pool "
             f"({self.about['pool']['place']}): {reason}. Give that pool unchanged, or select anew"
@@ -315,7 +315,7 @@ def build_manifest(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) 
     ordered = sorted(rows, key=lambda row: str(row["solution_id"]))
     table = pa.Table.from_pylist(ordered, schema=SCHEMA)
     table = table.replace_schema_metadata({_KEY: json.dumps(stamp, sort_keys=True).encode()})
-    return parquet_with_digest(table, compression="zstd")
+    return encode_parquet_with_digest(table, compression="zstd")
 
 
 def read_selected(place: str, key: str = "solutions.select") -> SelectionManifest:
@@ -385,18 +385,18 @@ class RowRejects:
         """
         if self._strict:
             place = self.source if number is None else describe_row_place(self.source, number)
-            raise DataError(f"{place}: {bound_detail(why.detail)}")
+            raise DataError(f"{place}: {shorten_detail(why.detail)}")
         self.found.append(
             Reject(
-                problem_id=None if problem_id is None else bound_detail(problem_id),
+                problem_id=None if problem_id is None else shorten_detail(problem_id),
                 row=number,
                 source=self.source,
                 reason=why.reason,
-                detail=bound_detail(why.detail),
+                detail=shorten_detail(why.detail),
             )
         )
 
-    def none_left(self) -> str:
+    def describe_none_left(self) -> str:
         """Return the message for a file without usable rows, with the first row's reason."""
         if not self.found:
             return f"{self.source}: holds no rows"

@@ -113,10 +113,10 @@ def write_misread_solution(
         The text of the solution, and True if it contains a misreading.
     """
     for _ in range(8):
-        lines = _follow_program(program, problem_text, rng, strength)
+        lines = _try_write_solution(program, problem_text, rng, strength)
         if lines is not None:
             return lines
-    lines = _follow_program(program, problem_text, rng, 0.0)
+    lines = _try_write_solution(program, problem_text, rng, 0.0)
     assert lines is not None
     return lines
 
@@ -187,7 +187,7 @@ def compute_node(
         else:
             left = misreading.number
     value = apply_operation(op, left, right, MAX_VALUE)
-    return None if value is None else (value, node.text(f"{left} {op} {right} = {value}"))
+    return None if value is None else (value, node.write_step(f"{left} {op} {right} = {value}"))
 
 
 def find_numbers_in_text(problem_text: str) -> list[int]:
@@ -195,7 +195,7 @@ def find_numbers_in_text(problem_text: str) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", problem_text)]
 
 
-def _follow_program(
+def _try_write_solution(
     program: Program, problem_text: str, rng: random.Random, strength: float
 ) -> tuple[str, bool] | None:
     numbers = find_numbers_in_text(problem_text)
@@ -251,13 +251,13 @@ def write_trace(
         answer_rate: probability, in [0, 1], that an answer before the trace's end is written.
     """
     for attempt in range(16):
-        writer = _Writer(program, problem_text, rng, strength if attempt < 15 else 0.0)
+        writer = _TraceWriter(program, problem_text, rng, strength if attempt < 15 else 0.0)
         if writer.write(answer_rate):
             break
     return "\n".join([THINK, *writer.lines, END_THINK, write_answer_line(writer.answer)])
 
 
-class _Writer:
+class _TraceWriter:
     """One attempt at a trace."""
 
     def __init__(
@@ -286,7 +286,7 @@ class _Writer:
         num_answers = 0 if rng.random() < SILENT else 1
         while num_answers and rng.random() < MORE_ANSWERS / (1 + MORE_ANSWERS):
             num_answers += 1
-        if not self._first_pass():
+        if not self._write_first_pass():
             return False
         wanted = self._to_notice or len(self.lines) < MIN_LINES or rng.random() < 0.2
         checks = min(max(num_answers - 1, int(bool(wanted))), MAX_LINES // length - 1)
@@ -298,7 +298,7 @@ class _Writer:
                 self.lines.append(ANSWER.format(self.answer))
         return True
 
-    def _first_pass(self) -> bool:
+    def _write_first_pass(self) -> bool:
         rng = self._rng
         for index in self._needed:
             node = self._program.nodes[index]

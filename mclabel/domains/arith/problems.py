@@ -26,12 +26,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from mclabel.core.records import Problem
-from mclabel.domains.arith.program import Infeasible, Story
+from mclabel.domains.arith.program import InfeasibleDraw, Story
 from mclabel.domains.arith.stories import (
     FAMILIES,
     HELD_OUT_FAMILIES,
     TRAIN_FAMILIES,
-    ask_full_trays,
+    add_tray_question,
 )
 
 Split = Literal["train", "validation", "test"]
@@ -121,11 +121,11 @@ def stream_problems(
         small = num_steps > 1 and rng.random() < SMALL_ANSWER_RATE
         story = None
         while story is None:
-            story = _draw(rng, family, num_steps, small)
-        yield _problem(story, family, num_steps, small)
+            story = _try_draw_story(rng, family, num_steps, small)
+        yield _make_problem(story, family, num_steps, small)
 
 
-def _draw(rng: random.Random, family: str, num_steps: int, small: bool) -> Story | None:
+def _try_draw_story(rng: random.Random, family: str, num_steps: int, small: bool) -> Story | None:
     """Try once to draw a story whose answer needs exactly `num_steps` nodes; None if it fails.
 
     If `small` is true, the answer is a quotient from 1 to 5.
@@ -134,14 +134,14 @@ def _draw(rng: random.Random, family: str, num_steps: int, small: bool) -> Story
     try:
         FAMILIES[family](story, num_steps - small)
         if small:
-            ask_full_trays(story)
-    except Infeasible:
+            add_tray_question(story)
+    except InfeasibleDraw:
         return None
     return story if story.count_needed_nodes() == num_steps else None
 
 
-def _problem(story: Story, family: str, num_steps: int, small: bool) -> Problem:
-    program, text = story.program(), story.text()
+def _make_problem(story: Story, family: str, num_steps: int, small: bool) -> Problem:
+    program, text = story.build_program(), story.build_text()
     return Problem(
         id="arith-" + hashlib.sha256(text.encode()).hexdigest()[:16],
         text=text,

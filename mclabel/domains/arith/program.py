@@ -33,7 +33,7 @@ class Node:
     event: str
     """Name of the event, such as `give` or `fewer`. It determines the kind of misreading."""
 
-    def text(self, equation: str | None = None) -> str:
+    def write_step(self, equation: str | None = None) -> str:
         """Return the text of this node's step, without the line end.
 
         Args:
@@ -77,7 +77,7 @@ class Program:
 
 def write_reference_solution(program: Program) -> str:
     """Return the worked solution: one step a line, and the boxed answer on the last line."""
-    lines = [program.nodes[i].text() for i in program.find_needed_nodes()]
+    lines = [program.nodes[i].write_step() for i in program.find_needed_nodes()]
     return "\n".join([*lines, write_answer_line(program.answer)])
 
 
@@ -125,7 +125,7 @@ THINGS = (
 # fmt: on
 
 
-class Infeasible(Exception):
+class InfeasibleDraw(Exception):
     """Raised if random draws give a quantity out of range; the story must be drawn again."""
 
 
@@ -163,7 +163,7 @@ class Story:
 
     def draw_number(self, low: int, high: int) -> int:
         if low > high:
-            raise Infeasible
+            raise InfeasibleDraw
         return self.rng.randint(low, high)
 
     def draw_factor(self, value: int, *, high: int = 9) -> int:
@@ -173,7 +173,7 @@ class Story:
     def draw_divisor(self, value: int, *, low: int = 2, high: int = 9) -> int:
         choices = [d for d in range(low, high + 1) if value % d == 0 and value > d]
         if not choices:
-            raise Infeasible
+            raise InfeasibleDraw
         return self.rng.choice(choices)
 
     def add_sentence(self, *variants: str) -> None:
@@ -185,7 +185,7 @@ class Story:
         a, b = left.value, right.value
         value = apply_operation(op, a, b, MAX_VALUE)
         if value is None:
-            raise Infeasible
+            raise InfeasibleDraw
         needs = tuple(q.node for q in (left, right) if q.node is not None)
         self.nodes.append(
             Node(op=op, left=a, right=b, value=value, claim=claim, needs=needs, event=self.event)
@@ -201,11 +201,11 @@ class Story:
     def count_needed_nodes(self) -> int:
         return 0 if self.focus.node is None else len(find_ancestors(self.nodes, self.focus.node))
 
-    def program(self) -> Program:
+    def build_program(self) -> Program:
         """Return the hidden program of the finished problem."""
         assert self.focus.node is not None
         return Program(nodes=tuple(self.nodes), target=self.focus.node)
 
-    def text(self) -> str:
+    def build_text(self) -> str:
         """Return the text of the problem."""
         return " ".join([*self.sentences, self.question])

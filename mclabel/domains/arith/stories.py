@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from mclabel.domains.arith.program import (
     MAX_VALUE,
     THINGS,
-    Infeasible,
+    InfeasibleDraw,
     Operation,
     Quantity,
     Story,
@@ -63,12 +63,12 @@ def _add_sentence(story: Story, wordings: Sequence[str], **values: object) -> No
     )
 
 
-def _largest_change(story: Story, op: Operation) -> int:
+def _find_largest_change(story: Story, op: Operation) -> int:
     """Return the largest amount by which the quantity in focus may rise or fall."""
     return MAX_VALUE - story.focus.value if op == "+" else story.focus.value - 2
 
 
-def _number_event(op: Operation, limit: int, *wordings: str) -> Event:
+def _make_number_event(op: Operation, limit: int, *wordings: str) -> Event:
     """Return an event in which the quantity in focus rises or falls by a number `n`.
 
     Args:
@@ -77,16 +77,16 @@ def _number_event(op: Operation, limit: int, *wordings: str) -> Event:
         wordings: sentences of the problem, one of which is drawn.
     """
 
-    def happen(story: Story) -> None:
-        n = story.draw_number(2, min(limit, _largest_change(story, op)))
+    def add_event(story: Story) -> None:
+        n = story.draw_number(2, min(limit, _find_largest_change(story, op)))
         other = story.rng.choice(story.people) if "{other}" in wordings[0] else ""
         _add_sentence(story, wordings, n=n, other=other)
         story.update_holding(story.focus, op, Quantity(n))
 
-    return happen
+    return add_event
 
 
-def _product_event(
+def _make_product_event(
     op: Operation,
     limit: int,
     wording: str,
@@ -106,46 +106,46 @@ def _product_event(
         is_rate: write the product as `n * k`, for a rate `n` over `k` units of time.
     """
 
-    def happen(story: Story) -> None:
+    def add_event(story: Story) -> None:
         item = story.rng.choice(items) if items else ""
         k = story.draw_number(2, 9)
-        n = story.draw_number(2, min(limit, _largest_change(story, op) // k))
+        n = story.draw_number(2, min(limit, _find_largest_change(story, op) // k))
         _add_sentence(story, [wording], n=n, k=k, item=item)
         left, right = (n, k) if is_rate else (k, n)
         stated = claim.format(who=story.who, thing=story.thing, item=item)
         product = story.derive_quantity(Quantity(left), "*", Quantity(right), stated)
         story.update_holding(story.focus, op, product)
 
-    return happen
+    return add_event
 
 
-def _halving(*wordings: str) -> Event:
+def _make_halving_event(*wordings: str) -> Event:
     """Return an event that halves the quantity in focus."""
 
-    def happen(story: Story) -> None:
+    def add_event(story: Story) -> None:
         _add_sentence(story, wordings)
         story.update_holding(story.focus, "/", Quantity(2))
 
-    return happen
+    return add_event
 
 
-def _taking_part(wording: str, claim: str) -> Event:
+def _make_part_event(wording: str, claim: str) -> Event:
     """Return an event that derives a part of the quantity in focus, and then subtracts it."""
 
-    def happen(story: Story) -> None:
+    def add_event(story: Story) -> None:
         d = story.draw_divisor(story.focus.value, low=3, high=5)
         _add_sentence(story, [wording], part=PARTS[d])
         stated = claim.format(who=story.who, thing=story.thing)
         part = story.derive_quantity(story.focus, "/", Quantity(d), stated)
         story.update_holding(story.focus, "-", part)
 
-    return happen
+    return add_event
 
 
 # Trading: things change hands.
 
 
-def _trading(story: Story, num_steps: int) -> None:
+def _write_trading_story(story: Story, num_steps: int) -> None:
     _start_holding(story)
     _add_events(story, num_steps, tuple(_TRADING_EVENTS))
     story.question = f"How many {story.thing} does {story.who} have now?"
@@ -159,9 +159,9 @@ def _start_holding(story: Story) -> None:
     story.focus = Quantity(n)
 
 
-def _pass_on_half(story: Story) -> None:
+def _add_half_transfer(story: Story) -> None:
     if len(story.people) < 4:
-        raise Infeasible
+        raise InfeasibleDraw
     taker, n = story.draw_person(), story.draw_number(2, 60)
     story.add_sentence(
         f"{taker} has {n} {story.thing} and gets half of the {story.thing} of {story.who}."
@@ -173,22 +173,24 @@ def _pass_on_half(story: Story) -> None:
 
 
 _TRADING_EVENTS: dict[str, Event] = {
-    "buy": _number_event("+", 90, "{who} buys {n} {thing}.", "{who} finds {n} more {thing}."),
-    "sell": _number_event("-", 90, "{who} sells {n} {thing}.", "{who} loses {n} {thing}."),
-    "receive": _number_event("+", 60, "{other} gives {n} {thing} to {who}."),
-    "give": _number_event("-", 60, "{who} gives {n} {thing} to {other}."),
-    "sell_half": _halving("{who} sells half of the {thing}.", "{who} loses half of the {thing}."),
-    "give_part": _taking_part(
+    "buy": _make_number_event("+", 90, "{who} buys {n} {thing}.", "{who} finds {n} more {thing}."),
+    "sell": _make_number_event("-", 90, "{who} sells {n} {thing}.", "{who} loses {n} {thing}."),
+    "receive": _make_number_event("+", 60, "{other} gives {n} {thing} to {who}."),
+    "give": _make_number_event("-", 60, "{who} gives {n} {thing} to {other}."),
+    "sell_half": _make_halving_event(
+        "{who} sells half of the {thing}.", "{who} loses half of the {thing}."
+    ),
+    "give_part": _make_part_event(
         "{who} gives away {part} of the {thing}.", "{who} gives away {{}} {thing}."
     ),
-    "pass_on_half": _pass_on_half,
+    "pass_on_half": _add_half_transfer,
 }
 
 
 # Comparing: each person's amount is stated relative to the amounts of others.
 
 
-def _comparing(story: Story, num_steps: int) -> None:
+def _write_comparing_story(story: Story, num_steps: int) -> None:
     _start_holding(story)
     holdings = [(story.who, story.focus)]
     while story.count_needed_nodes() < num_steps:
@@ -198,18 +200,18 @@ def _comparing(story: Story, num_steps: int) -> None:
     story.question = f"How many {story.thing} does {story.who} have?"
 
 
-def _riddles(story: Story, num_steps: int) -> None:
+def _write_riddle_story(story: Story, num_steps: int) -> None:
     """Add the comparisons of a `comparing` story in reverse order.
 
     The person whose amount is asked for comes first, the person with a stated amount last.
     """
-    _comparing(story, num_steps)
+    _write_comparing_story(story, num_steps)
     story.sentences.reverse()
 
 
 def _add_comparison(story: Story, holdings: list[tuple[str, Quantity]] | None = None) -> None:
     if len(story.people) < 3:
-        raise Infeasible
+        raise InfeasibleDraw
     holdings = holdings if holdings is not None else [(story.who, story.focus)]
     before, amount = holdings[-1]
     who, thing, value = story.draw_person(), story.thing, amount.value
@@ -244,7 +246,7 @@ def _add_comparison(story: Story, holdings: list[tuple[str, Quantity]] | None = 
             if less.value > more.value:
                 (big, more), (low, less) = (low, less), (big, more)
             if more.value - less.value < 2:
-                raise Infeasible
+                raise InfeasibleDraw
             story.add_sentence(f"{who} has as many {thing} as {big} has more than {low}.")
             story.update_holding(more, "-", less)
     holdings.append((who, story.focus))
@@ -253,7 +255,7 @@ def _add_comparison(story: Story, holdings: list[tuple[str, Quantity]] | None = 
 # Packing: containers times contents, equal piles.
 
 
-def _packing(story: Story, num_steps: int) -> None:
+def _write_packing_story(story: Story, num_steps: int) -> None:
     containers = story.rng.choice(CONTAINERS)
     k, n = story.draw_number(2, 9), story.draw_number(3, 40)
     story.add_sentence(f"{story.who} fills {k} {containers} with {n} {story.thing} each.")
@@ -263,7 +265,7 @@ def _packing(story: Story, num_steps: int) -> None:
     story.question = f"How many {story.thing} does {story.who} have in the end?"
 
 
-def _keep_pile(story: Story) -> None:
+def _add_pile_division(story: Story) -> None:
     d = story.draw_divisor(story.focus.value)
     story.add_sentence(
         f"{story.who} makes {d} equal piles of the {story.thing} and keeps one pile."
@@ -272,23 +274,23 @@ def _keep_pile(story: Story) -> None:
 
 
 _PACKING_EVENTS: dict[str, Event] = {
-    "add_loose": _number_event("+", 90, "{who} adds {n} loose {thing}."),
-    "take_out": _number_event("-", 90, "{who} takes out {n} bad {thing}."),
-    "add_containers": _product_event(
+    "add_loose": _make_number_event("+", 90, "{who} adds {n} loose {thing}."),
+    "take_out": _make_number_event("-", 90, "{who} takes out {n} bad {thing}."),
+    "add_containers": _make_product_event(
         "+",
         30,
         "{who} adds {k} more {item} of {n} {thing} each.",
         "{who} adds {{}} {thing}.",
         items=CONTAINERS,
     ),
-    "keep_pile": _keep_pile,
+    "keep_pile": _add_pile_division,
 }
 
 
 # Shopping: money comes and goes.
 
 
-def _shopping(story: Story, num_steps: int) -> None:
+def _write_shopping_story(story: Story, num_steps: int) -> None:
     n = story.draw_number(40, 180)
     story.holding = "has {} dollars"
     story.add_sentence(f"{story.who} has {n} dollars.", f"{story.who} starts with {n} dollars.")
@@ -298,32 +300,34 @@ def _shopping(story: Story, num_steps: int) -> None:
 
 
 _SHOPPING_EVENTS: dict[str, Event] = {
-    "buy_several": _product_event(
+    "buy_several": _make_product_event(
         "-",
         40,
         "{who} buys {k} {item} for {n} dollars each.",
         "The {item} cost {{}} dollars.",
         items=THINGS,
     ),
-    "pay": _number_event(
+    "pay": _make_number_event(
         "-", 90, "{who} pays {n} dollars for a ticket.", "{who} loses {n} dollars."
     ),
-    "earn": _product_event(
+    "earn": _make_product_event(
         "+",
         30,
         "{who} earns {n} dollars a day for {k} days.",
         "{who} earns {{}} dollars.",
         is_rate=True,
     ),
-    "spend_half": _halving("{who} spends half of the money."),
-    "spend_part": _taking_part("{who} spends {part} of the money.", "{who} spends {{}} dollars."),
+    "spend_half": _make_halving_event("{who} spends half of the money."),
+    "spend_part": _make_part_event(
+        "{who} spends {part} of the money.", "{who} spends {{}} dollars."
+    ),
 }
 
 
 # Travelling: kilometres from home.
 
 
-def _travelling(story: Story, num_steps: int) -> None:
+def _write_travelling_story(story: Story, num_steps: int) -> None:
     story.holding = "is {} km from home"
     k, n = story.draw_number(2, 9), story.draw_number(3, 40)
     story.add_sentence(f"{story.who} walks {n} km a day for {k} days.")
@@ -334,9 +338,9 @@ def _travelling(story: Story, num_steps: int) -> None:
     story.question = f"How many km from home is {story.who}?"
 
 
-def _times_as_far(story: Story) -> None:
+def _add_times_as_far(story: Story) -> None:
     if len(story.people) < 4:
-        raise Infeasible
+        raise InfeasibleDraw
     k, before = story.draw_factor(story.focus.value, high=5), story.who
     story.who = story.draw_person()
     story.add_sentence(f"{story.who} is {k} times as far from home as {before}.")
@@ -344,22 +348,22 @@ def _times_as_far(story: Story) -> None:
 
 
 _TRAVELLING_EVENTS: dict[str, Event] = {
-    "ride_on": _number_event("+", 90, "{who} rides {n} km more.", "{who} goes on for {n} km."),
-    "turn_back": _number_event(
+    "ride_on": _make_number_event("+", 90, "{who} rides {n} km more.", "{who} goes on for {n} km."),
+    "turn_back": _make_number_event(
         "-", 90, "{who} goes {n} km back.", "{who} turns and rides {n} km back."
     ),
-    "drive": _product_event(
+    "drive": _make_product_event(
         "+", 40, "{who} drives on for {k} hours at {n} km an hour.", "{who} drives {{}} km."
     ),
-    "halfway_home": _halving("{who} goes half of the way back."),
-    "times_as_far": _times_as_far,
+    "halfway_home": _make_halving_event("{who} goes half of the way back."),
+    "times_as_far": _add_times_as_far,
 }
 
 
 # Making: a shop produces, breaks, stocks.
 
 
-def _making(story: Story, num_steps: int) -> None:
+def _write_making_story(story: Story, num_steps: int) -> None:
     k, n = story.draw_number(2, 9), story.draw_number(3, 40)
     story.add_sentence(f"{story.who} makes {n} {story.thing} an hour for {k} hours.")
     claim = f"{story.who} makes {{}} {story.thing}."
@@ -369,35 +373,37 @@ def _making(story: Story, num_steps: int) -> None:
     story.question = f"How many {story.thing} are in the shop of {story.who}?"
 
 
-def _copy_stock(story: Story) -> None:
+def _add_stock_multiplication(story: Story) -> None:
     k = story.draw_factor(story.focus.value, high=4)
     story.add_sentence(f"Then the shop makes the number of {story.thing} {k} times as large.")
     story.update_holding(Quantity(k), "*", story.focus)
 
 
 _MAKING_EVENTS: dict[str, Event] = {
-    "stock": _number_event(
+    "stock": _make_number_event(
         "+", 90, "The shop gets {n} more {thing}.", "Then {n} more {thing} come."
     ),
-    "customers": _product_event(
+    "customers": _make_product_event(
         "-", 30, "{k} people buy {n} {thing} each.", "The people buy {{}} {thing}."
     ),
-    "break_part": _taking_part("Then {part} of the {thing} break.", "In all {{}} {thing} break."),
-    "copy_stock": _copy_stock,
-    "sell_half_stock": _halving("Then half of the {thing} are sold."),
+    "break_part": _make_part_event(
+        "Then {part} of the {thing} break.", "In all {{}} {thing} break."
+    ),
+    "copy_stock": _add_stock_multiplication,
+    "sell_half_stock": _make_halving_event("Then half of the {thing} are sold."),
 }
 
 
 # Gifts: trading and comparing in one story (kept out of training).
 
 
-def _gifts(story: Story, num_steps: int) -> None:
+def _write_gift_story(story: Story, num_steps: int) -> None:
     _start_holding(story)
     _add_events(story, num_steps, (*_TRADING_EVENTS, *["compare"] * 4))
     story.question = f"How many {story.thing} does {story.who} have now?"
 
 
-def ask_full_trays(story: Story) -> None:
+def add_tray_question(story: Story) -> None:
     """End a story with a quotient from 1 to 5, which a wrong amount often gives, too."""
     story.event = "fill_trays"
     trays = story.rng.choice(TRAYS)
@@ -422,14 +428,14 @@ _EVENTS: dict[str, Event] = {
 }
 
 FAMILIES: dict[str, Callable[[Story, int], None]] = {
-    "trading": _trading,
-    "comparing": _comparing,
-    "packing": _packing,
-    "shopping": _shopping,
-    "travelling": _travelling,
-    "making": _making,
-    "gifts": _gifts,
-    "riddles": _riddles,
+    "trading": _write_trading_story,
+    "comparing": _write_comparing_story,
+    "packing": _write_packing_story,
+    "shopping": _write_shopping_story,
+    "travelling": _write_travelling_story,
+    "making": _write_making_story,
+    "gifts": _write_gift_story,
+    "riddles": _write_riddle_story,
 }
 HELD_OUT_FAMILIES = ("gifts", "riddles")
 TRAIN_FAMILIES = tuple(f for f in FAMILIES if f not in HELD_OUT_FAMILIES)

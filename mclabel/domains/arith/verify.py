@@ -176,15 +176,15 @@ def verify_trace_states(program: Program, steps: Sequence[str]) -> list[StepStat
         program: hidden program of the problem.
         steps: texts of the steps. A step of several lines has one state, after its last line.
     """
-    reader = _Reader(program)
+    reader = _SolutionReader(program)
     states: list[StepState] = []
     for step in steps:
-        before = reader.stands_wrong
-        for line in _lines(step):
-            reader.read(line)
-        after = reader.stands_wrong
+        before = reader.has_standing_error
+        for line in _split_step_lines(step):
+            reader.read_line(line)
+        after = reader.has_standing_error
         states.append(
-            ("carried" if after else "recovered") if before else _state_of_new_step(after)
+            ("carried" if after else "recovered") if before else _choose_new_step_state(after)
         )
     return states
 
@@ -207,18 +207,18 @@ def read_commitment(line: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _state_of_new_step(wrong: bool) -> StepState:
+def _choose_new_step_state(wrong: bool) -> StepState:
     return "error" if wrong else "sound"
 
 
-def _lines(step: str) -> list[str]:
+def _split_step_lines(step: str) -> list[str]:
     """Return the lines of a step without `SILENT_LINES`; a blank step gives one empty line."""
     lines = [line.strip() for line in step.replace(THINK, f"{THINK}\n").split("\n")]
     return [line for line in lines if line not in SILENT_LINES] if any(lines) else [""]
 
 
 @dataclass(kw_only=True)
-class _Quantity:
+class _QuantityState:
     """The last statement of a quantity in a solution."""
 
     value: int | None = None
@@ -228,7 +228,7 @@ class _Quantity:
     it is computed from does not."""
 
 
-class _Reader:
+class _SolutionReader:
     """Reader of a solution's lines that tracks which quantities are stated and which hold."""
 
     def __init__(self, program: Program) -> None:
@@ -241,26 +241,26 @@ class _Reader:
         self._rests_on = [find_ancestors(nodes, i) - {i} for i in range(len(nodes))]
         self._rests_on.append(find_ancestors(nodes, target))
         self._needed = self._rests_on[self._answer] | {self._answer}
-        self._stated = [_Quantity() for _ in self._needs]
+        self._stated = [_QuantityState() for _ in self._needs]
         self._holds = [False for _ in self._needs]
         self._loose = self._ended = False
 
     @property
-    def stands_wrong(self) -> bool:
+    def has_standing_error(self) -> bool:
         """Return whether a wrong statement has neither been replaced nor become void."""
         return self._loose or any(
             self._stated[i].value is not None and not self._holds[i] for i in self._needed
         )
 
-    def read(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         """Read a line and record its statement."""
         if self._ended:
             self._loose = True
         elif (boxed := read_answer(line)) is not None:
             self._ended = True
-            self._state_answer(boxed)
+            self._record_answer(boxed)
         elif (committed := read_commitment(line)) is not None:
-            self._state_answer(committed)
+            self._record_answer(committed)
         elif (statement := read_statement(line)) is not None and statement.claim in self._claims:
             self._record_statement(statement)
         else:
@@ -269,14 +269,14 @@ class _Reader:
     def _record_statement(self, statement: Statement) -> None:
         alike = [i for i, node in enumerate(self._nodes) if statement.matches_node(node)]
         follow = [i for i in alike if all(self._holds[j] for j in self._needs[i])]
-        for index in follow or [self._quantity_of(statement, alike)]:
+        for index in follow or [self._match_quantity(statement, alike)]:
             true = index in alike and statement.value == self._nodes[index].value
             self._set_quantity(index, statement.value, true)
             self._loose |= not self._holds[index] and index not in self._needed
             right = self._holds[index]
         self._loose &= not right
 
-    def _state_answer(self, value: int) -> None:
+    def _record_answer(self, value: int) -> None:
         asked = self._stated[self._target]
         self._set_quantity(self._answer, value, asked.is_true and value == asked.value)
         self._loose &= not self._holds[self._answer]
@@ -293,16 +293,16 @@ class _Reader:
             is_true: True if the statement agrees with the program.
         """
         held = self._holds[index]
-        self._stated[index] = _Quantity(value=value, is_true=is_true)
+        self._stated[index] = _QuantityState(value=value, is_true=is_true)
         for i, needs in enumerate(self._needs):
             self._holds[i] = self._stated[i].is_true and all(self._holds[j] for j in needs)
         if held or not self._holds[index]:
             return
         for other, before in enumerate(self._rests_on):
             if index in before and not self._stated[other].is_true:
-                self._stated[other] = _Quantity()
+                self._stated[other] = _QuantityState()
 
-    def _quantity_of(self, statement: Statement, alike: Sequence[int]) -> int:
+    def _match_quantity(self, statement: Statement, alike: Sequence[int]) -> int:
         """Return the 0-based index of the quantity that a wrong statement is about.
 
         The candidate whose operation and operands agree best with the statement is chosen. Ties go
@@ -315,10 +315,10 @@ class _Reader:
         same = alike or [i for i, node in enumerate(self._nodes) if node.claim == statement.claim]
         return max(
             same,
-            key=lambda i: (self._num_agreeing(statement, i), self._stated[i].value is None, -i),
+            key=lambda i: (self._count_agreements(statement, i), self._stated[i].value is None, -i),
         )
 
-    def _num_agreeing(self, statement: Statement, index: int) -> int:
+    def _count_agreements(self, statement: Statement, index: int) -> int:
         """Return how many of operation, left and right operand agree with a quantity, 0 to 3.
 
         Operands are compared with the values as stated before, not with the true values.

@@ -98,16 +98,16 @@ class LineInterpreter:
             self._lines += 1
             if len(line) > MAX_LINE or self._lines > MAX_LINES or not line.isprintable():
                 raise MalformedError
-            for indent, statement in _statements(line):
-                yield self._run(statement, indent)
+            for indent, statement in _parse_statements(line):
+                yield self._run_statement(statement, indent)
 
-    def _run(self, statement: ast.stmt, indent: int) -> Event:
+    def _run_statement(self, statement: ast.stmt, indent: int) -> Event:
         if self._ended:
             raise MalformedError
         if isinstance(statement, ast.FunctionDef):
-            return self._define(statement, indent)
+            return self._run_definition(statement, indent)
         if self._helper is not None:
-            return self._operation(statement, indent)
+            return self._run_helper_body(statement, indent)
         self._check_indentation(indent)
         match statement:
             case ast.Expr(value=ast.Constant(value=str())) if self._loop is None:
@@ -124,10 +124,10 @@ class LineInterpreter:
                 pass
             case _:
                 raise MalformedError
-        return self._assign(ast.Assign(targets=[ast.Name(id=name)], value=value))
+        return self._run_assignment(ast.Assign(targets=[ast.Name(id=name)], value=value))
 
-    def _define(self, statement: ast.FunctionDef, indent: int) -> Event:
-        names = _parameter_names(statement)
+    def _run_definition(self, statement: ast.FunctionDef, indent: int) -> Event:
+        names = _read_parameter_names(statement)
         taken = {SOLVE, "range", *self._helpers}
         if indent or self._opened or self._body_indent is not None or self._helper is not None:
             raise MalformedError
@@ -142,14 +142,14 @@ class LineInterpreter:
         self._helper = (statement.name, names)
         return Event(kind="helper")
 
-    def _operation(self, statement: ast.stmt, indent: int) -> Event:
+    def _run_helper_body(self, statement: ast.stmt, indent: int) -> Event:
         assert self._helper is not None
         name, names = self._helper
         match statement:
             case ast.Return(value=ast.BinOp(left=left, op=op, right=right) as value) if indent:
                 for operand in (left, right):
                     is_parameter = isinstance(operand, ast.Name) and operand.id in names
-                    if not is_parameter and _number(operand) is None:
+                    if not is_parameter and _read_number(operand) is None:
                         raise MalformedError
                 sign, _ = _OPERATIONS.get(type(op), ("", None))
                 self._helpers[name] = (names, value)
@@ -187,8 +187,8 @@ class LineInterpreter:
                 return Event(kind="loop", state=counts)
         raise MalformedError
 
-    def _assign(self, statement: ast.Assign) -> Event:
-        name, value = _target(statement), statement.value
+    def _run_assignment(self, statement: ast.Assign) -> Event:
+        name, value = _get_target_name(statement), statement.value
         op, operands = "", tuple[State, ...]()
         if self._loop is None:
             match value:
@@ -206,7 +206,7 @@ class LineInterpreter:
             state=self._variables[name],
             op=op,
             operands=operands,
-            is_copy=isinstance(value, ast.Name) or _number(value) is not None,
+            is_copy=isinstance(value, ast.Name) or _read_number(value) is not None,
         )
 
     def _run_loop(self, loop: _Loop) -> dict[str, State]:
@@ -219,7 +219,9 @@ class LineInterpreter:
             for turn in range(count):
                 variables[loop.variable] = (turn,)
                 for statement in loop.body:
-                    variables[_target(statement)] = self._evaluate(statement.value, variables)
+                    variables[_get_target_name(statement)] = self._evaluate(
+                        statement.value, variables
+                    )
             results.append({name: state[0] for name, state in variables.items()})
         everywhere = set.intersection(*map(set, results))
         return {name: tuple(result[name] for result in results) for name in everywhere}
@@ -230,7 +232,7 @@ class LineInterpreter:
         self._work += width
         if self._work > MAX_WORK:
             raise MalformedError
-        if (number := _number(node)) is not None:
+        if (number := _read_number(node)) is not None:
             return (number,) * width
         match node:
             case ast.Name(id=name) if name in variables:
@@ -272,7 +274,7 @@ def run_solve(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
     return events[-1].state if events and events[-1].kind == "return" else None
 
 
-def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
+def _parse_statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
     """Yield the indentation, in spaces, and the syntax tree of each statement in a line.
 
     The body of a header on the same line counts as indented by one more space.
@@ -284,7 +286,7 @@ def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
     if not text or text.startswith(("#", "```")):
         return
     try:
-        made, is_header = _parse(text)
+        made, is_header = _parse_line(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise MalformedError from None
     indent = len(line) - len(line.lstrip(" "))
@@ -294,7 +296,7 @@ def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
             yield from ((indent + 1, body_statement) for body_statement in statement.body)
 
 
-def _parse(text: str) -> tuple[list[ast.stmt], bool]:
+def _parse_line(text: str) -> tuple[list[ast.stmt], bool]:
     """Return the statements of a line, and True if it is a header with its body on later lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -304,7 +306,7 @@ def _parse(text: str) -> tuple[list[ast.stmt], bool]:
             return parse_python(f"{text}\n pass").body, True
 
 
-def _parameter_names(statement: ast.FunctionDef) -> list[str]:
+def _read_parameter_names(statement: ast.FunctionDef) -> list[str]:
     arguments = statement.args
     names = [argument.arg for argument in arguments.args]
     others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
@@ -315,13 +317,13 @@ def _parameter_names(statement: ast.FunctionDef) -> list[str]:
     return names
 
 
-def _target(statement: ast.Assign) -> str:
+def _get_target_name(statement: ast.Assign) -> str:
     target = statement.targets[0]
     assert isinstance(target, ast.Name)
     return target.id
 
 
-def _number(node: ast.expr) -> int | None:
+def _read_number(node: ast.expr) -> int | None:
     if isinstance(node, ast.Constant) and type(node.value) is int and node.value <= MAX_VALUE:
         return node.value
     return None

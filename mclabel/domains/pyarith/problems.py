@@ -67,7 +67,7 @@ def generate_problems(
     for text, function, meta, rng in _draw_functions(seed, split, families, num_steps):
         if len(problems) == count:
             break
-        drawn = _draw(function, rng)
+        drawn = _draw_inputs(function, rng)
         if drawn is None:
             continue
         tests, states = drawn[:NUM_TESTS], drawn[NUM_TESTS:]
@@ -78,7 +78,7 @@ def generate_problems(
         gold = {
             "fn_name": "solve",
             "inputs": inputs,
-            "outputs": [_values(function, values)[function.target] for values in tests],
+            "outputs": [_compute_values(function, values)[function.target] for values in tests],
             "examples": inputs[:NUM_EXAMPLES],
         }
         problems.append(
@@ -125,7 +125,7 @@ def _draw_functions(
         yield *text_and_function, meta, random.Random(f"pyarith:{text_and_function[0]}")
 
 
-def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
+def _draw_inputs(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
     """Draw the inputs of the tests, followed by the hidden inputs for states.
 
     On each of the two sets, all quantities differ from each other. Return None if no such inputs
@@ -148,12 +148,12 @@ def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
 
 def _are_distinguishable(function: Function, inputs: Sequence[Inputs]) -> bool:
     """Return whether all parameters and quantities are pairwise different, and none is constant."""
-    rows = [(*arguments, *_values(function, arguments)) for arguments in inputs]
+    rows = [(*arguments, *_compute_values(function, arguments)) for arguments in inputs]
     columns = list(zip(*rows, strict=True))
     return len(set(columns)) == len(columns) and all(len(set(c)) > 1 for c in columns)
 
 
-def _values(function: Function, inputs: Sequence[int]) -> list[int]:
+def _compute_values(function: Function, inputs: Sequence[int]) -> list[int]:
     values = function.compute_values(inputs)
     assert values is not None
     return values

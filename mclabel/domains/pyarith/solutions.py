@@ -79,12 +79,12 @@ def write_solution(
         strength: factor on the rates of misreading; at 0 the solution is right.
     """
     for attempt in range(9):
-        if written := _follow_function(function, rng, forms, strength if attempt < 8 else 0.0):
+        if written := _try_write_solution(function, rng, forms, strength if attempt < 8 else 0.0):
             return written
     raise AssertionError("a story's own numbers are valid")
 
 
-def _follow_function(
+def _try_write_solution(
     function: Function, rng: random.Random, forms: bool, strength: float
 ) -> WrittenSolution | None:
     values = dict(zip(function.parameters, function.story, strict=True))
@@ -224,7 +224,7 @@ def has_hidden_function(meta: Mapping[str, str]) -> bool:
 
     Other problems may have a `function` field, too, so its content is parsed.
     """
-    return "function" in meta and _parse_judge(meta["function"]) is not None
+    return "function" in meta and _parse_verifier(meta["function"]) is not None
 
 
 def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
@@ -236,7 +236,7 @@ def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[Step
         meta: metadata of the problem, for which `has_hidden_function` is true.
         steps: texts of the steps, each of whole lines, in order.
     """
-    judge = _parse_judge(meta["function"])
+    judge = _parse_verifier(meta["function"])
     assert judge is not None
     truths = judge.verify(steps)
     states: list[StepState] = ["sound" if t is StepTruth.RIGHT else "error" for t in truths]
@@ -245,7 +245,7 @@ def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[Step
 
 
 @lru_cache(maxsize=64)
-def _parse_judge(text: str) -> SolutionVerifier | None:
+def _parse_verifier(text: str) -> SolutionVerifier | None:
     try:
         return SolutionVerifier(Function.from_json(text))
     except (ValueError, KeyError, TypeError, IndexError):

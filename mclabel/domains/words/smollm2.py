@@ -65,8 +65,8 @@ def prepare_smollm2_folder(name: str = SMOLLM2) -> Path:
     if folder.is_dir():
         return folder
     if name == SMOLLM2:
-        return _make_folder(folder, partial(_convert, _gguf_file()))
-    return _make_folder(folder, partial(_adapt, prepare_smollm2_folder(), adapter))
+        return _make_folder(folder, partial(_convert_gguf, _find_gguf_file()))
+    return _make_folder(folder, partial(_write_adapted_model, prepare_smollm2_folder(), adapter))
 
 
 def _make_folder(folder: Path, make: Callable[[Path], None]) -> Path:
@@ -85,7 +85,7 @@ def _make_folder(folder: Path, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _adapt(base: Path, adapter: bytes, folder: Path) -> None:
+def _write_adapted_model(base: Path, adapter: bytes, folder: Path) -> None:
     """Write the model with the LoRA adapter merged into its weights (arXiv 2106.09685)."""
     import torch
     from safetensors.torch import load
@@ -110,7 +110,7 @@ def _adapt(base: Path, adapter: bytes, folder: Path) -> None:
         shutil.copyfile(file, folder / file.name)
 
 
-def _gguf_file() -> Path:
+def _find_gguf_file() -> Path:
     """Return the installed GGUF file.
 
     Raises:
@@ -139,7 +139,7 @@ def _gguf_file() -> Path:
     return file
 
 
-def _convert(file: Path, folder: Path) -> None:
+def _convert_gguf(file: Path, folder: Path) -> None:
     """Write the model, in bfloat16, and its tokenizer as a Hugging Face folder."""
     import torch
     from transformers import (
@@ -178,14 +178,14 @@ def _convert(file: Path, folder: Path) -> None:
     model.to(dtype=torch.bfloat16)
     model.generation_config.eos_token_id, model.generation_config.pad_token_id = 2, 2
     model.save_pretrained(folder)
-    tokenizer = _tokenizer(file)
+    tokenizer = _build_tokenizer(file)
     tokenizer.save_pretrained(folder)
     chat_ids = tokenizer.apply_chat_template(_CHAT, add_generation_prompt=True)["input_ids"]
     if tuple(chat_ids) != _CHAT_IDS:
         raise EngineError(f"{SMOLLM2}: its tokenizer gives {chat_ids}, must give {list(_CHAT_IDS)}")
 
 
-def _tokenizer(file: Path) -> Any:
+def _build_tokenizer(file: Path) -> Any:
     """Build the tokenizer from the vocabulary and the merges in the GGUF file."""
     from gguf import GGUFReader
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers

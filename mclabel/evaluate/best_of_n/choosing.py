@@ -62,14 +62,14 @@ def compute_method_accuracy(problem: ProblemSamples, size: int, *, seed: int) ->
     result = {
         RANDOM: num_right / num_samples,
         **compute_vote_accuracy(problem, size, seed=seed),
-        PASS: compute_pass_at(size, num_right, num_samples),
+        PASS: compute_pass_probability(size, num_right, num_samples),
     }
     for name, scores in problem.scores.items():
         result[name] = compute_argmax_accuracy(scores, problem.right, size)
     return result
 
 
-def compute_pass_at(size: int, num_right: int, num_samples: int) -> float:
+def compute_pass_probability(size: int, num_right: int, num_samples: int) -> float:
     """Return the probability that a random subset has a right sample (arXiv 2107.03374, eq. 1).
 
     Args:
@@ -96,14 +96,14 @@ def compute_argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size
         -np.asarray(scores, dtype=np.float64), return_inverse=True, return_counts=True
     )
     ends = np.cumsum(count)
-    mass = np.append(0.0, np.cumsum(_best_chances(len(scores), size)))
+    mass = np.append(0.0, np.cumsum(_compute_best_chances(len(scores), size)))
     chance = mass[ends] - mass[ends - count]
     num_right = np.bincount(place, weights=np.asarray(right, dtype=np.float64))
     return float((chance * num_right / count).sum())
 
 
 @lru_cache
-def _best_chances(num_samples: int, size: int) -> NDArray[np.float64]:
+def _compute_best_chances(num_samples: int, size: int) -> NDArray[np.float64]:
     """Return the probability that the sample of each rank is the best of a subset, [samples]."""
     total = comb(num_samples, size)
     return np.array([comb(num_samples - 1 - r, size - 1) / total for r in range(num_samples)])
@@ -127,10 +127,10 @@ def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> d
     voted = np.array([index.get(key, -1) for key in problem.keys])
     right = np.zeros(len(answers), dtype=bool)
     right[voted[np.array(problem.right) & (voted >= 0)]] = True
-    subset, sample = np.nonzero(_subsets(len(problem.keys), size, seed) & (voted >= 0))
+    subset, sample = np.nonzero(_draw_subset_masks(len(problem.keys), size, seed) & (voted >= 0))
     shape = (1 if size == len(problem.keys) else NUM_SUBSETS, len(answers))
 
-    def tally(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sum_votes(weight: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the total weight of each answer in each subset, [subsets, answers]."""
         totals = np.zeros(shape)
         np.add.at(totals, (subset, voted[sample]), weight[sample])
@@ -138,8 +138,11 @@ def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> d
 
     votes = {MAJORITY: np.ones(len(problem.keys))}
     votes |= {f"vote:{name}": np.array(w) for name, w in problem.weights.items()}
-    count = tally(votes[MAJORITY])
-    return {name: _share_right(tally(weight), count, right) for name, weight in votes.items()}
+    count = sum_votes(votes[MAJORITY])
+    return {
+        name: _compute_right_share(sum_votes(weight), count, right)
+        for name, weight in votes.items()
+    }
 
 
 def compute_pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
@@ -157,23 +160,23 @@ def compute_pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> flo
     return sum(pairs) / len(pairs) if pairs else float("nan")
 
 
-def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
+def _draw_subset_masks(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
     """Return masks [subsets, samples] that are True for the samples in each random subset.
 
     If a subset has all samples, there is only one mask.
     """
     if size == num_samples:
         return np.ones((1, num_samples), dtype=bool)
-    return _random_ranks(num_samples, seed) < size
+    return _draw_random_ranks(num_samples, seed) < size
 
 
 @lru_cache(maxsize=1)
-def _random_ranks(num_samples: int, seed: int) -> NDArray[np.int64]:
+def _draw_random_ranks(num_samples: int, seed: int) -> NDArray[np.int64]:
     """Return random ranks from 0, [subsets, samples]. A subset has the samples of lowest rank."""
     return np.random.default_rng(seed).random((NUM_SUBSETS, num_samples)).argsort(1)
 
 
-def _share_right(
+def _compute_right_share(
     votes: NDArray[np.float64], count: NDArray[np.float64], right: NDArray[np.bool_]
 ) -> float:
     """Return the mean over subsets of the share of right answers among the answers with most votes.

@@ -11,7 +11,7 @@ from mclabel.core.settings import MAX_CORES, OPERATIONAL, RUNS_CODE, Seed, Setti
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.data.steps import StepSplitter
 from mclabel.engines.settings import PolicySettings
-from mclabel.labeling.config import MAX_BLOCK, arith_problems
+from mclabel.labeling.config import MAX_BLOCK, make_arith_reader_settings
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.prm.scoring.aggregate import Aggregation
 from mclabel.prm.scoring.scorer import ScorerSettings
@@ -25,7 +25,9 @@ class BestOfNConfig(Settings):
 
     out: Annotated[str, OPERATIONAL]
     """Output folder."""
-    problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
+    problems: Annotated[ReaderSettings, ChosenReader()] = Field(
+        default_factory=make_arith_reader_settings
+    )
     """Reader of the problems. The default reader is chosen by `source`."""
     exclude: list[str] = Field([])
     """Runs of `mclabel label` on which the scorers were trained. Their problems are left out."""

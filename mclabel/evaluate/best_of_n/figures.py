@@ -147,8 +147,8 @@ def measure_best_of_n(
     return BestOfN(
         num_problems=len(problems),
         num_samples=num_samples,
-        accuracy=_accuracy(table, weights),
-        differences={size: _differences(table, size, weights) for size in sizes},
+        accuracy=_estimate_accuracy(table, weights),
+        differences={size: _estimate_differences(table, size, weights) for size in sizes},
         pair_accuracy={
             name: mean_estimate(
                 np.array([compute_pair_accuracy(p.scores[name], p.right) for p in problems]),
@@ -161,7 +161,9 @@ def measure_best_of_n(
         },
         groups={
             kind: {
-                name: _group_accuracy(table, [p.groups.get(kind) == name for p in problems], seed)
+                name: _estimate_group_accuracy(
+                    table, [p.groups.get(kind) == name for p in problems], seed
+                )
                 for name in names
             }
             for kind, names in find_dividing_groups(problems).items()
@@ -197,7 +199,7 @@ def find_dividing_groups(problems: Sequence[ProblemSamples]) -> dict[str, list[s
     return kinds
 
 
-def _group_accuracy(
+def _estimate_group_accuracy(
     table: Mapping[str, Mapping[int, NDArray[np.float64]]], inside: Sequence[bool], seed: int
 ) -> GroupAccuracy:
     chosen = np.array(inside)
@@ -207,11 +209,11 @@ def _group_accuracy(
     }
     count = int(chosen.sum())
     return GroupAccuracy(
-        num_problems=count, accuracy=_accuracy(part, resample_weights(count, seed))
+        num_problems=count, accuracy=_estimate_accuracy(part, resample_weights(count, seed))
     )
 
 
-def _accuracy(
+def _estimate_accuracy(
     table: Mapping[str, Mapping[int, NDArray[np.float64]]], weights: NDArray[np.float64]
 ) -> Accuracy:
     return {
@@ -220,7 +222,7 @@ def _accuracy(
     }
 
 
-def _differences(
+def _estimate_differences(
     table: Mapping[str, Mapping[int, NDArray[np.float64]]],
     size: int,
     weights: NDArray[np.float64],

@@ -41,13 +41,13 @@ from mclabel.run.tally import JobState
 from mclabel.show.figures import save_plot
 
 MAX_FOOLED = 10
-"""Maximum number of problems per scorer that a report shows as `Fooled`."""
+"""Maximum number of problems per scorer that a report shows as `FoolingSolution`."""
 MAX_TEXT = 2000
 """Maximum number of characters of a problem or a solution in a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fooled:
+class FoolingSolution:
     """A problem on which a scorer gave a wrong solution a higher score than every right one."""
 
     problem_id: str
@@ -78,7 +78,7 @@ class BestOfNReport:
     num_unscored: int
     """Number of samples that some scorer cannot score, because they have no steps or are too long.
     Methods of this scorer choose such samples only if there are no others."""
-    fooled: dict[str, list[Fooled]]
+    fooled: dict[str, list[FoolingSolution]]
     """Problems on which the scorer's choice was most clearly wrong, by scorer. Problems with the
     widest score gap come first."""
     num_fooled: dict[str, int]
@@ -120,15 +120,17 @@ def best_of_n(
     _check_config(config)
     num_rejected = 0
     if config.run is None:
-        run = _samples_folder(config.out)
-        num_rejected = label(_sampling(config, run), on_state).num_rejected
+        run = _get_samples_folder(config.out)
+        num_rejected = label(_make_sampling_config(config, run), on_state).num_rejected
     else:
         run = _locate_run(config.run)
     excluded_texts = {
-        _comparable_text(row) for other in config.exclude for row in read_labels(Store(other))
+        _normalise_problem_text(row)
+        for other in config.exclude
+        for row in read_labels(Store(other))
     }
     by_problem, too_few = _read_samples(run, config.samples, strict=config.strict)
-    fresh = [rows for rows in by_problem if _comparable_text(rows[0]) not in excluded_texts]
+    fresh = [rows for rows in by_problem if _normalise_problem_text(rows[0]) not in excluded_texts]
     if not fresh:
         raise DataError(
             f"exclude: all {len(by_problem)} problems are in the excluded runs, so no problem is "
@@ -163,7 +165,7 @@ def best_of_n(
     return report
 
 
-def _samples_folder(out: str) -> str:
+def _get_samples_folder(out: str) -> str:
     return f"{out.rstrip('/')}/samples"
 
 
@@ -173,7 +175,7 @@ def _locate_run(place: str) -> str:
     Args:
         place: location of a labelling run, or of a best-of-N evaluation, whose samples are a run.
     """
-    samples, store = _samples_folder(place), Store(place)
+    samples, store = _get_samples_folder(place), Store(place)
     has_samples = store.read(MANIFEST) is None and store.read(f"samples/{MANIFEST}") is not None
     return samples if has_samples else place
 
@@ -211,7 +213,7 @@ def _check_config(config: BestOfNConfig) -> None:
 
     check_output(config.out, BEST_OF_N)
     if config.run is None:
-        check_output(_samples_folder(config.out), RUN)
+        check_output(_get_samples_folder(config.out), RUN)
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(
             f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "
@@ -247,7 +249,7 @@ def _check_config(config: BestOfNConfig) -> None:
         next(read_labels(Store(other)))
 
 
-def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
+def _make_sampling_config(config: BestOfNConfig, run: str) -> LabelConfig:
     return LabelConfig(
         out=run,
         seed=config.seed,
@@ -264,7 +266,7 @@ def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
     )
 
 
-def _comparable_text(row: LabeledSolution) -> str:
+def _normalise_problem_text(row: LabeledSolution) -> str:
     return " ".join(row.problem.text.split()).casefold()
 
 
@@ -283,7 +285,7 @@ def _score_samples(
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
     for name in config.scorers:
-        by_row, is_orm = _step_scores(name, rows, cache, config, partial(on_score, name))
+        by_row, is_orm = _compute_step_scores(name, rows, cache, config, partial(on_score, name))
         unscored |= set(range(len(rows))) - by_row.keys()
         weights[name] = [by_row[n][-1] if n in by_row else 0.0 for n in range(len(rows))]
         for how in ["last"] if is_orm else config.aggregate:
@@ -291,7 +293,7 @@ def _score_samples(
                 aggregate(by_row[n], how) if n in by_row else -inf for n in range(len(rows))
             ]
     for name in config.likelihood:
-        pairs = _likelihoods(name, rows, cache, config, partial(on_score, name))
+        pairs = _compute_likelihoods(name, rows, cache, config, partial(on_score, name))
         unscored |= set(range(len(rows))) - pairs.keys()
         for part, how in enumerate(("sum", "min")):
             scores[f"likelihood:{name}:{how}"] = [
@@ -318,7 +320,7 @@ def _score_samples(
     return samples, len(unscored)
 
 
-def _step_scores(
+def _compute_step_scores(
     name: str,
     rows: Sequence[LabeledSolution],
     cache: ScoreCache,
@@ -352,18 +354,20 @@ def _step_scores(
             for number, row in enumerate(rows):
                 steps = [step.text for step in row.solution.steps]
                 with suppress(DataError):  # no steps, or too long
-                    encoded[number] = scorer.encode(row.problem.text, steps, _solution_label(row))
+                    encoded[number] = scorer.encode(
+                        row.problem.text, steps, _describe_solution(row)
+                    )
             scored = cache.scores_of_format(scorer, settings, list(encoded.values()), on_progress)
         finally:
             close_scorer(scorer)
-    check_scores(settings.prm, scored, [_solution_label(rows[number]) for number in encoded])
+    check_scores(settings.prm, scored, [_describe_solution(rows[number]) for number in encoded])
     pairs = zip(encoded, scored, strict=True)
     return {
         n: step_scores for n, step_scores in pairs if not isinstance(step_scores, UnscoredError)
     }, is_orm
 
 
-def _likelihoods(
+def _compute_likelihoods(
     name: str,
     rows: Sequence[LabeledSolution],
     cache: ScoreCache,
@@ -386,12 +390,14 @@ def _likelihoods(
         key=f"likelihood.{name}",
     )
     encoded = _encode_rows(rows, scorer.encoder)
-    pairs = scorer.likelihoods(cache.readings(scorer.network, list(encoded.values()), on_progress))
-    check_scores(model, pairs, [_solution_label(rows[number]) for number in encoded])
+    pairs = scorer.extract_total_and_minimum(
+        cache.readings(scorer.network, list(encoded.values()), on_progress)
+    )
+    check_scores(model, pairs, [_describe_solution(rows[number]) for number in encoded])
     return dict(zip(encoded, pairs, strict=True))
 
 
-def _solution_label(row: LabeledSolution) -> str:
+def _describe_solution(row: LabeledSolution) -> str:
     return f"problem {row.problem.id}, solution {row.solution.sample_index}"
 
 
@@ -399,7 +405,7 @@ def _find_fooled(
     name: str,
     samples: Sequence[ProblemSamples],
     problems: Sequence[Sequence[LabeledSolution]],
-) -> list[Fooled]:
+) -> list[FoolingSolution]:
     """Return the problems on which a scorer prefers a wrong sample to all right samples.
 
     Problems with the widest score gap come first.
@@ -407,12 +413,14 @@ def _find_fooled(
     fooled = []
     for problem_samples, rows in zip(samples, problems, strict=True):
         scores = problem_samples.scores[name]
-        best = {flag: _best_sample(scores, problem_samples.right, flag) for flag in (True, False)}
+        best = {
+            flag: _find_best_sample(scores, problem_samples.right, flag) for flag in (True, False)
+        }
         right, wrong = best[True], best[False]
         if right is None or wrong is None or not -inf < scores[right] < scores[wrong]:
             continue
         fooled.append(
-            Fooled(
+            FoolingSolution(
                 problem_id=problem_samples.problem_id,
                 problem=rows[0].problem.text[:MAX_TEXT],
                 answer=rows[0].problem.answer[:MAX_TEXT],
@@ -425,15 +433,15 @@ def _find_fooled(
     return sorted(fooled, key=lambda f: (f.right_score - f.score, f.problem_id))
 
 
-def _best_sample(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
+def _find_best_sample(scores: Sequence[float], right: Sequence[bool], is_right: bool) -> int | None:
     """Return the 0-based index of the sample with the highest score; None if there is none.
 
     Args:
         scores: scores of the samples.
         right: True for each sample that is right.
-        flag: True to choose among right samples, False among wrong ones.
+        is_right: True to choose among right samples, False among wrong ones.
     """
-    among = [i for i, r in enumerate(right) if r is flag]
+    among = [i for i, r in enumerate(right) if r is is_right]
     return max(among, key=lambda i: scores[i], default=None)
 
 
@@ -449,6 +457,6 @@ def _encode_rows(
     for number, row in enumerate(rows):
         key = row.problem.id, row.solution.text
         with suppress(DataError):  # counted by the caller, and chosen last
-            encoded[number] = by_text.get(key) or encoder.labeled(row)
+            encoded[number] = by_text.get(key) or encoder.encode_labelled(row)
             by_text[key] = encoded[number]
     return encoded

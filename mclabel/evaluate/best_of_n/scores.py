@@ -20,7 +20,7 @@ from mclabel.prm.scoring.aggregate import UnscoredError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from mclabel.prm.scoring.reading import Reading
+    from mclabel.prm.scoring.reading import SolutionLikelihoods
     from mclabel.prm.scoring.score import PRM
     from mclabel.prm.scoring.scorer import Scorer, ScorerSettings
 
@@ -67,7 +67,7 @@ class ScoreCache:
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
             return prm.score_encoded(distinct, on_progress=on_progress)
 
-        return self._cached_results(
+        return self._compute_or_read_cached(
             f"scores {compute_scorer_fingerprint(folder)}", encoded, compute
         )
 
@@ -102,7 +102,7 @@ class ScoreCache:
             ]
 
         identity = {**settings.identity(), **find_prm_identity(settings)}
-        kept = self._cached_results(f"scores {content_id(identity)}", encoded, compute)
+        kept = self._compute_or_read_cached(f"scores {content_id(identity)}", encoded, compute)
         return [
             UnscoredError(step_scores) if isinstance(step_scores, str) else step_scores
             for step_scores in kept
@@ -113,7 +113,7 @@ class ScoreCache:
         network: PreTrainedModel,
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
-    ) -> list[Reading]:
+    ) -> list[SolutionLikelihoods]:
         """Return a language model's token log-probabilities of each solution, summarised by step.
 
         Args:
@@ -122,17 +122,21 @@ class ScoreCache:
             on_progress: function that is called with the number of read and of all distinct
                 solutions.
         """
-        from mclabel.prm.scoring.reading import Reading, compute_body_fingerprint, read_solutions
+        from mclabel.prm.scoring.reading import (
+            SolutionLikelihoods,
+            compute_body_fingerprint,
+            read_solutions,
+        )
 
-        def compute(distinct: Sequence[EncodedSolution]) -> list[Reading]:
+        def compute(distinct: Sequence[EncodedSolution]) -> list[SolutionLikelihoods]:
             return read_solutions(network, distinct, threads=self._threads, on_progress=on_progress)
 
-        kept = self._cached_results(
+        kept = self._compute_or_read_cached(
             f"readings {compute_body_fingerprint(network)}", encoded, compute
         )
-        return [Reading(*values) for values in kept]
+        return [SolutionLikelihoods(*values) for values in kept]
 
-    def _cached_results(
+    def _compute_or_read_cached(
         self,
         computation: str,
         encoded: Sequence[EncodedSolution],
@@ -146,7 +150,7 @@ class ScoreCache:
             compute: function that returns a result for each distinct solution.
         """
         distinct = list(dict.fromkeys(encoded))
-        key = _cache_key(computation, distinct)
+        key = _make_cache_key(computation, distinct)
         path = self._folder / f"{key}.json"
         kept = _read_scores(path)
         if kept is not None and len(kept) == len(distinct):
@@ -168,7 +172,7 @@ def _read_scores(path: Path) -> list[Any] | None:
     return kept if isinstance(kept, list) else None
 
 
-def _cache_key(computation: str, encoded: Sequence[EncodedSolution]) -> str:
+def _make_cache_key(computation: str, encoded: Sequence[EncodedSolution]) -> str:
     digest = hashlib.sha256(computation.encode())
     for solution in encoded:
         digest.update(repr(solution).encode("utf-8", "surrogatepass"))

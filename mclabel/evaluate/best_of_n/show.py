@@ -28,11 +28,12 @@ def best_of_n_grid(
 
     Args:
         result: results of the comparison. The scorers in `result.references` are shown last.
-        names: displayed name of each method that is shown; None shows all methods by their own
-            names.
+        names: displayed name of each method that is shown if the results contain it; None shows
+            all methods by their own names.
         against: methods whose accuracy is subtracted from that of each shown method.
     """
-    shown_as = {method: method for method in result.accuracy} if names is None else names
+    names = names or {method: method for method in result.accuracy}
+    shown_as = {method: name for method, name in names.items() if method in result.accuracy}
     ranks = {m: 2 if m == PASS else int(is_reference(m, result.references)) for m in shown_as}
     every = list(result.accuracy[MAJORITY])
     columns = 4 if len(against) == 1 else 1  # what 80 characters hold
@@ -49,7 +50,7 @@ def best_of_n_grid(
                 shown_as[method],
                 *(f"{result.accuracy[method][size].value:.3f}" for size in sizes),
                 *(
-                    "" if difference is None else _difference(difference)
+                    "" if difference is None else _format_difference(difference)
                     for difference in differences
                 ),
                 "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
@@ -131,7 +132,7 @@ def group_grid(result: BestOfN) -> Grid:
 
 
 def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
-    """Return a table of each scorer's accuracy at its best N and at the largest N.
+    """Return a table of each scorer's best N, and of what it loses from there to the largest N.
 
     Args:
         result: results of the comparison.
@@ -143,21 +144,14 @@ def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Gr
     ]
     return Grid(
         title="Does a larger N help?",
-        header=(
-            "scorer",
-            "best N",
-            "accuracy at best N",
-            f"N={result.num_samples}",
-            "change",
-            "fooled",
-        ),
+        header=("scorer", "best N", f"N={result.num_samples} vs best N", "fooled"),
         rows=tuple(
             (
                 name,
                 str(comparison.best_size),
-                f"{comparison.best:.3f}",
-                f"{comparison.last:.3f}",
-                "" if comparison.best_size == result.num_samples else _difference(comparison.fall),
+                ""
+                if comparison.best_size == result.num_samples
+                else _format_difference(comparison.fall),
                 str(num_fooled[name]),
             )
             for name, comparison in result.over_optimisation.items()
@@ -170,7 +164,7 @@ def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Gr
     )
 
 
-def _difference(estimate: Difference) -> str:
+def _format_difference(estimate: Difference) -> str:
     value, low, high = (
         f"{number:+.2f}".replace("0.", ".", 1)
         for number in (estimate.value, estimate.low, estimate.high)
@@ -213,24 +207,24 @@ def plot_accuracy_curves(
     banded = [MAJORITY, *[method for method in main if method not in _DASHES][:1]]
     scorers = list(dict.fromkeys(parse_scorer_name(m) for m in accuracy if m not in _DASHES))
 
-    def at_last(method: str) -> float:
+    def get_last_accuracy(method: str) -> float:
         return accuracy[method][sizes[-1]].value or 0.0
 
     series = []
-    for method in sorted(accuracy, key=lambda m: -at_last(m)):
+    for method in sorted(accuracy, key=lambda m: -get_last_accuracy(m)):
         estimates = [accuracy[method][n] for n in sizes]
         is_main = method in main
         has_band = method in banded
         series.append(
             Series(
-                name=f"{method}, {_percent(estimates[-1])}" if is_main else "",
+                name=f"{method}, {_format_percent(estimates[-1])}" if is_main else "",
                 x=sizes,
                 y=[estimate.value for estimate in estimates],
                 low=[estimate.low for estimate in estimates] if has_band else (),
                 high=[estimate.high for estimate in estimates] if has_band else (),
                 is_band=has_band,
                 hue=None if method in _DASHES else scorers.index(parse_scorer_name(method)),
-                dash=_line_style(method, references),
+                dash=_choose_line_style(method, references),
                 is_thin=not is_main,
             )
         )
@@ -249,11 +243,11 @@ def plot_accuracy_curves(
     )
 
 
-def _line_style(method: str, references: Collection[str]) -> str:
+def _choose_line_style(method: str, references: Collection[str]) -> str:
     if is_reference(method, references):
         return "-."
     return _DASHES.get(method, "--" if method.startswith("vote:") else "")
 
 
-def _percent(estimate: Estimate) -> str:
+def _format_percent(estimate: Estimate) -> str:
     return "-" if estimate.value is None else f"{estimate.value:.1%}"

@@ -123,28 +123,28 @@ def measure_calibration(
             for i in range(num_bins)
             if counts[:, i].any()
         ),
-        ece=sums_estimate(table, weights, lambda sums: _ece(sums, num_bins)),
+        ece=sums_estimate(table, weights, lambda sums: _compute_ece(sums, num_bins)),
         brier=sums_estimate(
             table,
             weights,
-            lambda sums: divide_or_nan(sums[..., -2], _num_predictions(sums, num_bins)),
+            lambda sums: divide_or_nan(sums[..., -2], _sum_predictions(sums, num_bins)),
         ),
-        base_brier=sums_estimate(table, weights, lambda sums: _base_brier(sums, num_bins)),
+        base_brier=sums_estimate(table, weights, lambda sums: _compute_base_brier(sums, num_bins)),
     )
 
 
-def _num_predictions(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
+def _sum_predictions(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     total: NDArray[np.float64] = sums[..., :num_bins].sum(-1)
     return total
 
 
-def _ece(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
+def _compute_ece(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     apart = sums[..., num_bins : 2 * num_bins] - sums[..., 2 * num_bins : 3 * num_bins]
-    return divide_or_nan(np.abs(apart).sum(-1), _num_predictions(sums, num_bins))
+    return divide_or_nan(np.abs(apart).sum(-1), _sum_predictions(sums, num_bins))
 
 
-def _base_brier(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
-    share = divide_or_nan(sums[..., -1], _num_predictions(sums, num_bins))
+def _compute_base_brier(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
+    share = divide_or_nan(sums[..., -1], _sum_predictions(sums, num_bins))
     return share * (1 - share)
 
 
@@ -171,7 +171,7 @@ class IntervalCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Interval:
+class _ComparedInterval:
     problem_id: str
     step: StepLabel
     own: Counts
@@ -192,7 +192,7 @@ def check_intervals(
         seed: seed of the bootstrap.
     """
     by_prefix = {
-        step.prefix_id: _Interval(
+        step.prefix_id: _ComparedInterval(
             problem_id=row.problem.id,
             step=step,
             own=row.value_counts(number),
@@ -241,7 +241,9 @@ def count_independent_rollouts(
     }
 
 
-def _check_coverage(group: Sequence[_Interval], num_unchecked: int, seed: int) -> IntervalCheck:
+def _check_coverage(
+    group: Sequence[_ComparedInterval], num_unchecked: int, seed: int
+) -> IntervalCheck:
     low = np.array([interval.step.low for interval in group], dtype=np.float64)
     high = np.array([interval.step.high for interval in group], dtype=np.float64)
     right = np.array([interval.reference.num_right for interval in group], dtype=np.float64)

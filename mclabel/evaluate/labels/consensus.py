@@ -138,21 +138,23 @@ def measure_consensus(
         return None
     graded = [row for row in rows if row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     compare = _Comparison(graded, truth, seed)
-    ranked = [] if first.rule == SAME_LOCATION else _surest_first(graded)
+    ranked = [] if first.rule == SAME_LOCATION else _sort_surest_first(graded)
 
-    def surest(count: int) -> KeptQuality | None:
+    def measure_surest(count: int) -> KeptQuality | None:
         return compare.kept(ranked[:count]) if ranked else None
 
-    agreed = _agreed_solutions(graded)
+    agreed = _label_agreed_solutions(graded)
     return ConsensusReport(
         rule=first.rule,
         sources={
-            opinion.source: _source(number, rows, compare, learned.get(opinion.source, {}))
+            opinion.source: _measure_source(number, rows, compare, learned.get(opinion.source, {}))
             for number, opinion in enumerate(first.opinions)
         },
-        same_location=AgreementReport(labels=compare.kept(agreed), surest=surest(len(agreed))),
+        same_location=AgreementReport(
+            labels=compare.kept(agreed), surest=measure_surest(len(agreed))
+        ),
         labels=compare.kept([row for row in graded if row.is_kept]),
-        surest=surest(round(SUREST * len(graded))),
+        surest=measure_surest(round(SUREST * len(graded))),
     )
 
 
@@ -195,7 +197,7 @@ def _estimate_shares(
     return [ratio_estimate(sums[:, 2 * i], sums[:, 2 * i + 1], weights) for i in range(num)]
 
 
-def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+def _sort_surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Return the solutions that have a posterior, the surest posterior first.
 
     The surest posterior has the highest probability of a single first error, or of no error. Ties
@@ -205,7 +207,7 @@ def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     return [row for *_, row in sorted(ranked, key=lambda entry: entry[:2])]
 
 
-def _agreed_solutions(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+def _label_agreed_solutions(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Return the solutions on which all sources agree, labelled with the agreed first error."""
     agreed = []
     for row in rows:
@@ -216,15 +218,15 @@ def _agreed_solutions(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     return agreed
 
 
-def _source(
+def _measure_source(
     source_index: int,
     rows: Sequence[LabeledSolution],
     compare: _Comparison,
     learned: Mapping[str, float],
 ) -> SourceReport:
-    opinions = {row.solution.id: _opinion(row, source_index) for row in rows}
-    claim = _opinion(rows[0], source_index).claim
-    labels = compare.kept(_as_labels(compare.graded, opinions))
+    opinions = {row.solution.id: _get_opinion(row, source_index) for row in rows}
+    claim = _get_opinion(rows[0], source_index).claim
+    labels = compare.kept(_label_by_opinions(compare.graded, opinions))
     flags = None
     if claim == "at_or_before":
         if labels.quality is not None:
@@ -233,22 +235,24 @@ def _source(
                 labels.quality, first_error_accuracy=NOTHING, first_error_accuracy_wrong=NOTHING
             )
             labels = replace(labels, quality=quality)
-        flags = _flag_quality(_as_labels(compare.graded, opinions), compare)
+        flags = _measure_flag_quality(_label_by_opinions(compare.graded, opinions), compare)
     return SourceReport(
         claim=claim,
         labels=labels,
         flags=flags,
-        rates=_measured_rates(_as_labels(rows, opinions), compare) if source_index else None,
+        rates=_measure_judge_rates(_label_by_opinions(rows, opinions), compare)
+        if source_index
+        else None,
         learned_rates=dict(learned),
     )
 
 
-def _opinion(row: LabeledSolution, source_index: int) -> SourceOpinion:
+def _get_opinion(row: LabeledSolution, source_index: int) -> SourceOpinion:
     assert row.consensus is not None
     return row.consensus.opinions[source_index]
 
 
-def _as_labels(
+def _label_by_opinions(
     rows: Sequence[LabeledSolution], opinions: Mapping[str, SourceOpinion]
 ) -> list[LabeledSolution]:
     """Return the solutions on which a source has an opinion, with its first error as the label."""
@@ -259,7 +263,9 @@ def _as_labels(
     ]
 
 
-def _flag_quality(labelled: Sequence[LabeledSolution], compare: _Comparison) -> FlagQuality | None:
+def _measure_flag_quality(
+    labelled: Sequence[LabeledSolution], compare: _Comparison
+) -> FlagQuality | None:
     if compare.truth is None:
         return None
     counts = []
@@ -272,7 +278,9 @@ def _flag_quality(labelled: Sequence[LabeledSolution], compare: _Comparison) -> 
     return FlagQuality(flagged=flagged, holding=holding, flagged_sound=sound)
 
 
-def _measured_rates(labelled: Sequence[LabeledSolution], compare: _Comparison) -> JudgeRates | None:
+def _measure_judge_rates(
+    labelled: Sequence[LabeledSolution], compare: _Comparison
+) -> JudgeRates | None:
     if compare.truth is None:
         return None
     counts = []

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.folder import AnnotationFolder, human_truth
-from mclabel.annotate.items import solution_digest
+from mclabel.annotate.folder import AnnotationFolder, collect_human_truth
+from mclabel.annotate.items import digest_solution
 from mclabel.annotate.storage import is_annotation_folder
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
@@ -36,7 +36,7 @@ from mclabel.run.outputs import FIGURES, check_output, make_output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import render_markdown, save_plot
-from mclabel.show.texts import json_text
+from mclabel.show.texts import format_json
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         rows,
         loaded_truth,
         reference,
-        judge_rates=_judge_rates(Store(shards), rows),
+        judge_rates=_read_judge_rates(Store(shards), rows),
         seed=seed,
     )
     if out is not None:
@@ -176,7 +176,7 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     annotated = AnnotationFolder.read(folder)
     digests = {item.id: item.digest for item in annotated.items}
     changed = [
-        r for r in rows if solution_digest(r) != digests.get(r.solution.id, solution_digest(r))
+        r for r in rows if digest_solution(r) != digests.get(r.solution.id, digest_solution(r))
     ]
     if changed:
         raise DataError(
@@ -184,7 +184,7 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
             f"the texts that people labelled, the first being {changed[0].solution.id}. Give the "
             "run as it was when people labelled it, or label its solutions again in a new folder"
         )
-    people = human_truth(annotated)
+    people = collect_human_truth(annotated)
     if people.num_unsure or people.num_open:
         logger.warning(
             "%s: %d solutions have no first error because people were unsure, gave up or called "
@@ -256,7 +256,7 @@ def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts
     }
 
 
-def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
+def _read_judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
     """Return the error rates that `mclabel combine` estimated, by judge and name of the rate.
 
     They are empty for other runs.
@@ -269,7 +269,7 @@ def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, 
 
 
 def _write_report(report: LabelReport, folder: Path) -> None:
-    (folder / "labels.json").write_text(json_text(report), encoding="utf-8")
+    (folder / "labels.json").write_text(format_json(report), encoding="utf-8")
     (folder / "labels.md").write_text(render_markdown(label_grids(report)), encoding="utf-8")
     everything = report.groups[ALL]
     plots = {"reliability": calibration_plot(everything), "positions": position_plot(everything)}

@@ -149,13 +149,13 @@ def measure_label_quality(
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     tallies: dict[str, NDArray[np.float64]] = {}
     for row in graded:
-        tally = weight(row) * _tally_first_error(row, truth(row))
+        tally = weight(row) * _count_first_error_hits(row, truth(row))
         earlier = tallies.get(row.problem.id)
         tallies[row.problem.id] = tally if earlier is None else earlier + tally
     table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
     weights = resample_weights(len(table), seed)
 
-    def ratio(top: str, bottom: str) -> Estimate:
+    def estimate_ratio(top: str, bottom: str) -> Estimate:
         a, b = _COLUMNS.index(top), _COLUMNS.index(bottom)
         return ratio_estimate(table[:, a], table[:, b], weights)
 
@@ -163,20 +163,20 @@ def measure_label_quality(
         num_problems=len(tallies),
         num_solutions=len(graded),
         num_left_out=len(rows) - len(graded),
-        pass_at_1=ratio("right", "solutions"),
-        wrong_steps=ratio("unsound", "steps"),
-        decided=ratio("decided", "solutions"),
-        first_error_accuracy=ratio("hit", "solutions"),
-        first_error_accuracy_decided=ratio("hit", "decided"),
-        first_error_accuracy_wrong=ratio("hit_wrong", "with_error"),
-        precision=ratio("true_positive", "flagged"),
-        recall=ratio("true_positive", "unsound"),
-        f1=ratio("twice_true_positive", "flagged_and_unsound"),
-        false_positive_rate=ratio("false_positive", "sound"),
-        right_through_wrong=ratio("right_with_error", "right"),
-        lucky_found=ratio("right_with_error_found", "right_with_error"),
-        agreement=ratio("agreed", "steps"),
-        kappa=sums_estimate(table, weights, _kappa),
+        pass_at_1=estimate_ratio("right", "solutions"),
+        wrong_steps=estimate_ratio("unsound", "steps"),
+        decided=estimate_ratio("decided", "solutions"),
+        first_error_accuracy=estimate_ratio("hit", "solutions"),
+        first_error_accuracy_decided=estimate_ratio("hit", "decided"),
+        first_error_accuracy_wrong=estimate_ratio("hit_wrong", "with_error"),
+        precision=estimate_ratio("true_positive", "flagged"),
+        recall=estimate_ratio("true_positive", "unsound"),
+        f1=estimate_ratio("twice_true_positive", "flagged_and_unsound"),
+        false_positive_rate=estimate_ratio("false_positive", "sound"),
+        right_through_wrong=estimate_ratio("right_with_error", "right"),
+        lucky_found=estimate_ratio("right_with_error_found", "right_with_error"),
+        agreement=estimate_ratio("agreed", "steps"),
+        kappa=sums_estimate(table, weights, _compute_kappa),
     )
 
 
@@ -185,7 +185,7 @@ def compute_label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
 
     It is given as sampled, and as it would be if solutions with the same prefix shared no rollouts.
     """
-    spent = _costs_by_problem(rows).sum(0)
+    spent = _sum_costs_by_problem(rows).sum(0)
     count = max(1, spent[0])
     return LabelCost(
         tokens_per_solution=float(spent[1] / count),
@@ -200,7 +200,7 @@ def estimate_label_cost(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Co
         rows: labelled solutions.
         seed: seed of the bootstrap.
     """
-    spent = _costs_by_problem(rows)
+    spent = _sum_costs_by_problem(rows)
     weights = resample_weights(len(spent), seed)
     shared, unshared, rollouts = (
         ratio_estimate(spent[:, i], spent[:, 0], weights) for i in (1, 2, 3)
@@ -233,7 +233,7 @@ _COLUMNS = (
 )
 
 
-def _kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     both, flagged, unsound, steps = (
         sums[..., _COLUMNS.index(name)] for name in ("true_positive", "flagged", "unsound", "steps")
     )
@@ -241,7 +241,7 @@ def _kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return cohen_kappa(np.stack(cells, -1).reshape(*both.shape, 2, 2))
 
 
-def _costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
+def _sum_costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
     """Return sums by problem, [problems, 4].
 
     The columns are the numbers of solutions, of sampled rollout tokens, of rollout tokens if
@@ -269,7 +269,7 @@ def _costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
     return np.array(table, dtype=np.float64).reshape(-1, 4)
 
 
-def _tally_first_error(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
+def _count_first_error_hits(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
     num_steps = len(row.steps)
     error = num_steps if truth is None else truth
     labelled = num_steps if row.first_error is None else row.first_error
@@ -369,7 +369,7 @@ def estimate_values_by_position(
     for name, is_kind in kinds.items():
         chosen = [(row, index, value) for row, index, value in steps if is_kind(row, index)]
         if chosen:
-            curves[name] = _position_curve(chosen, num_positions, seed)
+            curves[name] = _estimate_position_curve(chosen, num_positions, seed)
     return curves
 
 
@@ -396,7 +396,7 @@ def measure_monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> M
     )
 
 
-def _position_curve(
+def _estimate_position_curve(
     steps: Sequence[tuple[LabeledSolution, int, float]], num_positions: int, seed: int
 ) -> tuple[Position, ...]:
     at = np.array(

@@ -22,7 +22,7 @@ from mclabel.core.stats.bootstrap import (
     resample_weights,
     sums_by_problem,
 )
-from mclabel.core.stats.values import value
+from mclabel.core.stats.values import estimate_value
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
 from mclabel.domains.registry import find_true_states
 from mclabel.evaluate.grouping import get_solution_meta, group_by_dividing_fields
@@ -112,7 +112,7 @@ def measure_state_quality(
     ]
     if not graded:
         return None
-    tallies = np.array([weight(row) * _tally_states(row, truth(row)) for row in graded])
+    tallies = np.array([weight(row) * _count_state_hits(row, truth(row)) for row in graded])
     sums = sums_by_problem([row.problem.id for row in graded], tallies)
     solutions, hits, steps, same, true, named, both, well, alarms = sums.T
     weights = resample_weights(len(sums), seed)
@@ -128,7 +128,7 @@ def measure_state_quality(
     )
 
 
-def _tally_states(row: LabeledSolution, truth: Sequence[StepState]) -> NDArray[np.float64]:
+def _count_state_hits(row: LabeledSolution, truth: Sequence[StepState]) -> NDArray[np.float64]:
     """Return counts of one solution for `measure_state_quality`, [9].
 
     The first is 1, and the second is 1 if the labelled first error is the true one. The others are
@@ -238,7 +238,9 @@ def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolutio
     """Return the solutions by name of the group; the first group contains all solutions."""
     groups = {ALL: list(rows)}
     for key, by_value in group_by_dividing_fields(rows, get_solution_meta).items():
-        groups |= {_group_name(key, meant, members): members for meant, members in by_value.items()}
+        groups |= {
+            _make_group_name(key, meant, members): members for meant, members in by_value.items()
+        }
     held = [row for row in rows if _is_of_held_out_family(row)]
     if held and len(held) < len(rows):
         groups[HELD_OUT] = held
@@ -249,7 +251,7 @@ def _is_of_held_out_family(row: LabeledSolution) -> bool:
     return "program" in row.problem.meta and row.problem.meta.get("family") in HELD_OUT_FAMILIES
 
 
-def _group_name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
+def _make_group_name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
     held = key == "family" and all(map(_is_of_held_out_family, members))
     return f"{key}: {meant}" + (" (held out)" if held else "")
 
@@ -280,16 +282,18 @@ def measure_group(
         kinds["sound steps"] = lambda row, index: _is_sound(row, truth, index) is True
         kinds["unsound steps"] = lambda row, index: _is_sound(row, truth, index) is False
     predictions = {
-        "value, outcome": _against_outcome(graded),
-        "value, sound": [] if truth is None else _values_against_truth(judged_rows, truth),
-        "posterior, sound": [] if truth is None else _posteriors_against_truth(judged_rows, truth),
-        **_against_reference(rows, reference),
+        "value, outcome": _predict_outcomes(graded),
+        "value, sound": [] if truth is None else _predict_truth_by_values(judged_rows, truth),
+        "posterior, sound": []
+        if truth is None
+        else _predict_truth_by_posteriors(judged_rows, truth),
+        **_predict_reference_values(rows, reference),
     }
     measured = {
         name: measure_calibration(predicted, seed=seed) for name, predicted in predictions.items()
     }
 
-    def weight(row: LabeledSolution) -> float:
+    def compute_weight(row: LabeledSolution) -> float:
         return row.pool_weight * (1.0 if truth is None else truth.weight(row))
 
     return GroupReport(
@@ -299,10 +303,12 @@ def measure_group(
         num_unknown=0 if truth is None else len(rows) - len(judged_rows),
         quality=None
         if truth is None
-        else measure_label_quality(judged_rows, truth.first_error, weight=weight, seed=seed),
+        else measure_label_quality(
+            judged_rows, truth.first_error, weight=compute_weight, seed=seed
+        ),
         states=None
         if truth is None or truth.kind != "exact"
-        else measure_state_quality(judged_rows, weight=weight, seed=seed),
+        else measure_state_quality(judged_rows, weight=compute_weight, seed=seed),
         calibration={
             name: calibrated for name, calibrated in measured.items() if calibrated is not None
         },
@@ -320,7 +326,7 @@ def _is_sound(row: LabeledSolution, truth: Truth, index: int) -> bool | None:
     return error is None or index < error
 
 
-def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Prediction]:
+def _predict_outcomes(rows: Sequence[LabeledSolution]) -> list[Prediction]:
     return [
         Prediction(
             problem_id=row.problem.id,
@@ -334,7 +340,7 @@ def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Prediction]:
     ]
 
 
-def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
+def _predict_truth_by_values(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
     return [
         Prediction(
             problem_id=row.problem.id,
@@ -347,7 +353,7 @@ def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list
     ]
 
 
-def _posteriors_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
+def _predict_truth_by_posteriors(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
     return [
         Prediction(
             problem_id=row.problem.id,
@@ -360,7 +366,7 @@ def _posteriors_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> 
     ]
 
 
-def _against_reference(
+def _predict_reference_values(
     rows: Sequence[LabeledSolution], reference: Mapping[str, Counts]
 ) -> dict[str, list[Prediction]]:
     steps = {
@@ -371,7 +377,7 @@ def _against_reference(
     }
     predictions: dict[str, list[Prediction]] = {"value, reference": [], "mean, reference": []}
     for prefix, (problem, step) in steps.items():
-        observed = value(reference.get(prefix, Counts()))
+        observed = estimate_value(reference.get(prefix, Counts()))
         for name, predicted in (("value, reference", step.value), ("mean, reference", step.mean)):
             if observed is not None and predicted is not None:
                 predictions[name].append(

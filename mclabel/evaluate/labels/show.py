@@ -14,7 +14,7 @@ from mclabel.core.stats.values import clopper_pearson
 from mclabel.evaluate.labels.calibration import NUM_BINS
 from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, Position
 from mclabel.evaluate.labels.report import GroupReport
-from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text, share_words
+from mclabel.show.figures import WIDTH, Grid, Plot, Series, describe_share, format_estimate
 
 
 class SharePoint(NamedTuple):
@@ -122,7 +122,7 @@ def position_plot(group: GroupReport) -> Plot | None:
         x_label="position in the solution",
         y_label="mean value of a step",
         series=[
-            _position_series(name, curve, hue)
+            _make_position_series(name, curve, hue)
             for hue, (name, curve) in enumerate(group.positions.items())
         ],
         x_range=(0, 1),
@@ -130,7 +130,7 @@ def position_plot(group: GroupReport) -> Plot | None:
     )
 
 
-def _position_series(name: str, curve: Sequence[Position], hue: int) -> Series:
+def _make_position_series(name: str, curve: Sequence[Position], hue: int) -> Series:
     middles = [(part.low + part.high) / 2 for part in curve]
     values, low, high = (
         [getattr(part.value, end) for part in curve] for end in ("value", "low", "high")
@@ -160,7 +160,7 @@ def quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
         for name in ("problems", "solutions")
     ]
     shares = [
-        (name, *(estimate_text(getattr(quality, field)) for quality in groups.values()))
+        (name, *(format_estimate(getattr(quality, field)) for quality in groups.values()))
         for name, field in QUALITY_ROWS.items()
     ]
     return Grid(
@@ -181,8 +181,8 @@ def quality_words(quality: LabelQuality) -> str:
     """
     open_share = 1 - (1.0 if quality.decided.value is None else quality.decided.value)
     return (
-        f"The labels find {share_words(quality.first_error_accuracy_wrong)} of first errors and "
-        f"call {share_words(quality.false_positive_rate)} of sound steps wrong."
+        f"The labels find {describe_share(quality.first_error_accuracy_wrong)} of first errors and "
+        f"call {describe_share(quality.false_positive_rate)} of sound steps wrong."
         + (f" They leave {open_share:.0%} of solutions undecided." if open_share else "")
     )
 

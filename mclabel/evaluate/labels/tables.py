@@ -10,7 +10,7 @@ from mclabel.evaluate.labels.consensus import SUREST, ConsensusReport, KeptQuali
 from mclabel.evaluate.labels.report import ALL, GroupReport, LabelReport
 from mclabel.evaluate.labels.show import quality_words
 from mclabel.judge.consensus.rules import SAME_LOCATION
-from mclabel.show.figures import Grid, estimate_text, number_text, share_words
+from mclabel.show.figures import Grid, describe_share, format_estimate, format_whole_estimate
 from mclabel.show.texts import DESCRIBED
 
 FIRST_ERRORS = {
@@ -53,18 +53,18 @@ AGAINST = {
 def label_grids(report: LabelReport) -> list[Grid]:
     """Return the tables of a report, leaving out tables without rows."""
     grids = [
-        *_quality_grids(report),
-        _state_grid(report),
+        *_make_quality_grids(report),
+        _make_state_grid(report),
         *([] if report.sources is None else consensus_grids(report.sources)),
-        _calibration_grid(report),
-        _interval_coverage_grid(report),
-        _shape_grid(report),
-        _position_grid(report),
+        _make_calibration_grid(report),
+        _make_interval_coverage_grid(report),
+        _make_monotonicity_and_cost_grid(report),
+        _make_position_grid(report),
     ]
-    return [_without_repeats(grid) for grid in grids if grid.rows]
+    return [_drop_repeated_columns(grid) for grid in grids if grid.rows]
 
 
-def _without_repeats(grid: Grid) -> Grid:
+def _drop_repeated_columns(grid: Grid) -> Grid:
     """Return a table without the columns that repeat another column (`REPEATED`)."""
     columns = dict(zip(grid.header, zip(*grid.rows, strict=True), strict=True))
     repeated = {a for a, b in REPEATED.items() if a in columns and columns[a] == columns.get(b)}
@@ -72,19 +72,19 @@ def _without_repeats(grid: Grid) -> Grid:
     return replace(grid, header=tuple(kept), rows=tuple(zip(*kept.values(), strict=True)))
 
 
-def _shown_groups(report: LabelReport) -> dict[str, GroupReport]:
+def _select_shown_groups(report: LabelReport) -> dict[str, GroupReport]:
     """Return the groups that the tables show, by displayed name.
 
     They are the group of all solutions, and groups with enough problems.
     """
     return {
-        _group_name(name, group): group
+        _make_displayed_group_name(name, group): group
         for name, group in report.groups.items()
         if name == ALL or group.num_problems >= FEW_IN_GROUP
     }
 
 
-def _quality_grids(report: LabelReport) -> list[Grid]:
+def _make_quality_grids(report: LabelReport) -> list[Grid]:
     if report.truth is None:
         return []
     unknown = report.groups[ALL].num_unknown
@@ -102,9 +102,11 @@ def _quality_grids(report: LabelReport) -> list[Grid]:
             "drawn."
         )
     groups = [
-        (name, group.quality) for name, group in _shown_groups(report).items() if group.quality
+        (name, group.quality)
+        for name, group in _select_shown_groups(report).items()
+        if group.quality
     ]
-    if any(group.num_problems < FEW_PROBLEMS for group in _shown_groups(report).values()):
+    if any(group.num_problems < FEW_PROBLEMS for group in _select_shown_groups(report).values()):
         note += f" {FEW}: fewer than {FEW_PROBLEMS} problems, so intervals are too narrow."
     return [
         Grid(
@@ -116,7 +118,7 @@ def _quality_grids(report: LabelReport) -> list[Grid]:
                     name,
                     f"{quality.num_problems:,}",
                     f"{quality.num_solutions:,}",
-                    *(estimate_text(getattr(quality, field)) for field in FIRST_ERRORS.values()),
+                    *(format_estimate(getattr(quality, field)) for field in FIRST_ERRORS.values()),
                 )
                 for name, quality in groups
             ),
@@ -124,14 +126,17 @@ def _quality_grids(report: LabelReport) -> list[Grid]:
         ),
         Grid(
             conclusion=" ".join(
-                f"{share_words(overall.precision)} of steps labelled wrong are wrong, and "
-                f"{share_words(overall.recall)} of wrong steps are labelled so."
+                f"{describe_share(overall.precision)} of steps labelled wrong are wrong, and "
+                f"{describe_share(overall.recall)} of wrong steps are labelled so."
                 for _, overall in groups[:1]
             ),
             title=f"Wrong steps against {AGAINST[report.truth]}",
             header=("", *WRONG_STEPS),
             rows=tuple(
-                (name, *(estimate_text(getattr(quality, field)) for field in WRONG_STEPS.values()))
+                (
+                    name,
+                    *(format_estimate(getattr(quality, field)) for field in WRONG_STEPS.values()),
+                )
                 for name, quality in groups
             ),
             note="All steps from the first error on count as wrong. Kappa: agreement over steps, "
@@ -140,21 +145,21 @@ def _quality_grids(report: LabelReport) -> list[Grid]:
     ]
 
 
-def _state_grid(report: LabelReport) -> Grid:
+def _make_state_grid(report: LabelReport) -> Grid:
     states = report.groups[ALL].states
     return Grid(
         conclusion=""
         if states is None
-        else f"{share_words(states.agreement)} of steps are labelled with their true state.",
+        else f"{describe_share(states.agreement)} of steps are labelled with their true state.",
         title="States of steps against exact truth [95% interval]",
         header=("", "solutions", *STATES),
         rows=tuple(
             (
                 name,
                 f"{group.states.num_solutions:,}",
-                *(estimate_text(getattr(group.states, field)) for field in STATES.values()),
+                *(format_estimate(getattr(group.states, field)) for field in STATES.values()),
             )
-            for name, group in _shown_groups(report).items()
+            for name, group in _select_shown_groups(report).items()
             if group.states is not None
         ),
         note="Precision, recall and F1: of steps labelled recovered. Sound, labelled wrong: share "
@@ -162,17 +167,17 @@ def _state_grid(report: LabelReport) -> Grid:
     )
 
 
-def _calibration_grid(report: LabelReport) -> Grid:
+def _make_calibration_grid(report: LabelReport) -> Grid:
     rows = [
         (
             group,
             pair,
             f"{calibration.num_predictions:,}",
-            estimate_text(calibration.ece),
-            estimate_text(calibration.brier),
-            estimate_text(calibration.base_brier),
+            format_estimate(calibration.ece),
+            format_estimate(calibration.brier),
+            format_estimate(calibration.base_brier),
         )
-        for group, figures in _shown_groups(report).items()
+        for group, figures in _select_shown_groups(report).items()
         for pair, calibration in figures.calibration.items()
     ]
     overall = report.groups[ALL].calibration.values()
@@ -192,7 +197,7 @@ def _calibration_grid(report: LabelReport) -> Grid:
     )
 
 
-def _interval_coverage_grid(report: LabelReport) -> Grid:
+def _make_interval_coverage_grid(report: LabelReport) -> Grid:
     rows = [
         (
             group,
@@ -200,11 +205,11 @@ def _interval_coverage_grid(report: LabelReport) -> Grid:
             f"{check.num_intervals:,}",
             f"{check.num_unchecked:,}",
             f"{check.reference_rollouts:.0f}",
-            estimate_text(check.coverage),
-            estimate_text(check.holds_share),
-            estimate_text(check.width),
+            format_estimate(check.coverage),
+            format_estimate(check.holds_share),
+            format_estimate(check.width),
         )
-        for group, figures in _shown_groups(report).items()
+        for group, figures in _select_shown_groups(report).items()
         for source, check in figures.intervals.items()
         if source != ALL or len(figures.intervals) > 2
     ]
@@ -212,7 +217,7 @@ def _interval_coverage_grid(report: LabelReport) -> Grid:
     return Grid(
         conclusion=""
         if overall is None
-        else f"The 95% intervals hold the value in {share_words(overall.coverage)} of cases.",
+        else f"The 95% intervals hold the value in {describe_share(overall.coverage)} of cases.",
         title="Do the intervals hold (95% nominal)",
         header=(
             "",
@@ -233,23 +238,23 @@ def _interval_coverage_grid(report: LabelReport) -> Grid:
     )
 
 
-def _shape_grid(report: LabelReport) -> Grid:
-    def row(name: str, group: GroupReport) -> tuple[str, ...]:
+def _make_monotonicity_and_cost_grid(report: LabelReport) -> Grid:
+    def make_row(name: str, group: GroupReport) -> tuple[str, ...]:
         cost = group.cost
         return (
             name,
-            estimate_text(group.monotonicity.rising_solutions),
-            estimate_text(group.monotonicity.rising_pairs),
-            number_text(cost.rollouts_per_solution),
-            number_text(cost.tokens_per_solution),
-            number_text(cost.tokens_per_solution_unshared),
+            format_estimate(group.monotonicity.rising_solutions),
+            format_estimate(group.monotonicity.rising_pairs),
+            format_whole_estimate(cost.rollouts_per_solution),
+            format_whole_estimate(cost.tokens_per_solution),
+            format_whole_estimate(cost.tokens_per_solution_unshared),
         )
 
     overall = report.groups[ALL]
     return Grid(
         conclusion="A step is labelled sound after a wrong one in "
-        f"{share_words(overall.monotonicity.rising_solutions)} of solutions; a solution costs "
-        f"{number_text(overall.cost.tokens_per_solution)} tokens of rollouts.",
+        f"{describe_share(overall.monotonicity.rising_solutions)} of solutions; a solution costs "
+        f"{format_whole_estimate(overall.cost.tokens_per_solution)} tokens of rollouts.",
         title="Rising labels, and cost",
         header=(
             "",
@@ -259,13 +264,13 @@ def _shape_grid(report: LabelReport) -> Grid:
             "tokens",
             "without sharing",
         ),
-        rows=tuple(row(name, group) for name, group in _shown_groups(report).items()),
+        rows=tuple(make_row(name, group) for name, group in _select_shown_groups(report).items()),
         note="Rising: a step labelled sound after a step labelled wrong. Rollouts, tokens: means "
         "per solution; identical prefixes of a problem are rolled out once.",
     )
 
 
-def _position_grid(report: LabelReport) -> Grid:
+def _make_position_grid(report: LabelReport) -> Grid:
     curves = report.groups[ALL].positions
     parts = sorted({(p.low, p.high) for curve in curves.values() for p in curve})
     ends = [
@@ -282,14 +287,14 @@ def _position_grid(report: LabelReport) -> Grid:
         title="Values by position in the solution",
         header=("", *(f"{low:.0%} to {high:.0%}" for low, high in parts)),
         rows=tuple(
-            (name, *(estimate_text(by_part.get(part)) for part in parts))
+            (name, *(format_estimate(by_part.get(part)) for part in parts))
             for name, by_part in means.items()
         ),
         note="The last step, whose label is the outcome, is left out.",
     )
 
 
-def _group_name(name: str, group: GroupReport) -> str:
+def _make_displayed_group_name(name: str, group: GroupReport) -> str:
     return f"{name} {FEW}" if group.num_problems < FEW_PROBLEMS else name
 
 
@@ -309,17 +314,17 @@ RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later
 
 def consensus_grids(report: ConsensusReport) -> list[Grid]:
     """Return tables of the quality of sources, alone and combined; a table may have no rows."""
-    return [_label_grid(report), _flag_grid(report), _rate_grid(report)]
+    return [_make_label_grid(report), _make_flag_grid(report), _make_rate_grid(report)]
 
 
-def _label_grid(report: ConsensusReport) -> Grid:
-    rows = [_row(name, source.labels) for name, source in report.sources.items()]
-    rows.append(_row(SAME_LOCATION, report.same_location.labels))
+def _make_label_grid(report: ConsensusReport) -> Grid:
+    rows = [_make_quality_row(name, source.labels) for name, source in report.sources.items()]
+    rows.append(_make_quality_row(SAME_LOCATION, report.same_location.labels))
     if report.same_location.surest is not None:
-        rows.append(_row(f"  {report.rule}, as many", report.same_location.surest))
-    rows.append(_row(f"the labels: {report.rule}", report.labels))
+        rows.append(_make_quality_row(f"  {report.rule}, as many", report.same_location.surest))
+    rows.append(_make_quality_row(f"the labels: {report.rule}", report.labels))
     if report.surest is not None:
-        rows.append(_row(f"  surest {SUREST:.0%}", report.surest))
+        rows.append(_make_quality_row(f"  surest {SUREST:.0%}", report.surest))
     best = report.labels.quality
     return Grid(
         conclusion="" if best is None else quality_words(best),
@@ -332,24 +337,24 @@ def _label_grid(report: ConsensusReport) -> Grid:
     )
 
 
-def _row(name: str, labels: KeptQuality) -> tuple[str, ...]:
+def _make_quality_row(name: str, labels: KeptQuality) -> tuple[str, ...]:
     quality = labels.quality
     return (
         name,
-        estimate_text(labels.kept),
+        format_estimate(labels.kept),
         *(
-            "" if quality is None else estimate_text(getattr(quality, field))
+            "" if quality is None else format_estimate(getattr(quality, field))
             for field in LABELS.values()
         ),
     )
 
 
-def _flag_grid(report: ConsensusReport) -> Grid:
+def _make_flag_grid(report: ConsensusReport) -> Grid:
     return Grid(
         title="Judges that flag an error at a step or before it",
         header=("", *FLAGS),
         rows=tuple(
-            (name, *(estimate_text(getattr(source.flags, field)) for field in FLAGS.values()))
+            (name, *(format_estimate(getattr(source.flags, field)) for field in FLAGS.values()))
             for name, source in report.sources.items()
             if source.flags is not None
         ),
@@ -358,7 +363,7 @@ def _flag_grid(report: ConsensusReport) -> Grid:
     )
 
 
-def _rate_grid(report: ConsensusReport) -> Grid:
+def _make_rate_grid(report: ConsensusReport) -> Grid:
     rows = []
     for name, source in report.sources.items():
         rates, learned = source.rates, source.learned_rates
@@ -367,7 +372,7 @@ def _rate_grid(report: ConsensusReport) -> Grid:
                 (
                     name,
                     *(
-                        "" if rates is None else estimate_text(getattr(rates, field))
+                        "" if rates is None else format_estimate(getattr(rates, field))
                         for field in RATES.values()
                     ),
                     *(f"{learned[f]:.3f}" if f in learned else "" for f in RATES.values()),

@@ -18,7 +18,7 @@ from typing import Literal
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution
 from mclabel.data.leaks import normalize_for_leaks
-from mclabel.data.readers.judged import JudgedSolution, step_texts
+from mclabel.data.readers.judged import JudgedSolution, list_step_texts
 from mclabel.evaluate.labels.quality import find_exact_first_error, has_exact_truth
 
 TruthKind = Literal["exact", "processbench", "prm800k", "run", "people"]
@@ -103,16 +103,18 @@ def match_judged_truth(
         named = by_id.get(row.problem.id) if row.problem.id in alone else None
         if same := by_key.get(row_key(row)):
             judgement = next((s for s in same if s.id == row.solution.id), same[0])
-            mine = step_texts(row)
+            mine = list_step_texts(row)
             weights[row.solution.id] = judgement.weight
             also = {to_labelled_index(error, judgement.steps, mine) for error in judgement.also}
-            first_errors[row.solution.id] = _accepted_error(
+            first_errors[row.solution.id] = _replace_by_accepted_error(
                 row, to_labelled_index(judgement.first_error, judgement.steps, mine), also
             )
         elif named is not None and not has_same_words(row, named.problem, named.steps):
             others.append(row)
         elif named is not None and len(named.steps) == len(row.steps):
-            first_errors[row.solution.id] = _accepted_error(row, named.first_error, named.also)
+            first_errors[row.solution.id] = _replace_by_accepted_error(
+                row, named.first_error, named.also
+            )
     if others:
         raise DataError(
             f"--truth {kind}: has other texts for {len(others)} of the {len(rows)} solutions, the "
@@ -123,7 +125,9 @@ def match_judged_truth(
     return Truth(kind=kind, first_errors=first_errors, weights=weights)
 
 
-def _accepted_error(row: LabeledSolution, error: int | None, also: Set[int | None]) -> int | None:
+def _replace_by_accepted_error(
+    row: LabeledSolution, error: int | None, also: Set[int | None]
+) -> int | None:
     return row.first_error if row.first_error in also else error
 
 
@@ -207,7 +211,9 @@ def to_labelled_index(
         given: texts of the steps as they were given.
         labelled: texts of the labelled steps, which may end later, at token boundaries.
     """
-    if index is None or (same := _step_ends(given)) == (ends := _step_ends(labelled)):
+    if index is None or (same := _count_characters_to_step_ends(given)) == (
+        ends := _count_characters_to_step_ends(labelled)
+    ):
         return index
     return min(bisect_right(ends, max(same[index] - 1, 0)), len(ends) - 1)
 
@@ -220,11 +226,13 @@ def to_given_index(index: int | None, labelled: Sequence[str], given: Sequence[s
         labelled: texts of the labelled steps, which may end later, at token boundaries.
         given: texts of the steps as they were given.
     """
-    if index is None or (own := _step_ends(labelled)) == (ends := _step_ends(given)):
+    if index is None or (own := _count_characters_to_step_ends(labelled)) == (
+        ends := _count_characters_to_step_ends(given)
+    ):
         return index
     return min(bisect_right(ends, own[index - 1] if index else 0), len(ends) - 1)
 
 
-def _step_ends(steps: Sequence[str]) -> list[int]:
+def _count_characters_to_step_ends(steps: Sequence[str]) -> list[int]:
     """Return the number of characters up to the end of each step, without whitespace."""
     return list(accumulate(len(strip_whitespace(step)) for step in steps))

@@ -36,7 +36,7 @@ from mclabel.core.stats.bootstrap import (
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.labels.calibration import Prediction, measure_calibration
 from mclabel.evaluate.labels.truth import strip_whitespace
-from mclabel.show.figures import Grid, estimate_text
+from mclabel.show.figures import Grid, format_estimate
 
 THRESHOLD_SPLIT = "gsm8k"
 """Name of the split on which the threshold of a scorer is chosen."""
@@ -73,7 +73,7 @@ class SplitResult:
 class LeftOut:
     """Reason why a solution has no prediction, as a code and as a text."""
 
-    reason: str
+    reason_code: str
     """Short code of the reason; docs/evaluation.md lists all codes."""
     detail: str
     """Explanation for the user."""
@@ -144,7 +144,7 @@ def measure_processbench(
         seed: seed of the bootstrap.
     """
     tables = {
-        name: _table(rows, predictions[name], unknown.get(name, ()))
+        name: _count_hits_per_problem(rows, predictions[name], unknown.get(name, ()))
         for name, rows in splits.items()
     }
     weights = {
@@ -153,13 +153,13 @@ def measure_processbench(
     }
     several = [] if panel is None else [k for k, judges in panel.judges.items() if len(judges) > 1]
     results = {
-        name: _split(
+        name: _measure_split(
             splits[name],
             predictions[name].keys() | set(unknown.get(name, ())),
             (reasons or {}).get(name, {}),
             tables[name],
             weights[name],
-            _predicted_share(splits[name], predictions[name], seed + i)
+            _estimate_predicted_share(splits[name], predictions[name], seed + i)
             if name in several
             else None,
         )
@@ -168,14 +168,16 @@ def measure_processbench(
     for name, ids in unknown.items():
         results[name] = replace(results[name], num_unknown=len(ids))
     for i, (name, of_split) in enumerate((scores or {}).items()):
-        measured = measure_calibration(_step_predictions(splits[name], of_split), seed=seed + i)
+        measured = measure_calibration(
+            _list_step_predictions(splits[name], of_split), seed=seed + i
+        )
         results[name] = replace(results[name], ece=None if measured is None else measured.ece)
     return ProcessBenchResult(
-        splits=results, mean_f1=_mean_f1(tables, weights), threshold=threshold, panel=panel
+        splits=results, mean_f1=_estimate_mean_f1(tables, weights), threshold=threshold, panel=panel
     )
 
 
-def _step_predictions(
+def _list_step_predictions(
     rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence[float]]
 ) -> list[Prediction]:
     """Return a prediction for each step up to the first error.
@@ -195,7 +197,7 @@ def _step_predictions(
     ]
 
 
-def _table(
+def _count_hits_per_problem(
     rows: Sequence[JudgedSolution],
     predictions: Mapping[str, int | None],
     unknown: Collection[str],
@@ -222,7 +224,7 @@ def _table(
     )
 
 
-def _split(
+def _measure_split(
     rows: Sequence[JudgedSolution],
     counted: Collection[str],
     reasons: Mapping[str, LeftOut],
@@ -231,7 +233,9 @@ def _split(
     kept: Estimate | None,
 ) -> SplitResult:
     missing = tuple(row.id for row in rows if row.id not in counted)
-    counts = Counter(reasons[name].reason if name in reasons else "unknown" for name in missing)
+    counts = Counter(
+        reasons[name].reason_code if name in reasons else "unknown" for name in missing
+    )
     return SplitResult(
         num_wrong=int(table[:, 0].sum()),
         num_right=int(table[:, 2].sum()),
@@ -245,7 +249,7 @@ def _split(
     )
 
 
-def _predicted_share(
+def _estimate_predicted_share(
     rows: Sequence[JudgedSolution], predictions: Mapping[str, int | None], seed: int
 ) -> Estimate:
     """Return the share of solutions that have a prediction, with a bootstrap interval."""
@@ -254,7 +258,7 @@ def _predicted_share(
     return ratio_estimate(table[:, 0], table[:, 1], resample_weights(len(table), seed))
 
 
-def _mean_f1(
+def _estimate_mean_f1(
     tables: Mapping[str, NDArray[np.float64]], weights: Mapping[str, NDArray[np.float64]]
 ) -> Estimate:
     values = [float(compute_split_f1(table.sum(0))) for table in tables.values()]
@@ -310,11 +314,11 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
             f"{split.num_wrong:,}",
             f"{split.num_right:,}",
             f"{len(split.missing):,}",
-            *(("" if split.kept is None else estimate_text(split.kept),) if has_kept else ()),
-            estimate_text(split.wrong_accuracy),
-            estimate_text(split.right_accuracy),
-            estimate_text(split.f1),
-            *((estimate_text(split.ece),) if has_scores else ()),
+            *(("" if split.kept is None else format_estimate(split.kept),) if has_kept else ()),
+            format_estimate(split.wrong_accuracy),
+            format_estimate(split.right_accuracy),
+            format_estimate(split.f1),
+            *((format_estimate(split.ece),) if has_scores else ()),
         )
         for name, split in result.splits.items()
     ]
@@ -325,7 +329,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     if has_scores:
         notes.append("ECE: calibration error of the steps' scores, up to the first error.")
     if panel is not None:
-        notes += _panel_notes(panel)
+        notes += _iter_panel_notes(panel)
     if result.num_rejected:
         counts = ", ".join(f"{count:,} of {name}" for name, count in result.num_rejected.items())
         notes.append(
@@ -348,15 +352,15 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     return Grid(
         conclusion="The mean F1 over splits is unknown."
         if result.mean_f1.value is None
-        else f"The mean F1 over splits is {estimate_text(result.mean_f1)}.",
+        else f"The mean F1 over splits is {format_estimate(result.mean_f1)}.",
         title="ProcessBench [95% interval]",
         header=(*counted, "on wrong", "on right", "F1", *more),
-        rows=(*rows, ("mean", *[""] * (len(counted) + 1), estimate_text(result.mean_f1), *blank)),
+        rows=(*rows, ("mean", *[""] * (len(counted) + 1), format_estimate(result.mean_f1), *blank)),
         note=" ".join(notes),
     )
 
 
-def _panel_notes(panel: Panel) -> Iterator[str]:
+def _iter_panel_notes(panel: Panel) -> Iterator[str]:
     """Yield sentences that name the judges and explain the measures."""
     named = (
         f"{name} by {', '.join(judge.name for judge in judges)}"

@@ -1,7 +1,7 @@
 """Measures a PRM or a run's labels on ProcessBench, and prepares ProcessBench for labelling.
 
-Each file of ProcessBench is one split. `join_golds` adds the gold answers that labelling needs and
-that ProcessBench lacks.
+Each file of ProcessBench is one split. `add_golds_to_files` adds the gold answers that
+labelling needs and that ProcessBench lacks.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mclabel.answers import answer_key, extract_answer
-from mclabel.core.errors import ConfigError, DataError, bound_detail
+from mclabel.core.errors import ConfigError, DataError, shorten_detail
 from mclabel.core.plain_files import write_atomically
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.data.readers.judged import JudgedSolution, read_processbench, step_texts
+from mclabel.data.readers.judged import JudgedSolution, list_step_texts, read_processbench
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import RowRejects, require_solution
 from mclabel.evaluate.labels.job import check_out_folder, make_out_folder
@@ -50,7 +50,7 @@ from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import render_markdown
-from mclabel.show.texts import json_text
+from mclabel.show.texts import format_json
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
@@ -178,11 +178,11 @@ def _encode_solutions(
             given = require_solution({"steps": list(row.steps)}, row.id)
             steps = [given.text[a:b] for a, b in pairwise((0, *(given.step_ends or ())))]
             try:
-                readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
+                readable.append((name, row.id, prm.encoder.encode_text(row.problem, steps, row.id)))
             except DataError as error:
                 detail = str(error).removeprefix(f"{row.id}: ")
                 reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
-                refused[name][row.id] = LeftOut(reason=reason, detail=detail)
+                refused[name][row.id] = LeftOut(reason_code=reason, detail=detail)
     return readable, refused
 
 
@@ -218,13 +218,15 @@ def processbench_of_labels(
         (rows if row.is_decided else undecided).append(row)
     by_key = {row_key(row): row for row in reversed(rows)}
     alone = find_sole_given_solutions(rows)
-    left_out = _Unlocated(undecided, alone)
+    left_out = _UnlocatedExplainer(undecided, alone)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, judged in splits.items():
         for solution in judged:
             if (labelled := by_key.get(solution_key(solution.problem, solution.steps))) is not None:
-                error = to_given_index(labelled.first_error, step_texts(labelled), solution.steps)
+                error = to_given_index(
+                    labelled.first_error, list_step_texts(labelled), solution.steps
+                )
                 predictions[name][solution.id] = error
             elif (labelled := alone.get(solution.id)) is not None and _is_same_solution(
                 labelled, solution
@@ -252,7 +254,7 @@ def _is_same_solution(row: LabeledSolution, solution: JudgedSolution) -> bool:
     )
 
 
-class _Unlocated:
+class _UnlocatedExplainer:
     """Explains why solutions of ProcessBench have no label in a run."""
 
     def __init__(
@@ -274,25 +276,26 @@ class _Unlocated:
         if row is None and named is not None:
             if len(named.steps) != len(solution.steps):
                 steps = f"{len(named.steps)} steps in the run, {len(solution.steps)} in the file"
-                return LeftOut(reason="other_steps", detail=steps)
+                return LeftOut(reason_code="other_steps", detail=steps)
             if not has_same_words(named, solution.problem, solution.steps):
                 detail = "the run has this id for another problem or solution"
-                return LeftOut(reason="other_text", detail=detail)
+                return LeftOut(reason_code="other_text", detail=detail)
             row = named
         if row is None:
             return LeftOut(
-                reason="not_in_run",
+                reason_code="not_in_run",
                 detail="not labelled: the problem has no gold answer (eval processbench-golds "
                 "lists such problems), or the solution is in the run's rejects.jsonl",
             )
         if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
             return LeftOut(
-                reason="no_verdict",
+                reason_code="no_verdict",
                 detail=f"its answer {row.solution.prediction!r} is {row.solution.outcome} compared "
                 f"with the gold answer {row.problem.answer!r}",
             )
         return LeftOut(
-            reason="outcome_only", detail=f"only the last of {len(row.steps)} steps has a label"
+            reason_code="outcome_only",
+            detail=f"only the last of {len(row.steps)} steps has a label",
         )
 
 
@@ -378,7 +381,7 @@ def write_results(
     if out is None:
         return
     folder = make_out_folder(out)
-    (folder / "processbench.json").write_text(json_text(result), encoding="utf-8")
+    (folder / "processbench.json").write_text(format_json(result), encoding="utf-8")
     (folder / "processbench.md").write_text(
         render_markdown([processbench_grid(result)]), encoding="utf-8"
     )
@@ -388,8 +391,8 @@ def write_results(
                 file.write(json.dumps({"split": name, **reject.content()}) + "\n")
         for name, by_solution in reasons.items():
             for identity, left_out in by_solution.items():
-                content = {"split": name, "id": identity, "reason": left_out.reason}
-                content["detail"] = bound_detail(left_out.detail)
+                content = {"split": name, "id": identity, "reason": left_out.reason_code}
+                content["detail"] = shorten_detail(left_out.detail)
                 file.write(json.dumps(content, ensure_ascii=False) + "\n")
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for name, rows in splits.items():
@@ -399,12 +402,12 @@ def write_results(
                         "split": name,
                         "id": row.id,
                         "label": -1 if row.first_error is None else row.first_error,
-                        "prediction": _exported_label(predictions[name][row.id]),
+                        "prediction": _to_exported_label(predictions[name][row.id]),
                     }
                     file.write(json.dumps(predicted, ensure_ascii=False) + "\n")
 
 
-def _exported_label(index: int | None) -> int:
+def _to_exported_label(index: int | None) -> int:
     return -1 if index is None else index
 
 
@@ -422,7 +425,7 @@ class GoldReport:
     """Unusable rows of the files."""
 
 
-def join_golds(
+def add_golds_to_files(
     files: Sequence[str], golds: Sequence[str], out: str, *, strict: bool = False
 ) -> GoldReport:
     r"""Write ProcessBench's solutions with gold answers, as input of a labelling job.

@@ -65,7 +65,7 @@ def processbench_of_opinions(
     read = read_splits(files, strict=strict)
     splits = read.solutions
     warn_missing_kinds(splits)
-    judges = _by_split(dict(zip(splits, files, strict=True)), splits, opinions)
+    judges = _assign_judges_to_splits(dict(zip(splits, files, strict=True)), splits, opinions)
     for name, of_split in judges.items():
         _check_judges(name, of_split)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
@@ -73,15 +73,18 @@ def processbench_of_opinions(
     unknown: dict[str, list[str]] = {name: [] for name in splits}
     for name, rows in splits.items():
         for row in rows:
-            prediction = _predict(judges[name], row)
+            prediction = _predict_first_error(judges[name], row)
             if isinstance(prediction, LeftOut):
                 reasons[name][row.id] = prediction
-                if prediction.reason == NO_VERDICT:
+                if prediction.reason_code == NO_VERDICT:
                     unknown[name].append(row.id)
             else:
                 predictions[name][row.id] = prediction.first_error
     panel = Panel(
-        {name: tuple(judge.named for judge in of_split) for name, of_split in judges.items()}
+        {
+            name: tuple(judge.measured_judge for judge in of_split)
+            for name, of_split in judges.items()
+        }
     )
     result = measure_processbench(
         splits, predictions, reasons=reasons, unknown=unknown, panel=panel, seed=seed
@@ -97,7 +100,7 @@ def processbench_of_opinions(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Prediction:
+class _FirstErrorPrediction:
     first_error: int | None
     """Index of the predicted first wrong step, from 0; None for no error."""
 
@@ -121,7 +124,7 @@ class _SplitJudge:
         return self.run.claim != "at_or_before"
 
     @property
-    def named(self) -> MeasuredJudge:
+    def measured_judge(self) -> MeasuredJudge:
         """Name of the judge, and the kind of statement that its opinions make."""
         return MeasuredJudge(name=self.run.judge, claim=self.run.claim)
 
@@ -134,19 +137,19 @@ class _SplitJudge:
         name = self.solutions.get(row.id)
         if name is None:
             detail = "not judged: it is in the run's rejects.jsonl, or the job has not ended"
-            return LeftOut(reason="not_in_run", detail=detail)
+            return LeftOut(reason_code="not_in_run", detail=detail)
         if (num_steps := self.run.num_steps[name]) != len(row.steps):
             steps = f"{num_steps} steps in the run, {len(row.steps)} in the file"
-            return LeftOut(reason="other_steps", detail=steps)
+            return LeftOut(reason_code="other_steps", detail=steps)
         if self.keys[row.id] != solution_key(row.problem, row.steps):
             detail = "the run has this id for another problem or solution"
-            return LeftOut(reason="other_text", detail=detail)
+            return LeftOut(reason_code="other_text", detail=detail)
         opinion = self.run.opinions[name]
         reason = NO_VERDICT if self.run.claim == "scores" else "no_opinion"
-        return opinion if opinion.is_known else LeftOut(reason=reason, detail=opinion.reason)
+        return opinion if opinion.is_known else LeftOut(reason_code=reason, detail=opinion.reason)
 
 
-def _by_split(
+def _assign_judges_to_splits(
     files: Mapping[str, str], splits: Splits, opinions: Sequence[str]
 ) -> dict[str, list[_SplitJudge]]:
     """Return the judges of each split, first those that name first errors exactly.
@@ -168,7 +171,7 @@ def _by_split(
         given[judge.identity] = location
         fitting = [name for name in splits if not ids[name].isdisjoint(judge.solutions)]
         if not fitting:
-            raise DataError(_no_match(judge, list(files.values()), splits))
+            raise DataError(_describe_no_match(judge, list(files.values()), splits))
         if len(fitting) > 1:
             raise ConfigError(
                 f"--opinions {location}: the ids of its rows are in {files[fitting[0]]} and in "
@@ -201,7 +204,7 @@ def _read_judge(location: str) -> _SplitJudge:
     return _SplitJudge(run=run, identity=identity, solutions=solutions, keys=keys)
 
 
-def _no_match(judge: _SplitJudge, files: Sequence[str], splits: Splits) -> str:
+def _describe_no_match(judge: _SplitJudge, files: Sequence[str], splits: Splits) -> str:
     """Return the message that a run of opinions matches none of the files."""
     location, count = judge.run.location, len(judge.run.opinions)
     theirs = next(iter(splits.values()))[0].id
@@ -229,7 +232,9 @@ def _check_judges(split: str, judges: Sequence[_SplitJudge]) -> None:
         )
 
 
-def _predict(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction | LeftOut:
+def _predict_first_error(
+    judges: Sequence[_SplitJudge], row: JudgedSolution
+) -> _FirstErrorPrediction | LeftOut:
     """Return the prediction for a solution, or the reason why there is none.
 
     Args:
@@ -240,7 +245,11 @@ def _predict(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction 
     opinions = [judge.opinion(row) for judge in judges]
     if len(opinions) == 1:
         (only,) = opinions
-        return only if isinstance(only, LeftOut) else _Prediction(first_error=only.first_error)
+        return (
+            only
+            if isinstance(only, LeftOut)
+            else _FirstErrorPrediction(first_error=only.first_error)
+        )
     sources = [
         SourceOpinion(
             source=judge.run.judge,
@@ -251,17 +260,17 @@ def _predict(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction 
         for judge, opinion in zip(judges, opinions, strict=True)
     ]
     if same_location(sources):
-        return _Prediction(first_error=sources[0].first_error)
+        return _FirstErrorPrediction(first_error=sources[0].first_error)
     details = "; ".join(
         f"{judge.run.judge} ({judge.run.location}): {_describe_opinion(judge, opinion)}"
         for judge, opinion in zip(judges, opinions, strict=True)
     )
-    return LeftOut(reason="not_kept", detail=details)
+    return LeftOut(reason_code="not_kept", detail=details)
 
 
 def _describe_opinion(judge: _SplitJudge, opinion: Opinion | LeftOut) -> str:
     if isinstance(opinion, LeftOut):
-        return f"{opinion.reason}, {opinion.detail}" if opinion.detail else opinion.reason
+        return f"{opinion.reason_code}, {opinion.detail}" if opinion.detail else opinion.reason_code
     if judge.names_steps:
         return "no error" if opinion.first_error is None else f"first error {opinion.first_error}"
     return (

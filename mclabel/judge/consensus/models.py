@@ -213,21 +213,21 @@ class FirstErrorJudgeModel:
         """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
         table = np.log(np.clip([self.false_alarm, self.detection, self.later], 1e-6, 1 - 1e-6))
         passed = np.log1p(-np.exp(table))
-        likely = self._counts(0) * table[0] + self._counts(1) * passed[0]
-        likely += self._counts(2) * table[1] + self._counts(3) * passed[1]
-        likely += self._counts(4) * table[2] + self._counts(5) * passed[2]
+        likely = self._count_steps(0) * table[0] + self._count_steps(1) * passed[0]
+        likely += self._count_steps(2) * table[1] + self._count_steps(3) * passed[1]
+        likely += self._count_steps(4) * table[2] + self._count_steps(5) * passed[2]
         if self.sure is not None:
-            likely += np.log(self.sure)[self._relation_to_error(), self.sureness[:, None]]
-        return np.asarray(np.where(self._known, likely, 0.0))
+            likely += np.log(self.sure)[self._relate_to_error(), self.sureness[:, None]]
+        return np.asarray(np.where(self._allowed_errors, likely, 0.0))
 
     def fit(self, chances: Floats) -> Self:
         """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
-        weights = np.where(self._known, chances, 0.0)
+        weights = np.where(self._allowed_errors, chances, 0.0)
         detected, passed = (
-            [float((weights * self._counts(kind + other)).sum()) for kind in (0, 2, 4)]
+            [float((weights * self._count_steps(kind + other)).sum()) for kind in (0, 2, 4)]
             for other in (0, 1)
         )
-        relation, sure = self._relation_to_error(), np.zeros((4, SURENESS))
+        relation, sure = self._relate_to_error(), np.zeros((4, SURENESS))
         np.add.at(sure, (relation, np.broadcast_to(self.sureness[:, None], weights.shape)), weights)
         towards = (sure.sum(0) + 1) / (sure.sum() + SURENESS)
         sure = sure + STRENGTH * towards
@@ -259,11 +259,11 @@ class FirstErrorJudgeModel:
         return SourceOpinions.from_first_errors(self.named, self.num_steps)
 
     @property
-    def _known(self) -> NDArray[np.bool_]:
+    def _allowed_errors(self) -> NDArray[np.bool_]:
         errors = np.arange(int(self.num_steps.max()) + 1)
         return (self.named[:, None] >= 0) & (errors <= self.num_steps[:, None])
 
-    def _counts(self, kind: int) -> Floats:
+    def _count_steps(self, kind: int) -> Floats:
         """Return how many steps of one kind each solution has, given each first error.
 
         The shape is [solution, T + 1]. "Fault" means that the judge finds a fault at the step.
@@ -288,7 +288,7 @@ class FirstErrorJudgeModel:
             return np.asarray(is_named & (named > error), dtype=np.float64)
         return np.asarray(np.maximum(named - error - 1, 0) * is_error, dtype=np.float64)
 
-    def _relation_to_error(self) -> Ints:
+    def _relate_to_error(self) -> Ints:
         """Return the relation of the named step to each first error, [solution, T + 1].
 
         The relations are 0 to 3, in the order in which `sure` lists them.
@@ -314,7 +314,7 @@ class ScorerModel:
     stands for the beginning of a solution. None means equal probabilities."""
 
     @classmethod
-    def of(cls, scores: Sequence[Sequence[float] | None], num_steps: Ints) -> ScorerModel:
+    def from_scores(cls, scores: Sequence[Sequence[float] | None], num_steps: Ints) -> ScorerModel:
         """Return a model in which scores are reduced to levels that contain equally many steps.
 
         Args:
@@ -333,14 +333,14 @@ class ScorerModel:
 
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the scores given each first error, [solution, T + 1]."""
-        return step_log_likelihood(self.moves, self._levels_before, self.levels)
+        return step_log_likelihood(self.moves, self._preceding_levels, self.levels)
 
     def fit(self, chances: Floats) -> Self:
         """Return the model with `moves` fitted to first-error probabilities, [solution, T + 1]."""
         levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
         usual = STRENGTH * levels / levels.sum()
         shape = (LEVELS + 1, LEVELS)
-        moves = fit_table(chances, self._levels_before, self.levels, shape, usual)
+        moves = fit_table(chances, self._preceding_levels, self.levels, shape, usual)
         return type(self)(num_steps=self.num_steps, levels=self.levels, moves=moves)
 
     def rates(self) -> Mapping[str, float]:
@@ -358,6 +358,6 @@ class ScorerModel:
         )
 
     @property
-    def _levels_before(self) -> Ints:
+    def _preceding_levels(self) -> Ints:
         start = np.full((len(self.levels), 1), LEVELS)
         return np.concatenate([start, np.maximum(self.levels[:, :-1], 0)], axis=1)

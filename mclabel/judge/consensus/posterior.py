@@ -170,7 +170,7 @@ class RolloutEvidence:
 
     def by_length(self) -> Floats:
         """Return for each solution the mean over solutions of its length, [solution, T + 1]."""
-        return mean_by_length(self.floored / self.floored.sum(1, keepdims=True), self.num_steps)
+        return average_by_length(self.floored / self.floored.sum(1, keepdims=True), self.num_steps)
 
     def weighted(self, power: float) -> Floats:
         """Return the probabilities moved towards the mean of solutions of the same length.
@@ -226,7 +226,7 @@ def multiply_likelihoods(
         Posterior probabilities, [solution, T + 1], and the log-likelihood of all opinions.
     """
     there = np.arange(begun.shape[1]) <= num_steps[:, None]
-    expected, product, likelihood = mean_by_length(chances, num_steps), begun, 0.0
+    expected, product, likelihood = average_by_length(chances, num_steps), begun, 0.0
     for model in models:
         likely = model.log_likelihood()
         most = np.where(there, likely, -np.inf).max(1, keepdims=True)
@@ -248,7 +248,7 @@ def mix_with_expected_probabilities(likely: Floats, expected: Floats) -> Floats:
     return np.asarray((1 - DOUBT) * likely / likely.sum(1, keepdims=True) + DOUBT * expected)
 
 
-def mean_by_length(chances: Floats, num_steps: Ints) -> Floats:
+def average_by_length(chances: Floats, num_steps: Ints) -> Floats:
     """Return for each solution the mean over solutions of its length, [solution, T + 1]."""
     means = np.zeros_like(chances)
     for steps in np.unique(num_steps):
@@ -305,13 +305,15 @@ class RepeatingJudgeModel:
 
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
-        return step_log_likelihood(self.table, self.others.values, self._own_steps.values)
+        return step_log_likelihood(self.table, self.others.values, self._get_own_steps.values)
 
     def fit(self, chances: Floats) -> Self:
         """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
-        own = self._own_steps
+        own = self._get_own_steps
         shape = (self.others.count, own.count)
-        table = fit_table(chances, self.others.values, own.values, shape, self._prior_counts(own))
+        table = fit_table(
+            chances, self.others.values, own.values, shape, self._compute_prior_counts(own)
+        )
         return replace(self, alone=self.alone.fit(chances), table=table)
 
     def rates(self) -> Mapping[str, float]:
@@ -323,10 +325,10 @@ class RepeatingJudgeModel:
         return self.alone.step_opinions()
 
     @property
-    def _own_steps(self) -> StepCategories:
+    def _get_own_steps(self) -> StepCategories:
         return self.alone.step_opinions().seen
 
-    def _prior_counts(self, steps: StepCategories) -> Floats:
+    def _compute_prior_counts(self, steps: StepCategories) -> Floats:
         """Return the prior counts of the judge's opinions, which sum to half an observation."""
         counts = np.bincount(steps.values[steps.values >= 0], minlength=steps.count) + 1.0
         return np.asarray(0.5 * counts / counts.sum())
@@ -345,9 +347,9 @@ def find_repeating_sources(
     """
     if not models:
         return SourceModels(models=models, groups=())
-    pairs = _Pairs(shown, models)
-    own, gains = _repeated_run_opinions(pairs, shown, labels)
-    gains += [(pairs.gain(a, b), a, b) for a, b in combinations(models, 2)]
+    pairs = _DependenceGains(shown, models)
+    own, gains = _find_repeated_run_opinions(pairs, shown, labels)
+    gains += [(pairs.compute_pair_gain(a, b), a, b) for a, b in combinations(models, 2)]
     links = [
         (gain, a, b)
         for gain, a, b in gains
@@ -357,26 +359,26 @@ def find_repeating_sources(
     opinions = {ROLLOUTS: own, **{name: model.step_opinions() for name, model in models.items()}}
     for name in (
         ROLLOUTS,
-        *sorted(models, key=lambda name: (_evidence_rank(opinions[name]), name)),
+        *sorted(models, key=lambda name: (_sort_key_by_evidence(opinions[name]), name)),
     ):
         if name not in seen:
-            group = _linked_sources(name, links)
+            group = _find_linked_sources(name, links)
             seen.update(group)
             if len(group) > 1:
                 groups.append(group)
             for place, member in enumerate(group[1:], 1):
-                others = _combined_steps([opinions[earlier] for earlier in group[:place]])
+                others = _combine_steps([opinions[earlier] for earlier in group[:place]])
                 repeating[member] = RepeatingJudgeModel(alone=models[member], others=others)
     return SourceModels(models=repeating, groups=groups)
 
 
-def _evidence_rank(source: SourceOpinions) -> tuple[bool, int]:
+def _sort_key_by_evidence(source: SourceOpinions) -> tuple[bool, int]:
     """Return a sort key: scorers come first, then judges by falling number of faults found."""
     return source.names, -int((source.seen.values == 1).sum())
 
 
 @dataclass
-class _Pairs:
+class _DependenceGains:
     """Computes how much the log-likelihood rises if two sources are modelled as dependent."""
 
     shown: RolloutEvidence
@@ -390,41 +392,43 @@ class _Pairs:
         # Use rollouts at their full weight. With weakened rollouts, independent accurate judges
         # would seem to agree more often than the first error explains.
         self.begun = self.shown.weighted(1.0)
-        self.alone = {name: self._likelihood({name: model}) for name, model in self.models.items()}
+        self.alone = {
+            name: self._fit_log_likelihood({name: model}) for name, model in self.models.items()
+        }
 
-    def gain(self, first: str, second: str) -> float:
+    def compute_pair_gain(self, first: str, second: str) -> float:
         """Return the gain for two judges, divided by the solutions on which both have an opinion.
 
         The gain that may arise by chance (`CHANCE`) is subtracted.
         """
         model, other = self.models[first], self.models[second]
-        free = self._likelihood({first: model, second: other})
+        free = self._fit_log_likelihood({first: model, second: other})
         given = RepeatingJudgeModel(alone=other, others=model.step_opinions().contexts)
-        return self._gain_per_shared_solution(
-            self._likelihood({first: model, second: given}) - free, model.step_opinions(), other
+        return self._normalize_gain(
+            self._fit_log_likelihood({first: model, second: given}) - free,
+            model.step_opinions(),
+            other,
         )
 
-    def gain_of(self, source: SourceOpinions, name: str) -> float:
+    def compute_run_gain(self, source: SourceOpinions, name: str) -> float:
         """Return the gain per solution if a judge is modelled as repeating the run's own labels."""
         model = self.models[name]
         given = RepeatingJudgeModel(alone=model, others=source.contexts)
-        gain = self._likelihood({name: given}) - self.alone[name]
-        return self._gain_per_shared_solution(gain, source, model)
+        gain = self._fit_log_likelihood({name: given}) - self.alone[name]
+        return self._normalize_gain(gain, source, model)
 
-    def _gain_per_shared_solution(
-        self, gain: float, opinions: SourceOpinions, other: JudgeModel
-    ) -> float:
+    def _normalize_gain(self, gain: float, opinions: SourceOpinions, other: JudgeModel) -> float:
         both = int((opinions.is_known & other.step_opinions().is_known).sum())
         return (gain - CHANCE) / both if both else 0.0
 
-    def _likelihood(self, models: Mapping[str, JudgeModel]) -> float:
+    def _fit_log_likelihood(self, models: Mapping[str, JudgeModel]) -> float:
         return fit_rates_and_posterior(
             self.begun, self.shown.num_steps, models, rounds=_PAIR_ROUNDS
         ).log_likelihood
 
 
-def _repeated_run_opinions(
-    pairs: _Pairs, shown: RolloutEvidence, labels: Ints | None
+def _find_repeated_run_opinions(
+    pairs: _DependenceGains, shown: RolloutEvidence, labels: Ints | None
 ) -> tuple[SourceOpinions, list[tuple[float, str, str]]]:
     """Return the run's own opinions (`ROLLOUTS`), and how strongly each judge repeats them.
 
@@ -437,13 +441,16 @@ def _repeated_run_opinions(
     if labels is not None:
         candidates.append(SourceOpinions.from_first_errors(labels, shown.num_steps))
     gains = [
-        (candidate, [(pairs.gain_of(candidate, name), ROLLOUTS, name) for name in pairs.models])
+        (
+            candidate,
+            [(pairs.compute_run_gain(candidate, name), ROLLOUTS, name) for name in pairs.models],
+        )
         for candidate in candidates
     ]
     return max(gains, key=lambda entry: max(entry[1]))
 
 
-def _linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
+def _find_linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
     """Return a source and all sources that are linked to it directly or through others.
 
     The source with the strongest link to those already listed comes next.
@@ -462,7 +469,7 @@ def _linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> list[
         group.append(max(near)[1])
 
 
-def _combined_steps(sources: Sequence[SourceOpinions]) -> StepCategories:
+def _combine_steps(sources: Sequence[SourceOpinions]) -> StepCategories:
     """Return one category per step that summarises the opinions of several sources.
 
     For sources that name a first error, the category encodes how many name this step, and whether

@@ -27,16 +27,20 @@ from mclabel.core.records import AUTHOR, LabeledSolution, Rollout, SourceOpinion
 from mclabel.judge.base import Opinion
 from mclabel.judge.consensus.models import SURENESS, FirstErrorJudgeModel, JudgeModel, ScorerModel
 from mclabel.judge.consensus.posterior import ROLLOUTS
-from mclabel.judge.opinions import OpinionRun, text_digest
+from mclabel.judge.opinions import OpinionRun, hash_texts
 from mclabel.labeling.estimators import ProblemPaths, answer_class
 from mclabel.labeling.estimators.posterior.chain import Evidence, first_error_posterior_by_luck
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import external_likelihoods, prior_error_chances
-from mclabel.labeling.estimators.posterior.fit import ByCompleter, Readings, fit_readings
+from mclabel.labeling.estimators.posterior.fit import (
+    EvidenceByCompleter,
+    EvidenceReadings,
+    fit_readings,
+)
 from mclabel.labeling.estimators.posterior.judging import pool_posteriors
-from mclabel.labeling.estimators.posterior.plan import PlanRequest, error_beliefs
+from mclabel.labeling.estimators.posterior.plan import ChainEvidence, infer_first_errors
 from mclabel.labeling.estimators.posterior.priors import Priors
-from mclabel.labeling.labeled import row_completers
+from mclabel.labeling.labeled import get_row_completers
 from mclabel.labeling.prefixes import PrefixTable
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -96,7 +100,7 @@ def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[So
 
     Args:
         run: folder or URL of the run, for messages.
-        rows: digest of each solution's texts (`text_digest`), by solution id.
+        rows: digest of each solution's texts (`hash_texts`), by solution id.
         sources: sources of opinions.
 
     Raises:
@@ -129,11 +133,14 @@ def collect_opinions(row: LabeledSolution, sources: Sequence[Source]) -> tuple[S
     )
     return (
         own,
-        *(_source_opinion(source, source.run.opinions.get(row.solution.id)) for source in sources),
+        *(
+            _make_source_opinion(source, source.run.opinions.get(row.solution.id))
+            for source in sources
+        ),
     )
 
 
-def _source_opinion(source: Source, opinion: Opinion | None) -> SourceOpinion:
+def _make_source_opinion(source: Source, opinion: Opinion | None) -> SourceOpinion:
     is_known = opinion is not None and opinion.is_known
     return SourceOpinion(
         source=source.name,
@@ -161,7 +168,7 @@ def make_judge_model(
     if source.run.claim == "scores" and any(
         opinion is not None and opinion.scores for opinion in known_opinions
     ):
-        return ScorerModel.of(
+        return ScorerModel.from_scores(
             [opinion.scores if opinion and opinion.scores else None for opinion in known_opinions],
             num_steps,
         )
@@ -222,7 +229,7 @@ def read_people_sources(folder: str) -> list[Source]:
                 for name, event in events.items()
             },
             num_steps={name: len(items[name].steps) for name in events},
-            texts={name: text_digest(items[name].problem, items[name].steps) for name in events},
+            texts={name: hash_texts(items[name].problem, items[name].steps) for name in events},
         )
         sources.append(Source(name=run.judge, run=run))
     if not sources:
@@ -239,11 +246,11 @@ problems at even distances are taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Problem:
+class _ProblemEvidence:
     answer_class: str
     solutions: tuple[str, ...]
     """Ids of the solutions with steps."""
-    evidence: Readings
+    evidence: EvidenceReadings
 
 
 class RunEvidence:
@@ -256,7 +263,7 @@ class RunEvidence:
             settings: settings of the posterior estimator.
         """
         self._settings = settings
-        self._problems: list[_Problem] = []
+        self._problems: list[_ProblemEvidence] = []
 
     def add(self, rows: Sequence[LabeledSolution], rollouts: Sequence[Rollout]) -> None:
         """Add one problem.
@@ -271,11 +278,11 @@ class RunEvidence:
         if not rows:
             return
         first = rows[0]
-        completers = row_completers(first)
+        completers = get_row_completers(first)
         table = PrefixTable(
             first.problem,
             [row.solution for row in rows],
-            free_outcomes=not first.chosen_by_outcome,
+            kept_regardless_of_outcome=not first.chosen_by_outcome,
             completers=[completer.name for completer in completers],
         )
         numbers = {prefix.id: number for number, prefix in enumerate(table.prefixes)}
@@ -288,9 +295,11 @@ class RunEvidence:
                 estimator.record(replace(received, is_requested=False))
         names = tuple(row.solution.id for row in rows)
         evidence = estimator.evidence()
-        self._problems.append(_Problem(answer_class=kind, solutions=names, evidence=evidence))
+        self._problems.append(
+            _ProblemEvidence(answer_class=kind, solutions=names, evidence=evidence)
+        )
 
-    def chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
+    def compute_chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
         """Return the probabilities of first errors in the solutions of all added problems.
 
         Returns:
@@ -299,10 +308,10 @@ class RunEvidence:
             first error at the 0-based step t, the column at the number of steps is no error, and
             later columns are padding.
         """
-        priors = self._fitted_priors()
+        priors = self._fit_priors()
         first_errors: list[Floats] = []
         for problem in self._problems:
-            first_errors += _first_errors(problem, priors)
+            first_errors += _compute_first_errors(problem, priors)
         ids = [name for problem in self._problems for name in problem.solutions]
         num_steps = np.array([len(own) - 1 for own in first_errors], dtype=np.int64)
         chances = np.zeros((len(first_errors), int(num_steps.max(initial=0)) + 1))
@@ -310,15 +319,15 @@ class RunEvidence:
             chances[row, : len(own)] = own
         return ids, num_steps, chances
 
-    def _fitted_priors(self) -> Priors:
-        by_class: dict[str, list[Readings]] = defaultdict(list)
+    def _fit_priors(self) -> Priors:
+        by_class: dict[str, list[EvidenceReadings]] = defaultdict(list)
         for problem in self._problems:
             by_class[problem.answer_class].append(problem.evidence)
         chosen = {
             name: [all_of[i] for i in _spread_indices(len(all_of), MAX_FITTED)]
             for name, all_of in sorted(by_class.items())
         }
-        return fit_readings(chosen).as_written
+        return fit_readings(chosen).rounded_as_stored
 
 
 def _spread_indices(count: int, most: int) -> list[int]:
@@ -326,45 +335,45 @@ def _spread_indices(count: int, most: int) -> list[int]:
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
-def _first_errors(problem: _Problem, priors: Priors) -> list[Floats]:
+def _compute_first_errors(problem: _ProblemEvidence, priors: Priors) -> list[Floats]:
     """Return for each solution the probability of a first error at each step, then of no error."""
     readings, kind = problem.evidence, problem.answer_class
-    by_reading = [_chances_by_reading(readings.outcomes, priors, kind, rare_luck=False)]
+    by_reading = [_compute_reading_chances(readings.outcomes, priors, kind, rare_luck=False)]
     if readings.agreement is not None and priors.agreement is not None:
         by_reading.append(
-            _chances_by_reading(readings.agreement, priors.agreement, kind, rare_luck=True)
+            _compute_reading_chances(readings.agreement, priors.agreement, kind, rare_luck=True)
         )
     return [pool_posteriors(of_solution) for of_solution in zip(*by_reading, strict=True)]
 
 
-def _chances_by_reading(
-    reading: ByCompleter, priors: Priors, answer_class: str, *, rare_luck: bool
+def _compute_reading_chances(
+    reading: EvidenceByCompleter, priors: Priors, answer_class: str, *, rare_luck: bool
 ) -> list[Floats]:
     own, bare = [], []
     if len(reading) == 1:
         by_luck = priors.luck_variants(answer_class, rare=rare_luck)
-        return _chances_by_step(
+        return _reorder_by_step(
             reading[AUTHOR], first_error_posterior_by_luck(reading[AUTHOR], by_luck)
         )
     for name, evidence in reading.items():
         mine = priors.for_completer(name).for_class(answer_class)
         counts = np.stack([evidence.right, evidence.wrong, evidence.same, evidence.others])
-        request = PlanRequest(
+        request = ChainEvidence(
             num_steps=evidence.num_steps,
             counts=counts,
             outcome=evidence.outcome,
             external_likelihood=np.ones_like(evidence.external_likelihood),
             priors=mine,
-            previous=None,
-            changed=range(len(evidence.num_steps)),
+            previous_plan=None,
+            changed_chains=range(len(evidence.num_steps)),
         )
-        own += error_beliefs([request])
+        own += infer_first_errors([request])
         if name != AUTHOR:
             bare.append(prior_error_chances(evidence.num_steps, mine, counts.shape[2]))
-    return _chances_by_step(reading[AUTHOR], own[0] * external_likelihoods(own, bare)[0])
+    return _reorder_by_step(reading[AUTHOR], own[0] * external_likelihoods(own, bare)[0])
 
 
-def _chances_by_step(author: Evidence, chances: Floats) -> list[Floats]:
+def _reorder_by_step(author: Evidence, chances: Floats) -> list[Floats]:
     """Reorder first-error probabilities, which are given by number of remaining steps.
 
     Args:

@@ -51,7 +51,7 @@ _MAX_REFUSAL = 600
 
 
 @dataclass(frozen=True)
-class Box:
+class AnswerBox:
     r"""A closed `\boxed{}` in a text; its content is usually a verdict or a step number."""
 
     start: int
@@ -88,9 +88,9 @@ def split_thoughts(text: str) -> tuple[str, str, bool]:
     return "\n".join(outside), "\n".join(inside), is_thinking
 
 
-def find_boxes(text: str) -> list[Box]:
+def find_boxes(text: str) -> list[AnswerBox]:
     """Return the closed, non-empty boxes of a text, in order. Boxes in a box are left out."""
-    closed: list[Box] = []
+    closed: list[AnswerBox] = []
     openings: list[tuple[int, int] | None] = []
     for match in _BRACE.finditer(text):
         token = match[0]
@@ -108,7 +108,9 @@ def find_boxes(text: str) -> list[Box]:
                 openings.append((match.start(), match.end()) if token != "{" else None)
             continue
         if content:
-            closed.append(Box(opening[0], match.end(), content, _is_negated(text, opening[0])))
+            closed.append(
+                AnswerBox(opening[0], match.end(), content, _is_negated(text, opening[0]))
+            )
     return closed
 
 

@@ -42,15 +42,15 @@ def read_step_verdicts(
         fault = VerdictFault.TRUNCATED if truncated else VerdictFault.OPEN_THOUGHT
         return StepVerdicts(nothing, fault, "unclosed think block")
     if parser == "step_verdicts":
-        verdicts = _verdicts_on_steps(outside, inside, num_steps)
+        verdicts = _read_verdicts_on_steps(outside, inside, num_steps)
     else:
-        verdicts = _verdicts_from_first_error(text, outside, num_steps, parser)
+        verdicts = _derive_verdicts(text, outside, num_steps, parser)
     if truncated:
         return StepVerdicts(verdicts.verdicts, VerdictFault.TRUNCATED, "truncated")
     return verdicts
 
 
-def _verdicts_on_steps(outside: str, inside: str, num_steps: int) -> StepVerdicts:
+def _read_verdicts_on_steps(outside: str, inside: str, num_steps: int) -> StepVerdicts:
     """Return the verdicts outside of thoughts; if they are incomplete, also read the thoughts."""
     verdicts = read_verdicts(outside, num_steps)
     if inside and (verdicts is None or verdicts.fault is not None):
@@ -60,9 +60,7 @@ def _verdicts_on_steps(outside: str, inside: str, num_steps: int) -> StepVerdict
     return verdicts or StepVerdicts((None,) * num_steps, VerdictFault.NO_VERDICTS, "no verdicts")
 
 
-def _verdicts_from_first_error(
-    text: str, outside: str, num_steps: int, parser: str
-) -> StepVerdicts:
+def _derive_verdicts(text: str, outside: str, num_steps: int, parser: str) -> StepVerdicts:
     """Return verdicts derived from the first error that an answer names.
 
     Earlier steps are correct, and later steps have no verdict. In the format `lessons`, a step

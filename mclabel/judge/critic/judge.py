@@ -224,14 +224,14 @@ class CriticJudge(Judge):
         seen: list[Vote] = []
         unanswered: list[int] = []
         """Indices of the last round's unknown votes, which are requested once more."""
-        while count := votes.wanted():
-            is_retry = votes.retry
+        while count := votes.count_wanted():
+            is_retry = votes.is_retry
             numbers = unanswered if is_retry else range(len(seen), len(seen) + count)
             budget = settings.max_tokens * (RETRY_BUDGET if is_retry else 1)
             sampled = await asyncio.gather(
                 *(ask(prompt, number=number, max_tokens=budget) for number in numbers)
             )
-            read = [self._vote(answer, item) for answer in sampled]
+            read = [self._parse_vote(answer, item) for answer in sampled]
             unanswered = [
                 number
                 for number, vote in zip(numbers, read, strict=True)
@@ -244,21 +244,21 @@ class CriticJudge(Judge):
                     seen.append(vote)
                 votes.record(vote)
             answers += sampled
-        return _opinion(votes.result(), seen, answers, len(item.steps))
+        return _make_opinion(votes.result(), seen, answers, len(item.steps))
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
         """Sample an answer of the critic's model."""
         name = prompt_hash(prompt)
         if (size := describe_oversize(len(prompt), self._engine)) is not None:
             why = f"the prompt has {size}, the most that the model accepts"
-            return _failed(name, number, max_tokens, why)
+            return _make_failed_answer(name, number, max_tokens, why)
         ids = self._engine.prompt_ids(prompt)
         if len(ids) >= self._engine.max_context:
             why = (
                 f"the prompt has {len(ids)} tokens, but the model's context has only "
                 f"{self._engine.max_context:g}"
             )
-            return _failed(name, number, max_tokens, why)
+            return _make_failed_answer(name, number, max_tokens, why)
         seed = sampling_seed(self.seed, name, str(max_tokens), number)
         try:
             with name_section_in_errors(POLICY):
@@ -266,7 +266,7 @@ class CriticJudge(Judge):
         except EngineDied:
             raise
         except RequestFailed as error:
-            return _failed(name, number, max_tokens, str(error))
+            return _make_failed_answer(name, number, max_tokens, str(error))
         return Answer(
             prompt=name,
             number=number,
@@ -293,7 +293,7 @@ class CriticJudge(Judge):
         """Free the engine."""
         await self._engine.close()
 
-    def _vote(self, answer: Answer, item: JudgedItem) -> Vote:
+    def _parse_vote(self, answer: Answer, item: JudgedItem) -> Vote:
         if answer.finish_reason == "failed":
             return Vote(first_error=None, is_known=False, reason=answer.text, is_final=True)
         truncated = answer.finish_reason == "length"
@@ -301,7 +301,7 @@ class CriticJudge(Judge):
         return parse_output(answer.text, parser, len(item.steps), truncated)
 
 
-def _failed(prompt: str, number: int, max_tokens: int, why: str) -> Answer:
+def _make_failed_answer(prompt: str, number: int, max_tokens: int, why: str) -> Answer:
     return Answer(
         prompt=prompt,
         number=number,
@@ -312,7 +312,7 @@ def _failed(prompt: str, number: int, max_tokens: int, why: str) -> Answer:
     )
 
 
-def _opinion(
+def _make_opinion(
     result: VoteResult, seen: list[Vote], answers: list[Answer], num_steps: int
 ) -> Opinion:
     """Return the opinion that results from the votes on a solution with `num_steps` steps."""
@@ -325,13 +325,13 @@ def _opinion(
         first_error=result.first_error,
         sureness=lead / sum(result.counts.values()) if lead else None,
         reason="" if result.is_decided else undecided or (reasons[0] if reasons else ""),
-        votes=tuple(_vote_location(vote, num_steps) for vote in seen),
+        votes=tuple(_encode_vote(vote, num_steps) for vote in seen),
         answers=tuple(answers),
         num_tokens=None if None in counts else sum(count or 0 for count in counts),
     )
 
 
-def _vote_location(vote: Vote, num_steps: int) -> int:
+def _encode_vote(vote: Vote, num_steps: int) -> int:
     if not vote.is_known:
         return UNKNOWN_VOTE
     return num_steps if vote.first_error is None else vote.first_error

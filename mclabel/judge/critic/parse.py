@@ -78,10 +78,10 @@ def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vot
     """
     check_parser(parser)
     if len(text) > MAX_CHARACTERS:
-        return _unknown_vote(f"longer than {MAX_CHARACTERS:,} characters")
+        return _make_unknown_vote(f"longer than {MAX_CHARACTERS:,} characters")
     outside, inside, is_open = split_thoughts(text)
     if truncated and is_open:
-        return _unknown_vote("truncated")
+        return _make_unknown_vote("truncated")
     read, nothing = _PARSERS[parser]
     vote = read(outside, num_steps, truncated)
     may_think = parser == "step_verdicts" and inside and not is_open and not truncated
@@ -91,12 +91,12 @@ def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vot
     if vote is not None:
         return vote
     if truncated:
-        return _unknown_vote("truncated")
+        return _make_unknown_vote("truncated")
     if is_open:
-        return _unknown_vote("unclosed think block")
+        return _make_unknown_vote("unclosed think block")
     if not outside.strip():
-        return _unknown_vote("nothing after the think block" if inside.strip() else "empty")
-    return _unknown_vote("refusal" if is_refusal(outside) else nothing)
+        return _make_unknown_vote("nothing after the think block" if inside.strip() else "empty")
+    return _make_unknown_vote("refusal" if is_refusal(outside) else nothing)
 
 
 def check_parser(name: str) -> None:
@@ -111,18 +111,18 @@ def check_parser(name: str) -> None:
         )
 
 
-def _unknown_vote(reason: str) -> Vote:
+def _make_unknown_vote(reason: str) -> Vote:
     return Vote(None, is_known=False, reason=reason)
 
 
 _NO_ERROR = Vote(None, is_known=True)
 
 
-def _vote_for_step(index: int, parser: str, num_steps: int) -> Vote:
+def _make_vote_for_step(index: int, parser: str, num_steps: int) -> Vote:
     """Return a vote for the step with a number that counts as the parser does, from 0 or 1."""
     first_error = index - FIRST_INDEX[parser]
     if not 0 <= first_error < num_steps:
-        return _unknown_vote(f"index {index} of {num_steps} steps")
+        return _make_unknown_vote(f"index {index} of {num_steps} steps")
     return Vote(first_error, is_known=True)
 
 
@@ -149,16 +149,16 @@ def _parse_index(text: str, num_steps: int, truncated: bool) -> Vote | None:
         return None
     last = answer_boxes[-1]
     if truncated and any(character.isalnum() for character in text[last.end :]):
-        return _unknown_vote("truncated")
+        return _make_unknown_vote("truncated")
     if last.content in _NONE and not last.is_negated:
         return _NO_ERROR
     match = _INDEX.fullmatch(last.content)
     if match is None:
         kind = "several indices" if _SEVERAL.match(last.content) else "not an index"
-        return _unknown_vote(f"{kind}: {last.content[:_MAX_REASON]}")
+        return _make_unknown_vote(f"{kind}: {last.content[:_MAX_REASON]}")
     index = int(match[1].replace(" ", ""))
     index = -index if last.is_negated else index
-    return _NO_ERROR if index == -1 else _vote_for_step(index, "processbench", num_steps)
+    return _NO_ERROR if index == -1 else _make_vote_for_step(index, "processbench", num_steps)
 
 
 _LESSON_TAG = re.compile(
@@ -189,26 +189,26 @@ def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
             if verdict is not False and (not analyses or int(match[2]) > analyses[-1]):
                 analyses.append(int(match[2]))
             continue
-        says, fault = _conclusion(text, match.end(), truncated)
+        says, fault = _read_conclusion(text, match.end(), truncated)
         if verdict is False and says:
-            return _unknown_vote("contradictory conclusions")
+            return _make_unknown_vote("contradictory conclusions")
         verdict = verdict if says is None else says
     if fault and not (truncated and verdict is not None):
-        return _unknown_vote(fault)
+        return _make_unknown_vote(fault)
     first = FIRST_INDEX["lessons"]
     if verdict is None:
         return None
     if verdict:
         is_complete = not truncated or analyses[-1:] == [first + num_steps - 1]
-        return _NO_ERROR if is_complete else _unknown_vote("truncated")
+        return _NO_ERROR if is_complete else _make_unknown_vote("truncated")
     if not analyses:
-        return _unknown_vote("incorrect, but no analysis names the step")
+        return _make_unknown_vote("incorrect, but no analysis names the step")
     if analyses[0] < first:
-        return _unknown_vote(f"analyses count from {analyses[0]}, not from {first}")
-    return _vote_for_step(analyses[-1], "lessons", num_steps)
+        return _make_unknown_vote(f"analyses count from {analyses[0]}, not from {first}")
+    return _make_vote_for_step(analyses[-1], "lessons", num_steps)
 
 
-def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
+def _read_conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
     """Return the verdict of the conclusion that opens at the character `start`, and its fault.
 
     The verdict is True for Correct, and None if there is a fault. An empty conclusion has neither a
@@ -234,9 +234,9 @@ def _parse_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
     if chain is None:
         return None
     if chain.fault is VerdictFault.MISSING and truncated:
-        return _unknown_vote("truncated")
+        return _make_unknown_vote("truncated")
     if chain.fault is not None:
-        return _unknown_vote(chain.reason)
+        return _make_unknown_vote(chain.reason)
     return Vote(chain.first_error, is_known=True)
 
 
@@ -299,11 +299,11 @@ class VoteCounter:
         self._begin_round()
 
     @property
-    def retry(self) -> bool:
+    def is_retry(self) -> bool:
         """True if this round requests unknown votes once more, with twice the token budget."""
         return self._is_retry
 
-    def wanted(self) -> int:
+    def count_wanted(self) -> int:
         """Return the number of votes that this round still needs; 0 once voting has ended."""
         return self._due
 
@@ -327,17 +327,17 @@ class VoteCounter:
 
     def result(self) -> VoteResult:
         """Return the result of the votes of all rounds so far."""
-        leader, lead = self._leader()
-        is_decided = self._due == 0 and lead > 0 and self._num_known >= self._least
+        leader, lead = self._find_leader()
+        is_decided = self._due == 0 and lead > 0 and self._num_known_votes >= self._least
         return VoteResult(
-            counts=dict(sorted(self._counts.items(), key=_no_error_first)),
+            counts=dict(sorted(self._counts.items(), key=_sort_key_no_error_first)),
             num_unknown=self._num_unknown,
             is_decided=is_decided,
             first_error=leader if is_decided else None,
         )
 
     @property
-    def _num_known(self) -> int:
+    def _num_known_votes(self) -> int:
         return self._counts.total()
 
     def _begin_round(self) -> None:
@@ -346,29 +346,29 @@ class VoteCounter:
         if self._is_retry:
             self._due, self._num_to_retry = self._num_to_retry, 0
         else:
-            self._due = 0 if self._is_certain() else self._fewest_to_decide()
+            self._due = 0 if self._is_certain() else self._count_votes_to_decide()
             self._num_asked += self._due
 
     def _is_certain(self) -> bool:
         """Return whether enough votes are known and no remaining vote could change which leads."""
-        if self._num_known < self._least:
+        if self._num_known_votes < self._least:
             return False
-        return len(self._counts) == 1 or self._leader()[1] > self._num_left()
+        return len(self._counts) == 1 or self._find_leader()[1] > self._count_remaining_votes()
 
-    def _num_left(self) -> int:
+    def _count_remaining_votes(self) -> int:
         """Return the number of new votes that may still be requested."""
         return self._most - self._num_asked
 
-    def _fewest_to_decide(self) -> int:
+    def _count_votes_to_decide(self) -> int:
         """Return the fewest new votes after which a decision is possible; 0 if none are left."""
-        num_left = self._num_left()
-        missing = max(self._least - self._num_known, 1)
+        num_left = self._count_remaining_votes()
+        missing = max(self._least - self._num_known_votes, 1)
         if len(self._counts) <= 1:
             return min(missing, num_left)
-        to_lead = (num_left - self._leader()[1]) // 2 + 1
+        to_lead = (num_left - self._find_leader()[1]) // 2 + 1
         return min(max(missing, to_lead), num_left)
 
-    def _leader(self) -> tuple[int | None, int]:
+    def _find_leader(self) -> tuple[int | None, int]:
         """Return the first error with the most votes, and its lead over the next one in votes.
 
         The lead is 0 in a tie or without votes.
@@ -380,5 +380,5 @@ class VoteCounter:
         return ranked[0][0], ranked[0][1] - second
 
 
-def _no_error_first(entry: tuple[int | None, int]) -> int:
+def _sort_key_no_error_first(entry: tuple[int | None, int]) -> int:
     return -1 if entry[0] is None else entry[0]

@@ -64,9 +64,11 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
         text: text of the critic's answer, without thoughts that should be ignored.
         num_steps: number of steps of the solution, at least 1.
     """
-    text = _CODE.sub(_without_code, text)
-    marks = _marks(text)
-    assigned = list(_verdicts_with_steps(text, [mark for mark in marks if not mark.is_on_whole]))
+    text = _CODE.sub(_replace_code_block, text)
+    marks = _find_verdict_marks(text)
+    assigned = list(
+        _match_verdicts_to_steps(text, [mark for mark in marks if not mark.is_on_whole])
+    )
     if not assigned:
         return None
     by_number: dict[int, set[bool]] = {}
@@ -74,9 +76,9 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
         for number in numbers:
             by_number.setdefault(number, set()).add(says)
     numbers_of_steps = range(FIRST_STEP, FIRST_STEP + num_steps)
-    verdicts = tuple(_only_verdict(by_number.get(number, set())) for number in numbers_of_steps)
+    verdicts = tuple(_get_only_verdict(by_number.get(number, set())) for number in numbers_of_steps)
     whole = [mark.says for mark in marks if mark.is_on_whole]
-    return StepVerdicts(verdicts, *_verdicts_fault(verdicts, by_number, whole))
+    return StepVerdicts(verdicts, *_find_verdicts_fault(verdicts, by_number, whole))
 
 
 def judges_whole_solution(text: str) -> bool:
@@ -84,11 +86,11 @@ def judges_whole_solution(text: str) -> bool:
     return _WHOLE.search(text) is not None
 
 
-def _only_verdict(verdicts: set[bool]) -> bool | None:
+def _get_only_verdict(verdicts: set[bool]) -> bool | None:
     return next(iter(verdicts)) if len(verdicts) == 1 else None
 
 
-def _verdicts_fault(
+def _find_verdicts_fault(
     verdicts: tuple[bool | None, ...], by_number: dict[int, set[bool]], whole: list[bool]
 ) -> tuple[VerdictFault | None, str]:
     """Return the fault of verdicts, and its description. Without a fault, return None and "".
@@ -122,9 +124,9 @@ _NOWHERE = -1
 """Step number of a verdict before the first heading."""
 
 
-def _verdicts_with_steps(text: str, marks: list[_Mark]) -> Iterator[tuple[range, bool]]:
+def _match_verdicts_to_steps(text: str, marks: list[_VerdictMark]) -> Iterator[tuple[range, bool]]:
     """Yield the numbers of the steps of each verdict, and True if the verdict is "correct"."""
-    headings = list(_headings(text))
+    headings = list(_find_headings(text))
     asked = [mark for mark in marks if mark.is_asked]
     if asked and _NOW_STEP.search(text):  # the headings of such a text repeat earlier steps
         marks, headings = asked, []
@@ -234,7 +236,7 @@ class _Heading:
 
 
 @dataclass(frozen=True)
-class _Mark:
+class _VerdictMark:
     """A verdict found in a text, which is not assigned to a step yet."""
 
     start: int
@@ -251,11 +253,11 @@ class _Mark:
     """True if the verdict is on the whole solution."""
 
 
-def _headings(text: str) -> Iterator[_Heading]:
+def _find_headings(text: str) -> Iterator[_Heading]:
     headings = [
         _Heading(
             match.start(),
-            _numbers(*match.groups()[1:6]),
+            _read_step_numbers(*match.groups()[1:6]),
             match["end"] is not None or "#" in match["dress"] or "**" in match["dress"],
         )
         for match in _HEADING.finditer(text)
@@ -266,13 +268,13 @@ def _headings(text: str) -> Iterator[_Heading]:
     return iter(sorted(headings, key=lambda heading: heading.start))
 
 
-def _marks(text: str) -> list[_Mark]:
+def _find_verdict_marks(text: str) -> list[_VerdictMark]:
     """Return the verdicts of a text in order."""
     marks = [
-        _Mark(match.start(), match[1].lower() in _YES, None, is_on_whole=True)
+        _VerdictMark(match.start(), match[1].lower() in _YES, None, is_on_whole=True)
         for match in _WHOLE.finditer(text)
     ]
-    spoken = [(box, _boxed_verdict(box.content)) for box in find_boxes(text)]
+    spoken = [(box, _read_boxed_verdict(box.content)) for box in find_boxes(text)]
     verdict_boxes = [(box, says) for box, says in spoken if says is not None]
     ends = [box.end for box, _ in verdict_boxes]
     starts = [box.start for box, _ in verdict_boxes]
@@ -285,24 +287,24 @@ def _marks(text: str) -> list[_Mark]:
         if after or before:
             continue
         overall, named = _OVERALL.search(window), _NAMED.search(window)
-        mark = _Mark(
+        mark = _VerdictMark(
             box.start,
             says,
-            None if named is None else _numbers(*named.groups()),
+            None if named is None else _read_step_numbers(*named.groups()),
             is_final=overall is not None,
             is_on_whole=overall is not None and overall["whole"] is not None,
         )
         marks.append(mark)
     for match in _ASKED.finditer(text):
-        numbers = None if match[1] is None else _numbers(match[1])
-        marks.append(_Mark(match.start(), match[2].lower() in _YES, numbers, is_asked=True))
+        numbers = None if match[1] is None else _read_step_numbers(match[1])
+        marks.append(_VerdictMark(match.start(), match[2].lower() in _YES, numbers, is_asked=True))
     for match in _STATED.finditer(text):
-        if (stated := _boxed_verdict(match[1].lower())) is not None:
-            marks.append(_Mark(match.start(), stated, None))
+        if (stated := _read_boxed_verdict(match[1].lower())) is not None:
+            marks.append(_VerdictMark(match.start(), stated, None))
     return sorted(marks, key=lambda mark: mark.start)
 
 
-def _boxed_verdict(content: str) -> bool | None:
+def _read_boxed_verdict(content: str) -> bool | None:
     """Return True if the content of a box means correct, False if incorrect, else None."""
     word = _REASON.split(_ABOUT.sub("", content), maxsplit=1)[0].strip()
     if word in _YES or word in _NO:
@@ -310,9 +312,9 @@ def _boxed_verdict(content: str) -> bool | None:
     return says_correct(word)
 
 
-def _numbers(first: str | None, last: str | None = None, *others: str | None) -> range:
+def _read_step_numbers(first: str | None, last: str | None = None, *others: str | None) -> range:
     """Return the step numbers in a step's name: 2 for "Step 2"; 2, 3 and 4 for "Steps 2-4"."""
-    number = _number(next(name for name in (first, *others) if name is not None))
+    number = _parse_numeral(next(name for name in (first, *others) if name is not None))
     end = number if last is None else int(last)
     return range(number, end + 1 if number < end <= number + _LONGEST else number + 1)
 
@@ -322,7 +324,7 @@ _LONGEST = 100
 _DIGITS = "零一二三四五六七八九"
 
 
-def _number(numeral: str) -> int:
+def _parse_numeral(numeral: str) -> int:
     if numeral.isdecimal():
         return int(numeral)
     tens, is_ten, ones = numeral.rpartition("十")
@@ -331,7 +333,7 @@ def _number(numeral: str) -> int:
     return 10 * (_DIGITS.index(tens[-1]) if tens else 1) + (_DIGITS.index(ones) if ones else 0)
 
 
-def _without_code(match: re.Match[str]) -> str:
+def _replace_code_block(match: re.Match[str]) -> str:
     """Return the replacement of a code block: a line break, or the block if it has verdicts."""
     content = match[1]
     return match[0] if "\\boxed" in content and "print(" not in content else "\n"

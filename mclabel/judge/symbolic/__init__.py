@@ -5,6 +5,6 @@ each with the exact arithmetic of the answer checker. All functions are pure: th
 nor engines.
 """
 
-from mclabel.judge.symbolic.checking import Flag, check_steps
+from mclabel.judge.symbolic.checking import EqualityFlag, check_steps
 
-__all__ = ["Flag", "check_steps"]
+__all__ = ["EqualityFlag", "check_steps"]

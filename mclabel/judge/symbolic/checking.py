@@ -1,8 +1,8 @@
 """Finds false equalities in the steps of a solution.
 
-Each false equality becomes a `Flag`. The first error of the solution is at the step of the flag or
-before it: the equality is a calculation error itself, or its numbers were forced to fit after an
-earlier error. An equality that holds does not show that its step is right.
+Each false equality becomes an `EqualityFlag`. The first error of the solution is at the step of
+the flag or before it: the equality is a calculation error itself, or its numbers were forced to fit
+after an earlier error. An equality that holds does not show that its step is right.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ _Found = TypeVar("_Found", "NamedResult", "_Claims")
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class EqualityFlag:
     """An equality that is false."""
 
     step: int
@@ -161,7 +161,7 @@ class Flag:
     """Explanation in plain English why the equality is false."""
 
 
-def check_steps(problem: str, steps: Sequence[str]) -> list[Flag]:
+def check_steps(problem: str, steps: Sequence[str]) -> list[EqualityFlag]:
     """Return the false equalities of a solution, in order.
 
     Args:
@@ -175,17 +175,17 @@ def check_steps(problem: str, steps: Sequence[str]) -> list[Flag]:
     problem = problem[:_MAX_PROBLEM_LENGTH]
     if OTHER_BASES.search(problem) or redefines_notation(problem):
         return []
-    flags: list[Flag] = []
+    flags: list[EqualityFlag] = []
     before: _Step | None = None
     for number, text in enumerate(steps[:MAX_STEPS]):
         step = _read_step(number, text[:MAX_STEP_LENGTH], steps)
         if step.relations:
             flagged = [
-                *_false_alternatives(step),
-                *_changed_results(step, before),
-                *_unfounded_equations(step, before),
+                *_find_false_alternatives(step),
+                *_find_changed_results(step, before),
+                *_find_unfounded_equations(step, before),
             ]
-            flags += sorted(_without_repeats(flagged), key=lambda flag: flag.start)
+            flags += sorted(_remove_repeats(flagged), key=lambda flag: flag.start)
         before = step
     return flags
 
@@ -204,8 +204,8 @@ class _Step:
     behind: str
     """First characters of the next step's text; empty after the last step."""
 
-    def flag(self, start: int, end: int, reason: str) -> Flag:
-        return Flag(self.number, start, end, self.text[start:end][:_MAX_SHOWN], reason)
+    def flag(self, start: int, end: int, reason: str) -> EqualityFlag:
+        return EqualityFlag(self.number, start, end, self.text[start:end][:_MAX_SHOWN], reason)
 
 
 def _read_step(number: int, text: str, steps: Sequence[str]) -> _Step:
@@ -222,16 +222,16 @@ def _read_step(number: int, text: str, steps: Sequence[str]) -> _Step:
     )
 
 
-def _without_repeats(flags: Sequence[Flag]) -> list[Flag]:
+def _remove_repeats(flags: Sequence[EqualityFlag]) -> list[EqualityFlag]:
     return list({(flag.start, flag.end): flag for flag in reversed(flags)}.values())
 
 
-def _false_alternatives(step: _Step) -> list[Flag]:
+def _find_false_alternatives(step: _Step) -> list[EqualityFlag]:
     """Return the false numeric equalities of one step.
 
     Equalities that are joined by "or" are alternatives. They are returned only if all are false.
     """
-    flags = list(_false_equalities(step))
+    flags = list(_find_false_equalities(step))
     number = len(flags) + 1
     while len(flags) < number:  # repeat, since a removed alternative removes its neighbours too
         number = len(flags)
@@ -240,12 +240,12 @@ def _false_alternatives(step: _Step) -> list[Flag]:
             flag
             for flag in flags
             if (behind := _OR.match(step.text, flag.end)) is None or behind.end() in starts
-            if (before := _alternative_before(step.text, flag.start)) is None or before in ends
+            if (before := _find_alternative_before(step.text, flag.start)) is None or before in ends
         ]
     return flags
 
 
-def _alternative_before(text: str, start: int) -> int | None:
+def _find_alternative_before(text: str, start: int) -> int | None:
     """Return the end of the alternative that `or` joins to an equality; None if there is none.
 
     Indices count characters of the text.
@@ -255,7 +255,7 @@ def _alternative_before(text: str, start: int) -> int | None:
     return None if match is None else len(text[: match.start()].rstrip(_SEPARATORS))
 
 
-def _false_equalities(step: _Step) -> Iterator[Flag]:
+def _find_false_equalities(step: _Step) -> Iterator[EqualityFlag]:
     """Yield the false numeric equalities of one step."""
     for at in step.relations:
         left = read_left_side(step.tokens, at)
@@ -266,25 +266,27 @@ def _false_equalities(step: _Step) -> Iterator[Flag]:
             continue
         reason = explain_false_remainder_division(left, right, step.text[right.end :])
         if reason is None:
-            reason = _why_false(step, left, right, about=step.tokens[at].text == "≈")
+            reason = _explain_falsity(step, left, right, about=step.tokens[at].text == "≈")
         if reason and not _is_denied(step, left.start, right.end):
             yield step.flag(left.start, right.end, reason)
 
 
-def _changed_results(step: _Step, before: _Step | None) -> Iterator[Flag]:
+def _find_changed_results(step: _Step, before: _Step | None) -> Iterator[EqualityFlag]:
     """Yield results whose value differs from the preceding value of the same name."""
-    for earlier, later, between in _consecutive_pairs(step, before, lambda side: side.results):
+    for earlier, later, between in _pair_consecutive(step, before, lambda side: side.results):
         if restates_formula_value(earlier, later, between):
-            reason = _why_false(step, earlier.side, later.side, about=earlier.about or later.about)
+            reason = _explain_falsity(
+                step, earlier.side, later.side, about=earlier.about or later.about
+            )
             if reason and not _is_denied(step, later.side.start, later.side.end):
                 start = step.tokens[later.first].start
                 yield step.flag(start, later.side.end, reason)
 
 
-def _unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Flag]:
+def _find_unfounded_equations(step: _Step, before: _Step | None) -> Iterator[EqualityFlag]:
     """Yield equations of a step that do not follow from the preceding equation."""
     tokens = (*step.tokens, *(before.tokens if before else ()))
-    for claims, others, between in _consecutive_pairs(step, before, _claims_of):
+    for claims, others, between in _pair_consecutive(step, before, _read_claims):
         earlier, later = claims.equations[-1], others.equations[0]
         if earlier.degree == 1 and _has_cases(tokens):
             continue
@@ -311,7 +313,7 @@ class _Claims:
         return self.equations[-1].last
 
 
-def _claims_of(step: _Step) -> list[_Claims]:
+def _read_claims(step: _Step) -> list[_Claims]:
     """Return the equations of a step as claims.
 
     Alternatives such as `x = 1 or x = 2` form one claim. Lists that end with "and" form one too.
@@ -336,7 +338,7 @@ def _claims_of(step: _Step) -> list[_Claims]:
     return claims
 
 
-def _consecutive_pairs(
+def _pair_consecutive(
     step: _Step, before: _Step | None, select: Callable[[_Step], Sequence[_Found]]
 ) -> Iterator[tuple[_Found, _Found, Sequence[Token]]]:
     """Yield pairs of consecutive results or claims, each pair with the tokens between the two.
@@ -356,7 +358,7 @@ def _consecutive_pairs(
         yield earlier, later, step.tokens[earlier.last : later.first]
 
 
-def _why_false(step: _Step, left: Side, right: Side, *, about: bool) -> str | None:
+def _explain_falsity(step: _Step, left: Side, right: Side, *, about: bool) -> str | None:
     """Return the reason why an equality is certainly false; None if it holds or may hold."""
     rounds = bool(right.units) or ROUNDED.search(step.text) is not None
     outcome = decide_equality(left, right, about=about, rounds=rounds)

@@ -76,13 +76,13 @@ def decide_equality(
     if x == y:
         return EqualityOutcome(True)
     distance = abs(x - y)
-    if distance <= _rounding(left, right, x, y, about=about, rounds=rounds):
+    if distance <= _compute_rounding_margin(left, right, x, y, about=about, rounds=rounds):
         return None
     if left.vague or right.vague or _has_other_explanation(left, right, x, y):
         return None
     if (left.mixed or right.mixed) and _holds_with_other_mixed_numbers(left, right):
         return None
-    reason = f"{_side_text(left)} is {_value_text(x)}, not {_side_text(right)}"
+    reason = f"{_write_side(left)} is {_write_value(x)}, not {_write_side(right)}"
     return EqualityOutcome(False, distance, reason)
 
 
@@ -136,17 +136,20 @@ def _decide_irrational(
         return None
     exact_x, exact_y = Fraction(x), Fraction(y)
     size = max(abs(exact_x), abs(exact_y))
-    allowed = _rounding(left, right, exact_x, exact_y, about=about, rounds=True) + size / 10**6
+    allowed = (
+        _compute_rounding_margin(left, right, exact_x, exact_y, about=about, rounds=True)
+        + size / 10**6
+    )
     if "π" in left.text or "π" in right.text:
         allowed += size * _PI_ROUNDED
     if abs(exact_x - exact_y) <= allowed or _has_other_explanation(left, right, exact_x, exact_y):
         return None
     return EqualityOutcome(
-        False, None, f"{_side_text(left)} is about {x:.6g}, not {_side_text(right)}"
+        False, None, f"{_write_side(left)} is about {x:.6g}, not {_write_side(right)}"
     )
 
 
-def _rounding(
+def _compute_rounding_margin(
     left: Side, right: Side, x: Fraction, y: Fraction, *, about: bool, rounds: bool
 ) -> Fraction:
     """Return the largest difference of the values x (left) and y (right) that rounding explains.
@@ -163,18 +166,18 @@ def _rounding(
         if about or (shortened and (x / unit).denominator != 1):
             allowed = unit
         if about and unit == 1:
-            allowed = Fraction(10 ** _trailing_zeros(right.literal))
+            allowed = Fraction(10 ** _count_trailing_zeros(right.literal))
     elif about:
         allowed = abs(y) * _ABOUT
     if about:
         allowed = max(allowed, abs(x) * _NEARLY)
     size = max(abs(x), abs(y))
     for decimal in (*left.decimals, *(right.decimals if right.literal is None else ())):
-        allowed += size * _relative_error(decimal)
+        allowed += size * _compute_relative_error(decimal)
     return allowed
 
 
-def _relative_error(decimal: str) -> Fraction:
+def _compute_relative_error(decimal: str) -> Fraction:
     """Return the relative error of a decimal that may be a rounded number."""
     places = len(decimal.partition(".")[2])
     value = abs(Fraction(decimal))
@@ -183,7 +186,7 @@ def _relative_error(decimal: str) -> Fraction:
     return min(Fraction(1, 10**places) / value, Fraction(1, 10))
 
 
-def _trailing_zeros(literal: str) -> int:
+def _count_trailing_zeros(literal: str) -> int:
     return min(len(literal) - len(literal.rstrip("0")), 12)
 
 
@@ -210,10 +213,10 @@ def _has_other_explanation(left: Side, right: Side, x: Fraction, y: Fraction) ->
             return True
     if (left.has_percent and left.has_sum) or (right.has_percent and right.has_sum):
         return True
-    return _runs_on(right, x)
+    return _continues_with_value(right, x)
 
 
-def _runs_on(right: Side, x: Fraction) -> bool:
+def _continues_with_value(right: Side, x: Fraction) -> bool:
     """Return whether the right side is a formula that begins or ends with the left side's value."""
     if right.literal is not None or not right.operations:
         return False
@@ -221,14 +224,14 @@ def _runs_on(right: Side, x: Fraction) -> bool:
     return any(match is not None and Fraction(match[1]) == abs(x) for match in ends)
 
 
-def _side_text(side: Side) -> str:
+def _write_side(side: Side) -> str:
     text = side.text if len(side.text) <= 2 * _MAX_SHOWN else f"{side.text[: 2 * _MAX_SHOWN]}..."
     for sign in "*/+":
         text = text.replace(sign, f" {sign} ")
     return " ".join(_BINARY_MINUS.sub(" - ", text).split())
 
 
-def _value_text(x: Fraction) -> str:
+def _write_value(x: Fraction) -> str:
     """Return a value as short text: a whole number, a short decimal, or a fraction."""
     if max(x.numerator.bit_length(), x.denominator.bit_length()) > 3 * _MAX_SHOWN:
         return "a large number"

@@ -124,7 +124,7 @@ def tokenize(text: str) -> list[Token]:
         group = match.lastgroup or "other"
         if group == "space":
             continue
-        token = _token(match, group, math, tokens)
+        token = _make_token(match, group, math, tokens)
         written = match[0]
         if written in _DELIMITERS:
             math = not math if written == "$$" else _is_formula_open(written, math)
@@ -153,7 +153,7 @@ def _is_formula_open(delimiter: str, math: bool) -> bool:
     return math if delimiter == "$" else delimiter in _MATH_OPENS
 
 
-def _token(match: re.Match[str], group: str, math: bool, before: list[Token]) -> Token | None:
+def _make_token(match: re.Match[str], group: str, math: bool, before: list[Token]) -> Token | None:
     """Return the token of a match, by the name of the matched group; None if it has no meaning."""
     text = match[0]
     start, end = match.span()
@@ -163,7 +163,7 @@ def _token(match: re.Match[str], group: str, math: bool, before: list[Token]) ->
             kind = Kind.NUMBER if len(digits) <= MAX_DIGITS else Kind.UNKNOWN
             return Token(kind, digits, start, end)
         case "content" | "written":
-            return _text_token(match["content"], start, end)
+            return _make_text_token(match["content"], start, end)
         case "degree":
             return Token(Kind.WORD, "degrees", start, end)
         case "bottom" | "short":
@@ -176,16 +176,16 @@ def _token(match: re.Match[str], group: str, math: bool, before: list[Token]) ->
         case "environment":
             return Token(Kind.STOP, "\\\\", start, end)
         case "word":
-            return _word(text, start, end, math)
+            return _make_word_token(text, start, end, math)
         case "line":
             blank = math and "\n\n" not in text
             return None if blank else Token(Kind.STOP, "\n", start, end)
-    if group in ("other", "compared") and text in _BULLETS and _is_bullet(match, math, before):
+    if group in ("other", "compared") and text in _BULLETS and _is_list_bullet(match, math, before):
         return Token(Kind.STOP, "\n", start, end)
-    return _symbol_token(text, start, end)
+    return _make_symbol_token(text, start, end)
 
 
-def _symbol_token(text: str, start: int, end: int) -> Token | None:
+def _make_symbol_token(text: str, start: int, end: int) -> Token | None:
     """Return the token of a single character or a command; None if it has no meaning."""
     if text in _NOTHING:
         return None
@@ -210,7 +210,7 @@ def _symbol_token(text: str, start: int, end: int) -> Token | None:
     return Token(Kind.UNKNOWN, text, start, end)
 
 
-def _text_token(content: str, start: int, end: int) -> Token:
+def _make_text_token(content: str, start: int, end: int) -> Token:
     r"""Return the token of a text inside of a formula, such as `\text{apples}`.
 
     Its kind is UNKNOWN if the text contains something else than words.
@@ -225,7 +225,7 @@ def _text_token(content: str, start: int, end: int) -> Token:
     return Token(Kind.UNKNOWN, content, start, end)
 
 
-def _word(text: str, start: int, end: int, math: bool) -> Token:
+def _make_word_token(text: str, start: int, end: int, math: bool) -> Token:
     if len(text) == 1 and (math or text not in "aAI"):
         return Token(Kind.LETTER, text, start, end)
     has_digits = not text.isalpha() and "'" not in text and "’" not in text
@@ -238,7 +238,7 @@ def _word(text: str, start: int, end: int, math: bool) -> Token:
     return Token(Kind.WORD, text, start, end)
 
 
-def _is_bullet(match: re.Match[str], math: bool, before: list[Token]) -> bool:
+def _is_list_bullet(match: re.Match[str], math: bool, before: list[Token]) -> bool:
     """Return whether a sign is a bullet: it begins a line of text, and a space follows it."""
     if math or not match.string[match.end() : match.end() + 1].isspace():
         return False

@@ -77,7 +77,7 @@ class SideParser:
             if self.at - self.start > MAX_SIGNS:
                 raise UnreadableFormula
             token = self.tokens[self.at]
-            more = self._read_after_operand(token) if self.behind else self._operand(token)
+            more = self._read_after_operand(token) if self.behind else self._read_operand(token)
             if not more:
                 break
         if not self.behind or self.stack:
@@ -101,7 +101,7 @@ class SideParser:
         self.behind = behind
         return True
 
-    def _operand(self, token: Token) -> bool:
+    def _read_operand(self, token: Token) -> bool:
         """Read a token where an operand is expected. Return False if it ends the formula."""
         side = self.side
         match token.kind:
@@ -122,15 +122,15 @@ class SideParser:
                     raise UnreadableFormula
                 return self._append_part(token.text, behind=False)
             case Kind.OPEN:
-                return self._open(token, ")", 0)
+                return self._open_bracket(token, ")", 0)
             case Kind.COMMAND:
                 side.operations += 1
-                return self._command(token)
+                return self._read_command(token)
             case Kind.DELIMITER if self.at + 1 < len(self.tokens):
                 self.at += 1
                 return True
             case Kind.WORD if self.parts[-1:] == ["/"]:
-                return self._unit_below()
+                return self._read_unit_below()
         raise UnreadableFormula
 
     def _is_called(self) -> bool:
@@ -140,7 +140,7 @@ class SideParser:
         follows = self.tokens[self.at + 1]
         return follows.glued and (follows.kind is Kind.OPEN or follows.text in ("_", "'"))
 
-    def _unit_below(self) -> bool:
+    def _read_unit_below(self) -> bool:
         """Read a word after a slash, as in `kg/portion`. It divides the unit, not the number."""
         self.parts.pop()
         self.side.operations -= 1
@@ -149,11 +149,11 @@ class SideParser:
         self.behind = True
         return True
 
-    def _command(self, token: Token) -> bool:
+    def _read_command(self, token: Token) -> bool:
         """Read a fraction, a root or a binomial with its arguments in brackets."""
         number = 1 if token.text.startswith("\\sqrt") else 2
         self._append_part(token.text, behind=False)
-        opening = self._peek()
+        opening = self._peek_token()
         if opening is None or opening.kind is not Kind.OPEN:
             if number == 1 and opening is not None and opening.kind is Kind.NUMBER:
                 self.parts.append("{")
@@ -163,36 +163,36 @@ class SideParser:
             raise UnreadableFormula
         if number == 2 and opening.text != "{":
             raise UnreadableFormula
-        return self._open(opening, "}", number - 1)
+        return self._open_bracket(opening, "}", number - 1)
 
-    def _open(self, token: Token, spelt: str, due: int) -> bool:
+    def _open_bracket(self, token: Token, spelt: str, due: int) -> bool:
         if len(self.stack) >= MAX_DEPTH:
             raise UnreadableFormula
         self.stack.append((_CLOSING[token.text], spelt, due))
         return self._append_part("{" if spelt == "}" else "(", behind=False)
 
-    def _peek(self) -> Token | None:
+    def _peek_token(self) -> Token | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def _read_after_operand(self, token: Token) -> bool:
         """Read a token after an operand. Return False if it ends the formula."""
         match token.kind:
             case Kind.OPERATOR:
-                return self._sign_of_operation(token)
+                return self._read_operator(token)
             case Kind.CLOSE:
-                return self._close(token)
+                return self._close_bracket(token)
             case Kind.OPEN:
-                return self._bracket_behind(token)
+                return self._read_bracket_behind(token)
             case Kind.WORD:
-                return self._words(token)
+                return self._read_words(token)
             case Kind.LETTER:
-                return self._letter(token)
+                return self._read_letter(token)
             case Kind.COMMAND | Kind.CONSTANT:
-                return self._next_factor(token)
+                return self._read_next_factor(token)
             case Kind.DELIMITER:
-                return self._delimiter()
+                return self._read_delimiters()
             case Kind.NUMBER:
-                return self._mixed_number(token)
+                return self._read_mixed_number(token)
             case Kind.RELATION:
                 return False
             case Kind.STOP:
@@ -203,7 +203,7 @@ class SideParser:
                 return False
         raise UnreadableFormula
 
-    def _mixed_number(self, token: Token) -> bool:
+    def _read_mixed_number(self, token: Token) -> bool:
         """Read a mixed number such as `3 1/2`, at the fraction after the whole number."""
         following = self.tokens[self.at + 1 : self.at + 3]
         whole = self.parts[-1]
@@ -224,13 +224,13 @@ class SideParser:
         self.last = self.at - 1
         return True
 
-    def _sign_of_operation(self, token: Token) -> bool:
+    def _read_operator(self, token: Token) -> bool:
         side = self.side
         if token.text == "!":
             if not token.glued:
                 return False
             side.operations += 1
-            side.vague |= self._may_exclaim()
+            side.vague |= self._is_maybe_exclamation()
             return self._append_part("!", behind=True)
         if token.text == "%":
             side.has_percent = True
@@ -240,7 +240,7 @@ class SideParser:
             if len(self.parts) >= 2 and self.parts[-2] in ("-", "+") and len(self.parts) == 2:
                 side.vague = True  # writers of -3^2 often mean (-3)^2
             self._append_part("^", behind=False)
-            return self._exponent()
+            return self._check_exponent()
         if token.text in "+-":
             side.has_sum = True
             self.slash = None
@@ -250,22 +250,22 @@ class SideParser:
             self.slash = token
         return self._append_part(token.text, behind=False)
 
-    def _may_exclaim(self) -> bool:
+    def _is_maybe_exclamation(self) -> bool:
         """Return whether an exclamation mark may end a sentence instead of meaning a factorial."""
         if self.at + 1 >= len(self.tokens):
             return True
         follows = self.tokens[self.at + 1].kind
         return follows not in (Kind.OPERATOR, Kind.RELATION, Kind.CLOSE)
 
-    def _exponent(self) -> bool:
-        token = self._peek()
+    def _check_exponent(self) -> bool:
+        token = self._peek_token()
         if token is None or token.kind not in (Kind.NUMBER, Kind.OPEN):
             raise UnreadableFormula
         if token.kind is Kind.NUMBER and "." in token.text:
             raise UnreadableFormula
         return True
 
-    def _close(self, token: Token) -> bool:
+    def _close_bracket(self, token: Token) -> bool:
         if not self.stack:
             return False
         closing, spelt, due = self.stack.pop()
@@ -273,13 +273,13 @@ class SideParser:
             raise UnreadableFormula
         self._append_part(spelt, behind=True)
         if due:
-            opening = self._peek()
+            opening = self._peek_token()
             if opening is None or opening.text != "{":
                 raise UnreadableFormula
-            self._open(opening, "}", due - 1)
+            self._open_bracket(opening, "}", due - 1)
         return True
 
-    def _bracket_behind(self, token: Token) -> bool:
+    def _read_bracket_behind(self, token: Token) -> bool:
         """Read a bracket after a number. The bracket holds words about the number, or a factor."""
         depth = 0
         has_words = has_numbers = False
@@ -302,9 +302,9 @@ class SideParser:
             raise UnreadableFormula
         if not token.glued and not token.math:
             self.side.vague = True
-        return self._next_factor(token)
+        return self._read_next_factor(token)
 
-    def _next_factor(self, token: Token) -> bool:
+    def _read_next_factor(self, token: Token) -> bool:
         """Read the next factor of an implicit product."""
         if self.slash is not None:
             self.side.vague = True
@@ -316,17 +316,17 @@ class SideParser:
         self.behind = False
         return True
 
-    def _letter(self, token: Token) -> bool:
+    def _read_letter(self, token: Token) -> bool:
         if self._is_times_sign(self.at):
             self.side.operations += 1
             return self._append_part("*", behind=False)
         if self.letters:
             if not (token.glued or token.math):
                 raise UnreadableFormula
-            return self._next_factor(token)
+            return self._read_next_factor(token)
         raise UnreadableFormula
 
-    def _delimiter(self) -> bool:
+    def _read_delimiters(self) -> bool:
         """Read delimiters. The formula continues only if an operator or a relation follows."""
         at = self.at
         while at < len(self.tokens) and self.tokens[at].kind is Kind.DELIMITER:
@@ -345,7 +345,7 @@ class SideParser:
             self.at = at
         elif follows.kind is Kind.WORD and alone and not self.stack:
             self.at = at
-            return self._words(follows)
+            return self._read_words(follows)
         return False
 
     def _opens_with_minus(self, at: int) -> bool:
@@ -359,7 +359,7 @@ class SideParser:
         tight = self.tokens[at].glued and at + 1 < len(self.tokens) and self.tokens[at + 1].glued
         return tight and self.tokens[at + 1].kind is not Kind.DELIMITER
 
-    def _words(self, token: Token) -> bool:
+    def _read_words(self, token: Token) -> bool:
         """Read the units of a number, `of` as a product, or the words after the formula."""
         if self.letters and self.tokens[self.at - 1].kind is Kind.LETTER:
             return False

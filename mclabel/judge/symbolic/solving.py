@@ -93,7 +93,7 @@ def find_equations(tokens: Sequence[Token], relations: Sequence[int]) -> Iterato
         if len(letters) != 1 or letters & _CONSTANTS:
             continue
         (letter,) = letters
-        coefficients = _coefficients(left, right, letter)
+        coefficients = _compute_coefficients(left, right, letter)
         if coefficients is None:
             continue
         last = at + 1 + right.signs_used
@@ -115,12 +115,12 @@ def find_contradiction(first: Equation, second: Equation) -> str | None:
         root = -c / b
         if _evaluate_quadratic(first.coefficients, root) == 0 or _is_rounded(first, second, root):
             return None
-        return f"{second.letter} = {_fraction_text(root)} does not solve {_equation_text(first)}"
+        return f"{second.letter} = {_write_fraction(root)} does not solve {_write_equation(first)}"
     if first.degree == 1 or _have_decimals(first, second):
         return None
-    if _resultant(first.coefficients, second.coefficients) == 0:
+    if _compute_resultant(first.coefficients, second.coefficients) == 0:
         return None
-    return f"{_equation_text(first)} and {_equation_text(second)} have no common solution"
+    return f"{_write_equation(first)} and {_write_equation(second)} have no common solution"
 
 
 def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
@@ -176,7 +176,7 @@ def are_branches(first: str, second: str) -> bool:
     return sorted(_NUMBER.findall(first)) == sorted(_NUMBER.findall(second))
 
 
-def _coefficients(left: Side, right: Side, letter: str) -> Quadratic | None:
+def _compute_coefficients(left: Side, right: Side, letter: str) -> Quadratic | None:
     a, b = evaluate_formula(left.text), evaluate_formula(right.text)
     if a is None or b is None:
         return None
@@ -206,7 +206,7 @@ def _evaluate_quadratic(coefficients: Quadratic, x: Fraction) -> Fraction:
     return (a * x + b) * x + c
 
 
-def _resultant(first: Quadratic, second: Quadratic) -> Fraction:
+def _compute_resultant(first: Quadratic, second: Quadratic) -> Fraction:
     """Return the resultant of two quadratics, which is zero if they have a common root."""
     a, b, c = first
     d, e, f = second
@@ -235,11 +235,11 @@ def _have_decimals(*equations: Equation) -> bool:
     return any(side.decimals for equation in equations for side in (equation.left, equation.right))
 
 
-def _equation_text(equation: Equation) -> str:
+def _write_equation(equation: Equation) -> str:
     return f"{equation.left.text} = {equation.right.text}"[:120]
 
 
-def _fraction_text(x: Fraction) -> str:
+def _write_fraction(x: Fraction) -> str:
     return str(x) if max(abs(x.numerator), x.denominator) < 10**15 else "this value"
 
 
@@ -293,7 +293,7 @@ def read_left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -
         except UnreadableFormula:
             continue
         if start + side.signs_used == at:
-            return side if _clean_before(tokens, start, first) else None
+            return side if _is_clean_before(tokens, start, first) else None
     return None
 
 
@@ -308,7 +308,7 @@ def _may_start(tokens: Sequence[Token], at: int, first: int) -> bool:
     return at == first or tokens[at - 1].kind in (Kind.WORD, Kind.DELIMITER, Kind.OPEN, Kind.CLOSE)
 
 
-def _clean_before(tokens: Sequence[Token], start: int, first: int) -> bool:
+def _is_clean_before(tokens: Sequence[Token], start: int, first: int) -> bool:
     """Return whether no token before a left side belongs to its formula.
 
     Args:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from mclabel.judge.symbolic.lexing import Kind, Token
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-CHANGE_BEFORE = _words(
+CHANGE_BEFORE = _split_words(
     "times plus minus by over half twice thrice double triple quadruple than square squared root "
     "cube cubed average mean median quarter quarters third thirds fourth fourths fifth fifths "
     "sixth sixths eighth eighths tenth tenths ratio remainder percent percentage negative log ln "
@@ -21,16 +21,16 @@ CHANGE_BEFORE = _words(
     "year number chapter equation method option problem"
 )
 """Words before a formula that change its value (`half of 6`), or that number an item (`Step 2`)."""
-CHANGE_BEHIND = _words(
+CHANGE_BEHIND = _split_words(
     "times plus minus hundred thousand million billion trillion dozen dozens pair pairs half "
     "halves quarter quarters third thirds fourths fifths sixths eighths tenths hundredths "
     "thousandths over divided multiplied out remainder rem base mod modulo more less fewer "
     "percent am pm noon midnight o'clock squared cubed factorial not"
 )
 """Words that change the number before them (`3.5 million`, `5 more than`, `17 rem 2`, `10 pm`)."""
-CHANGE_BEFORE_NUMBER = _words("in to through and of r")
+CHANGE_BEFORE_NUMBER = _split_words("in to through and of r")
 """Words that change a number only if another number follows: `3 in 5`, `3 and 1/2`, `17 r 2`."""
-END = _words(
+END = _split_words(
     "and so which that this then is are was were we he she they it because since or but where who "
     "while will would has have had left leaving means equals equal gives giving therefore thus "
     "hence also with as at on let let's now he's after before until again too both each all can "
@@ -44,7 +44,7 @@ CONVERSIONS = frozenset(
 )  # fmt: skip
 """Factors by which units are converted, such as 60 for seconds and minutes."""
 
-SOLVING = _words(
+SOLVING = _split_words(
     "subtract subtracting add adding divide dividing multiply multiplying both sides side by from "
     "to of the this that simplify simplifies simplifying solve solving for so then thus therefore "
     "hence we get gives giving have obtain find now next finally step equation each term terms "

@@ -87,11 +87,11 @@ class CheckedEstimator:
         probes = [Probe(prefix) if isinstance(prefix, int) else Probe(*prefix) for prefix in wanted]
         self._asked.update(probes)
         for probe in probes:
-            if fault := self._probe_fault(probe, num_prefixes):
-                raise self._around.protocol_error("wanted", fault)
+            if fault := self._find_probe_fault(probe, num_prefixes):
+                raise self._around.make_protocol_error("wanted", fault)
         return probes
 
-    def _probe_fault(self, probe: Probe, num_prefixes: int) -> str | None:
+    def _find_probe_fault(self, probe: Probe, num_prefixes: int) -> str | None:
         if not 0 <= probe.prefix < num_prefixes:
             rule = f"the problem has prefixes 0 to {num_prefixes - 1}"
             return f"asked for prefix {probe.prefix}, but {rule}"
@@ -122,15 +122,15 @@ class CheckedEstimator:
             else lambda: estimator.judge(*counts)
         )
         judgements = self._around.call(
-            "judge", judge, result_type=list[Judgement], rule=self._judgements_fault
+            "judge", judge, result_type=list[Judgement], rule=self._find_judgements_fault
         )
         return list(judgements)
 
-    def _judgements_fault(self, judgements: Sequence[Judgement]) -> str | None:
+    def _find_judgements_fault(self, judgements: Sequence[Judgement]) -> str | None:
         if fault := check_item_count("judgements of", judgements, "solution", len(self._num_steps)):
             return fault
         for number, (judgement, steps) in enumerate(zip(judgements, self._num_steps, strict=True)):
-            if fault := _judgement_fault(judgement, steps):
+            if fault := _find_judgement_fault(judgement, steps):
                 return f"{fault} (solution {number}, {steps} steps, the last one included)"
         return None
 
@@ -144,7 +144,7 @@ class CheckedEstimator:
         self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
 
 
-def _judgement_fault(judgement: Judgement, steps: int) -> str | None:
+def _find_judgement_fault(judgement: Judgement, steps: int) -> str | None:
     for name in ("hard", "sources", "estimates"):
         if fault := check_item_count(f"{name} of", getattr(judgement, name), "step", steps):
             return fault
@@ -266,13 +266,13 @@ def begin_estimator(
         ComponentError: the estimator cannot be made.
     """
     if settings.component.joint:
-        return _begin_checked(settings, problem, learned)
+        return _begin_checked_estimator(settings, problem, learned)
     seen = [problem_for_completer(problem, number) for number in range(len(problem.completers))]
-    parts = [_begin_checked(settings, paths, learned) for paths in seen]
+    parts = [_begin_checked_estimator(settings, paths, learned) for paths in seen]
     return parts[0] if len(parts) == 1 else SeparateEstimators(parts, problem)
 
 
-def _begin_checked(
+def _begin_checked_estimator(
     settings: EstimatorSettings, problem: ProblemPaths, learned: dict[str, Any]
 ) -> CheckedEstimator:
     component = settings.component

@@ -21,7 +21,7 @@ from pydantic import Field
 from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import MAX_COUNT, at_most
 from mclabel.core.stats.intervals import stop_at_first_success
-from mclabel.core.stats.values import NOTHING, estimate_stopped, first_error
+from mclabel.core.stats.values import NOTHING, estimate_stopped, find_first_error
 from mclabel.labeling.estimators.base import (
     SLOW_DECISIONS,
     Estimator,
@@ -66,7 +66,7 @@ class BisectEstimator(Estimator):
             return []
         requests: list[int] = []
         for prefix in sorted(
-            {p for path in self._paths if (p := self._next_probe(path)) is not None}
+            {p for path in self._paths if (p := self._choose_next_prefix(path)) is not None}
         ):
             asked = self._asked.get(prefix, 0)
             size = min(self._batch, self._max_rollouts - asked)
@@ -90,11 +90,11 @@ class BisectEstimator(Estimator):
             # If all rollouts were truncated or ungraded, the probe has no result.
             self._recovers[prefix] = False if self._failures.get(prefix) else None
 
-    def _next_probe(self, path: SolutionPath) -> int | None:
+    def _choose_next_prefix(self, path: SolutionPath) -> int | None:
         """Return the prefix to probe next for a solution; None if its search is over."""
         if path.outcome is not Outcome.WRONG:
             return None
-        low, high = self._error_bracket(path)
+        low, high = self._bracket_first_error(path)
         while high - low > 1:
             middle = (low + high) // 2
             prefix = path.prefixes[middle]
@@ -104,7 +104,7 @@ class BisectEstimator(Estimator):
             low, high = (middle, high) if self._recovers[prefix] else (low, middle)
         return None
 
-    def _error_bracket(self, path: SolutionPath) -> tuple[int, int]:
+    def _bracket_first_error(self, path: SolutionPath) -> tuple[int, int]:
         """Return the last step known to be sound and the first step known to be wrong.
 
         Both are step indices from 0. The first is -1 if no step is known to be sound; a step is
@@ -117,9 +117,9 @@ class BisectEstimator(Estimator):
                 low = step
             elif is_recovered is False and step < high:
                 high = step
-        return (low, high) if low < high else (self._last_sound(path, high), high)
+        return (low, high) if low < high else (self._find_last_sound_step(path, high), high)
 
-    def _last_sound(self, path: SolutionPath, high: int) -> int:
+    def _find_last_sound_step(self, path: SolutionPath, high: int) -> int:
         """Return the last step before `high` whose prefix recovers; -1 if there is none.
 
         This excludes steps after `high`: their prefixes may recover, too, against the assumption of
@@ -130,9 +130,9 @@ class BisectEstimator(Estimator):
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label the steps of each solution from the result of its search."""
-        return [self._judge(path, counts) for path in self._paths]
+        return [self._judge_solution(path, counts) for path in self._paths]
 
-    def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
+    def _judge_solution(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         boundary = stop_at_first_success(batch=self._batch, cap=self._max_rollouts)
         estimates = [
             estimate_stopped(counts[p], boundary, truncated=self._truncated, soft=False)
@@ -144,7 +144,7 @@ class BisectEstimator(Estimator):
         if path.outcome is Outcome.RIGHT:
             hard = [True] * path.num_steps
         elif path.outcome is Outcome.WRONG:
-            low, high = self._error_bracket(path)
+            low, high = self._bracket_first_error(path)
             steps = range(path.num_steps)
             hard = [True if t <= low else False if t >= high else None for t in steps]
         else:
@@ -160,6 +160,6 @@ class BisectEstimator(Estimator):
         return Judgement(
             hard=tuple(hard),
             sources=(*sources, "outcome"),
-            first_error=first_error(hard),
+            first_error=find_first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )

@@ -26,7 +26,13 @@ from pydantic import Field
 
 from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import at_most
-from mclabel.core.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, recovers
+from mclabel.core.stats.values import (
+    NOTHING,
+    StepEstimate,
+    estimate_fixed,
+    find_first_error,
+    is_recoverable,
+)
 from mclabel.labeling.estimators.base import (
     MAX_ROLLOUTS,
     TEXTS_IN_MEMORY,
@@ -79,12 +85,12 @@ class FixedEstimator(Estimator):
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label each step by the share of right rollouts from its prefix."""
-        return [self._judge(path, counts) for path in self._paths]
+        return [self._judge_solution(path, counts) for path in self._paths]
 
-    def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
+    def _judge_solution(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         estimates = [estimate_fixed(counts[p], truncated=self._truncated) for p in path.prefixes]
         hard = [
-            recovers(counts[p], truncated=self._truncated, chance=self._chance)
+            is_recoverable(counts[p], truncated=self._truncated, chance=self._chance)
             for p in path.prefixes
         ]
         hard.append(outcome_label(path.outcome))
@@ -92,7 +98,7 @@ class FixedEstimator(Estimator):
         return Judgement(
             hard=tuple(hard),
             sources=(*sources, "outcome"),
-            first_error=first_error(hard),
+            first_error=find_first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )
 
@@ -117,9 +123,9 @@ class OutcomeEstimator(Estimator):
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label the last step of each solution by the solution's outcome."""
-        return [self._judge(path) for path in self._paths]
+        return [self._judge_solution(path) for path in self._paths]
 
-    def _judge(self, path: SolutionPath) -> Judgement:
+    def _judge_solution(self, path: SolutionPath) -> Judgement:
         sources: list[LabelSource] = ["none"] * len(path.prefixes)
         return Judgement(
             hard=(*[None] * len(path.prefixes), outcome_label(path.outcome)),
@@ -153,7 +159,9 @@ class FirstErrorEstimator(Estimator):
         The next step of a solution is the first one whose prefix is not known to recover. A prefix
         appears once for each requested rollout, and is returned by only one call.
         """
-        heads = {p for path in self._paths if (p := self._first_unproven(path)) is not None}
+        heads = {
+            p for path in self._paths if (p := self._find_first_unproven_prefix(path)) is not None
+        }
         fresh = sorted(prefix for prefix in heads if prefix not in self._due)
         self._due |= dict.fromkeys(fresh, self._rollouts)
         return [prefix for prefix in fresh for _ in range(self._rollouts)]
@@ -165,9 +173,9 @@ class FirstErrorEstimator(Estimator):
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label steps up to the first error by their rollouts, and label later steps wrong."""
-        return [self._judge(path, counts) for path in self._paths]
+        return [self._judge_solution(path, counts) for path in self._paths]
 
-    def _first_unproven(self, path: SolutionPath) -> int | None:
+    def _find_first_unproven_prefix(self, path: SolutionPath) -> int | None:
         """Return the first prefix of a solution that is not known to recover.
 
         Return None if the solution's outcome is not wrong, or if all its prefixes recover.
@@ -178,7 +186,7 @@ class FirstErrorEstimator(Estimator):
             (
                 p
                 for p in path.prefixes
-                if not (self._is_rolled_out(p) and self._recovers(self._counts[p]))
+                if not (self._is_rolled_out(p) and self._judge_recovery(self._counts[p]))
             ),
             None,
         )
@@ -186,10 +194,10 @@ class FirstErrorEstimator(Estimator):
     def _is_rolled_out(self, prefix: int) -> bool:
         return self._due.get(prefix) == 0
 
-    def _recovers(self, counts: Counts) -> bool | None:
-        return recovers(counts, truncated=self._truncated, chance=self._chance)
+    def _judge_recovery(self, counts: Counts) -> bool | None:
+        return is_recoverable(counts, truncated=self._truncated, chance=self._chance)
 
-    def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
+    def _judge_solution(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         estimates: list[StepEstimate] = []
         hard: list[bool | None] = []
         sources: list[LabelSource] = []
@@ -198,7 +206,7 @@ class FirstErrorEstimator(Estimator):
             estimate = (
                 estimate_fixed(counts[prefix], truncated=self._truncated) if reached else NOTHING
             )
-            label = self._recovers(counts[prefix]) if reached else None
+            label = self._judge_recovery(counts[prefix]) if reached else None
             if path.outcome is Outcome.RIGHT:
                 label = True
             elif False in hard:
@@ -210,6 +218,6 @@ class FirstErrorEstimator(Estimator):
         return Judgement(
             hard=tuple(hard),
             sources=(*sources, "outcome"),
-            first_error=first_error(hard),
+            first_error=find_first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )

@@ -46,6 +46,9 @@ class SolutionPath:
     step_keys: tuple[str, ...] = ()
     """For each step, a key of its content: steps with the same content have equal keys
     (`mclabel.labeling.prefixes.step_key`)."""
+    restating: tuple[bool, ...] = ()
+    """For each step, True if it states no number that is new (see
+    `mclabel.labeling.prefixes.restating_steps`); empty if the steps were not compared."""
     commitments: tuple[Outcome | None, ...] = ()
     """For each step, the verdict on the answer that the step states; None for a step that states no
     answer. Empty if the steps were not searched for answers."""
@@ -151,7 +154,7 @@ def mean_solution_tokens(paths: Sequence[SolutionPath]) -> float:
     return max(1.0, sum(lengths) / max(1, len(lengths)))
 
 
-def sibling_counts(paths: Sequence[SolutionPath]) -> Counts:
+def count_sampled_outcomes(paths: Sequence[SolutionPath]) -> Counts:
     """Count the outcomes of the solutions that count as rollouts from the problem without steps."""
     counts = Counts()
     for path in paths:
@@ -169,7 +172,7 @@ def answer_class(problem: Problem) -> str:
         `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number` or `text`.
         If the probability that a guess is right is known, it is appended, as in `choice 0.25`.
     """
-    kind = _answer_kind(problem.answer)
+    kind = _classify_answer(problem.answer)
     chance = problem.chance
     if chance is None:
         num_options = len(find_option_letters(problem.text)) or USUAL_OPTIONS
@@ -187,7 +190,7 @@ def guess_probability(answer_class: str) -> float:
     return float(chance or 0)
 
 
-def _answer_kind(answer: str) -> str:
+def _classify_answer(answer: str) -> str:
     plain = normalize(answer)
     if plain.casefold() in _BOOLEAN:
         return "boolean"

@@ -28,7 +28,13 @@ from pydantic import Field
 
 from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import at_most
-from mclabel.core.stats.values import NOTHING, estimate_fixed, first_error, num_trials, value
+from mclabel.core.stats.values import (
+    NOTHING,
+    estimate_fixed,
+    estimate_value,
+    find_first_error,
+    num_trials,
+)
 from mclabel.labeling.estimators.base import (
     Estimator,
     Follow,
@@ -41,7 +47,7 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
-    sibling_counts,
+    count_sampled_outcomes,
 )
 
 ALPHA, BETA, LENGTH, C_PUCT = 0.5, 0.9, 500, 0.125
@@ -49,7 +55,7 @@ ALPHA, BETA, LENGTH, C_PUCT = 0.5, 0.9, 500, 0.125
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SearchCandidate:
     """A wrong rollout that a search can start from."""
 
     state: int
@@ -58,17 +64,17 @@ class Candidate:
     """Indices of the prefixes that the rollout reached after `state`, in order, without its last
     step."""
     num_tokens: int
-    given: bool
+    is_given_solution: bool
     """True if the rollout is one of the problem's given solutions."""
 
 
 @dataclass
-class State:
+class PrefixState:
     """A prefix from which rollouts were requested."""
 
     counts: Counts = field(default_factory=Counts)
     visits: int = 0
-    num_due: int = 0
+    num_outstanding: int = 0
 
 
 class TreeEstimator(Estimator):
@@ -95,20 +101,22 @@ class TreeEstimator(Estimator):
         paths = problem.paths
         self._paths, self._truncated = paths, settings.truncated
         self._rollouts, self._searches_left = settings.rollouts, settings.searches
-        self.states: dict[int, State] = {ROOT: State(counts=sibling_counts(paths))}
+        self.states: dict[int, PrefixState] = {
+            ROOT: PrefixState(counts=count_sampled_outcomes(paths))
+        }
         self.candidates = [
-            Candidate(ROOT, path.prefixes, sum(path.step_tokens), given=True)
+            SearchCandidate(ROOT, path.prefixes, sum(path.step_tokens), is_given_solution=True)
             for path in dict.fromkeys(p for p in paths if p.outcome is Outcome.WRONG)
         ]
         self._found: dict[tuple[int, ...], int] = {}
         """Index of the first wrong step (from 0) of each searched rollout from the problem without
         steps. A key is the tuple of the rollout's prefix indices."""
-        self._search: Candidate | None = None
+        self._search: SearchCandidate | None = None
         self._low, self._high = -1, 0
 
-    def score(self, candidate: Candidate) -> float:
+    def score(self, candidate: SearchCandidate) -> float:
         """Return Q(s, r) + U(s) of a candidate, by the formulas in the module's docstring."""
-        mc = self._value_of_prefix(candidate.state) or 0.0
+        mc = self._estimate_prefix_value(candidate.state) or 0.0
         quality = ALPHA ** (1 - mc) * BETA ** (candidate.num_tokens / LENGTH)
         visits = sum(state.visits for state in self.states.values())
         explored = 1 + self.states[candidate.state].visits
@@ -116,40 +124,42 @@ class TreeEstimator(Estimator):
 
     def wanted(self) -> list[int]:
         """Return all requests of the next probe, once the rollouts of the last are recorded."""
-        if any(state.num_due for state in self.states.values()):
+        if any(state.num_outstanding for state in self.states.values()):
             return []
         while self._search is not None or self._begin_next_search():
-            probe = self._next_probe()
+            probe = self._choose_next_prefix()
             if probe is not None:
-                self.states[probe] = State(num_due=self._rollouts)
+                self.states[probe] = PrefixState(num_outstanding=self._rollouts)
                 return [probe] * self._rollouts
         return []
 
     def record(self, rollout: RecordedRollout) -> None:
         """Count the outcome of a rollout; a wrong rollout becomes a candidate for a search."""
         state = self.states[rollout.prefix]
-        state.num_due -= 1
+        state.num_outstanding -= 1
         state.counts = state.counts.plus(rollout.outcome, rollout.num_tokens)
         if rollout.outcome is Outcome.WRONG and rollout.path:
             # `_begin_next_search` breaks ties by path, so that the order of arrival does not
             # matter.
             self.candidates.append(
-                Candidate(rollout.prefix, rollout.path, rollout.num_tokens, given=False)
+                SearchCandidate(
+                    rollout.prefix, rollout.path, rollout.num_tokens, is_given_solution=False
+                )
             )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label the given solutions by the first errors that their searches located."""
-        return [self._judge(path, counts) for path in self._paths]
+        return [self._judge_solution(path, counts) for path in self._paths]
 
-    def _value_of_prefix(self, prefix: int) -> float | None:
+    def _estimate_prefix_value(self, prefix: int) -> float | None:
         state = self.states.get(prefix)
-        return None if state is None else value(state.counts, truncated=self._truncated)
+        return None if state is None else estimate_value(state.counts, truncated=self._truncated)
 
     def _begin_next_search(self) -> bool:
         """Begin the next search; return False if no candidate or no search is left."""
-        given = [c for c in self.candidates if c.given]
+        given = [c for c in self.candidates if c.is_given_solution]
         pool = given or (
-            [c for c in self.candidates if 0 < (self._value_of_prefix(c.state) or 0.0) < 1]
+            [c for c in self.candidates if 0 < (self._estimate_prefix_value(c.state) or 0.0) < 1]
             if self._searches_left > 0
             else []
         )
@@ -162,7 +172,7 @@ class TreeEstimator(Estimator):
         self._search, self._low, self._high = best, -1, len(best.path)
         return True
 
-    def _next_probe(self) -> int | None:
+    def _choose_next_prefix(self) -> int | None:
         """Return the prefix to probe next in the current search; None if the search has ended."""
         assert self._search is not None
         while self._high - self._low > 1:
@@ -170,7 +180,7 @@ class TreeEstimator(Estimator):
             prefix = self._search.path[middle]
             if prefix not in self.states:
                 return prefix
-            if self._value_of_prefix(prefix):
+            if self._estimate_prefix_value(prefix):
                 self._low = middle
             else:  # no rollout was right, or none could be graded: search to the left
                 self._high = middle
@@ -179,7 +189,7 @@ class TreeEstimator(Estimator):
         self._search = None
         return None
 
-    def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
+    def _judge_solution(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         error = self._found.get(path.prefixes)
         hard: list[bool | None]
         if path.outcome is Outcome.RIGHT:
@@ -188,7 +198,9 @@ class TreeEstimator(Estimator):
             # A probe without a verdict proves nothing about its step or the steps after it. Steps
             # are labelled wrong from the next step whose probe never recovered.
             lost = (
-                t for t, prefix in enumerate(path.prefixes) if self._value_of_prefix(prefix) == 0
+                t
+                for t, prefix in enumerate(path.prefixes)
+                if self._estimate_prefix_value(prefix) == 0
             )
             wrong = next((t for t in lost if t >= error), len(path.prefixes))
             hard = [t < error or (False if t >= wrong else None) for t in range(path.num_steps)]
@@ -209,7 +221,7 @@ class TreeEstimator(Estimator):
         return Judgement(
             hard=tuple(hard),
             sources=(*sources, "outcome"),
-            first_error=first_error(hard),
+            first_error=find_first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )
 

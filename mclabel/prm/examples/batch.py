@@ -43,7 +43,7 @@ class TokenTree:
     """Token id of each node [nodes]."""
     depth: Tensor
     """Position of each node's token in its solutions, from 0 [nodes]."""
-    sees: Tensor
+    attention_mask: Tensor
     """Attention mask [nodes, nodes]: True if the row's node attends to the column's node, which is
     the same node or an ancestor."""
     nodes: Tensor
@@ -63,24 +63,24 @@ def make_tree(solutions: Sequence[EncodedSolution]) -> TokenTree:
     path: list[int] = []
     before: tuple[int, ...] = ()
     for row, solution in enumerate(solutions):
-        path = path[: _common_prefix_length(before, solution.ids)]
+        path = path[: _count_common_prefix_ids(before, solution.ids)]
         for token in solution.ids[len(path) :]:
             parents.append(path[-1] if path else -1)
             path.append(len(ids))
             ids.append(token)
         nodes[row, : len(path)] = path
         before = solution.ids
-    sees = np.zeros((len(ids), len(ids)), dtype=bool)
+    attention_mask = np.zeros((len(ids), len(ids)), dtype=bool)
     depth = np.zeros(len(ids), dtype=np.int64)
     for node, parent in enumerate(parents):
         if parent >= 0:
-            sees[node] = sees[parent]
+            attention_mask[node] = attention_mask[parent]
             depth[node] = depth[parent] + 1
-        sees[node, node] = True
+        attention_mask[node, node] = True
     return TokenTree(
         ids=torch.tensor(ids),
         depth=torch.from_numpy(depth),
-        sees=torch.from_numpy(sees),
+        attention_mask=torch.from_numpy(attention_mask),
         nodes=torch.from_numpy(nodes),
     )
 
@@ -97,7 +97,7 @@ def split_into_tree_groups(
     nodes = tokens = 0
     for solution in solutions:
         fresh = len(solution.ids) - (
-            _common_prefix_length(group[-1].ids, solution.ids) if group else 0
+            _count_common_prefix_ids(group[-1].ids, solution.ids) if group else 0
         )
         if group and nodes + fresh > MAX_NODES:
             yield group, nodes <= (1 - MIN_SAVING) * tokens
@@ -108,7 +108,7 @@ def split_into_tree_groups(
         yield group, nodes <= (1 - MIN_SAVING) * tokens
 
 
-def _common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
+def _count_common_prefix_ids(a: Sequence[int], b: Sequence[int]) -> int:
     """Return the number of ids in the longest common prefix of two sequences."""
     for place, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
@@ -162,7 +162,7 @@ class StepBatch:
             network(
                 input_ids=tree.ids[None],
                 position_ids=tree.depth[None],
-                attention_mask=tree.sees[None, None],
+                attention_mask=tree.attention_mask[None, None],
                 use_cache=False,
             )
         )
@@ -211,14 +211,14 @@ def map_solutions(
     distinct = sorted(set(encoded), key=lambda e: e.ids)
     by_solution: dict[EncodedSolution, T] = {}
 
-    def run(group: tuple[list[EncodedSolution], bool]) -> Sequence[T]:
+    def compute_group(group: tuple[list[EncodedSolution], bool]) -> Sequence[T]:
         batch = make_batch(group[0], as_tree=group[1])
         with torch.no_grad():  # sharded models do not support inference mode
             return compute(batch.to(network.device), group[0])
 
-    groups = _batches(distinct, trees=accepts_attention_masks(network))
+    groups = _group_into_batches(distinct, trees=accepts_attention_masks(network))
     with open_parallel_map(network, threads) as each:
-        for (group, _), results in zip(groups, each(run, groups), strict=True):
+        for (group, _), results in zip(groups, each(compute_group, groups), strict=True):
             by_solution.update(zip(group, results, strict=True))
             on_progress(len(by_solution), len(distinct))
     return [by_solution[solution] for solution in encoded]
@@ -233,7 +233,7 @@ def open_parallel_map(
     Results are in the order of the batches. On a CPU, each batch is computed in a thread with one
     core, which works better than several threads per batch if other programs use the cores, too.
     """
-    before, workers = torch.get_num_threads(), num_workers(network, threads)
+    before, workers = torch.get_num_threads(), count_parallel_batches(network, threads)
     if network.device.type == "cpu":
         torch.set_num_threads(1)
     try:
@@ -244,7 +244,7 @@ def open_parallel_map(
         torch.set_num_threads(before)
 
 
-def num_workers(network: PreTrainedModel, threads: int | None) -> int:
+def count_parallel_batches(network: PreTrainedModel, threads: int | None) -> int:
     """Return the number of batches that run in parallel: one per thread on a CPU, else one."""
     return 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
 
@@ -263,7 +263,7 @@ def accepts_attention_masks(network: PreTrainedModel) -> bool:
     )
 
 
-def _batches(
+def _group_into_batches(
     distinct: Sequence[EncodedSolution], *, trees: bool
 ) -> list[tuple[list[EncodedSolution], bool]]:
     """Return batches of bounded size, each with True if it is computed as a token tree."""

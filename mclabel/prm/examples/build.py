@@ -117,7 +117,7 @@ def make_examples(
             examples.num_unlabeled += 1
             continue
         try:
-            encoded = encoder.labeled(row, cut=settings.too_long == "cut")
+            encoded = encoder.encode_labelled(row, cut=settings.too_long == "cut")
         except DataError as error:
             if settings.strict:
                 raise
@@ -141,11 +141,11 @@ def make_examples(
             )
         )
     if not examples.train:
-        raise DataError(_no_examples_message(examples, settings.target))
+        raise DataError(_format_no_examples_message(examples, settings.target))
     return examples
 
 
-def _no_examples_message(examples: Examples, target: str) -> str:
+def _format_no_examples_message(examples: Examples, target: str) -> str:
     left_out = examples.num_refused + examples.num_too_long
     why = (
         f", {left_out} are refused, the first because {examples.first_refused}" if left_out else ""

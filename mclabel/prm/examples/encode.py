@@ -84,7 +84,7 @@ class StepEncoder:
         self.prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
         self._most_chars = max_tokens * text.max_token_chars
 
-    def labeled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
+    def encode_labelled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
         """Encode a labelled solution, whose token ids by the policy are known.
 
         The policy's token ids are used if this tokenizer decodes them to the same text, as it does
@@ -99,12 +99,16 @@ class StepEncoder:
             DataError: the solution has no steps, or the tokenizer does not reproduce its text.
         """
         solution, place = row.solution, f"solution {row.solution.id}"
-        self._check_chars(row.problem.text, place)
+        self._check_text_length(row.problem.text, place)
         if solution.ids and self._decodes_stepwise(solution.ids, solution.steps):
-            return self._join(row.problem.text, solution.ids, solution.steps, place, cut=cut)
-        return self.text(row.problem.text, [step.text for step in solution.steps], place, cut=cut)
+            return self._encode_prompt_and_steps(
+                row.problem.text, solution.ids, solution.steps, place, cut=cut
+            )
+        return self.encode_text(
+            row.problem.text, [step.text for step in solution.steps], place, cut=cut
+        )
 
-    def text(
+    def encode_text(
         self,
         problem: str,
         solution: str | Sequence[str],
@@ -127,9 +131,9 @@ class StepEncoder:
                 steps end within the same token.
         """
         text = solution if isinstance(solution, str) else "".join(solution)
-        self._check_chars(problem, place)
+        self._check_text_length(problem, place)
         if not cut:
-            self._check_chars(text, place)
+            self._check_text_length(text, place)
         ids = self._text.encode(text)
         if self._text.decode(ids) != text:
             raise DataError(
@@ -145,24 +149,24 @@ class StepEncoder:
             raise DataError(
                 f"{place}: {len(ends)} steps, but only {len(steps)} of them end where a token ends"
             )
-        return self._join(problem, ids, steps, place, cut=cut)
+        return self._encode_prompt_and_steps(problem, ids, steps, place, cut=cut)
 
-    def decodes(self, ids: Sequence[int], text: str) -> bool:
+    def decodes_to(self, ids: Sequence[int], text: str) -> bool:
         """Return whether the scorer's tokenizer decodes ids to a given text."""
         return self._text.decode(ids) == text
 
     def _decodes_stepwise(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
         start = 0
         for step in steps:
-            if not self.decodes(ids[start : step.end], step.text):
+            if not self.decodes_to(ids[start : step.end], step.text):
                 return False
             start = step.end
         return True
 
-    def _join(
+    def _encode_prompt_and_steps(
         self, problem: str, ids: Sequence[int], steps: Sequence[Step], place: str, *, cut: bool
     ) -> EncodedSolution:
-        self._check_free_of_marks(ids, place)
+        self._check_free_of_step_token(ids, place)
         prompt = self.prompt_ids(problem)
         starts = [0, *(step.end for step in steps)]
         parts = [ids[start : step.end] for start, step in zip(starts, steps, strict=False)]
@@ -199,7 +203,7 @@ class StepEncoder:
         joined: list[int] = []
         positions: list[int] = []
         for step in steps:
-            self._check_free_of_marks(step, place)
+            self._check_free_of_step_token(step, place)
             num_tokens = before + len(joined) + len(step) + len(mark)
             if cut and positions and num_tokens > self._max_tokens:
                 break
@@ -211,7 +215,7 @@ class StepEncoder:
             )
         return tuple(joined), tuple(positions)
 
-    def _check_chars(self, text: str, place: str) -> None:
+    def _check_text_length(self, text: str, place: str) -> None:
         """Refuse a text that is far too long, because tokenising it would take a long time."""
         if len(text) > self._most_chars:
             raise TooLongError(
@@ -219,7 +223,7 @@ class StepEncoder:
                 f"max_tokens={self._max_tokens}"
             )
 
-    def _check_free_of_marks(self, ids: Sequence[int], place: str) -> None:
+    def _check_free_of_step_token(self, ids: Sequence[int], place: str) -> None:
         if self._step_id is not None and self._step_id in ids:
             raise DataError(
                 f"{place}: contains the step token, which is reserved. Remove it from the text"

@@ -14,7 +14,7 @@ from mclabel.core.boundary import Boundary, check_item_count
 from mclabel.core.components import find_component
 from mclabel.core.errors import DataError
 from mclabel.core.records import Chance, LabeledSolution, Outcome, StepLabel, TupleOf
-from mclabel.core.stats.values import advantages
+from mclabel.core.stats.values import compute_advantages
 from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
@@ -61,7 +61,7 @@ def compute_step_targets(row: LabeledSolution, target: str) -> Targets:
     """
     chosen, boundary = find_target(target), Boundary("targets", target)
     return boundary.call(
-        "derive", chosen.derive, row, result_type=TupleOf[Chance | None], rule=_step_count_fault
+        "derive", chosen.derive, row, result_type=TupleOf[Chance | None], rule=_find_count_fault
     )
 
 
@@ -77,37 +77,37 @@ def compute_step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...
     """
     weigh, boundary = find_component("weights", weights), Boundary("weights", weights)
     row_weights: tuple[float, ...] = boundary.call(
-        "weights", weigh, row, result_type=TupleOf[Chance], rule=_step_count_fault
+        "weights", weigh, row, result_type=TupleOf[Chance], rule=_find_count_fault
     )
     return row_weights
 
 
-def _step_count_fault(values: Sequence[object], row: LabeledSolution) -> str | None:
+def _find_count_fault(values: Sequence[object], row: LabeledSolution) -> str | None:
     return check_item_count("numbers for", values, "step", len(row.steps))
 
 
-def _soft_labels(row: LabeledSolution) -> Targets:
+def _derive_soft_labels(row: LabeledSolution) -> Targets:
     return tuple(step.estimate for step in row.steps)
 
 
-def _no_error_so_far(row: LabeledSolution) -> Targets:
+def _derive_no_error_probabilities(row: LabeledSolution) -> Targets:
     if row.posterior is None:
         return (None,) * len(row.steps)
     wrong = accumulate(row.posterior[: len(row.steps)])
     return tuple(min(1.0, max(0.0, 1 - chance)) for chance in wrong)
 
 
-def _states(row: LabeledSolution) -> Targets:
+def _derive_state_targets(row: LabeledSolution) -> Targets:
     sound = {"sound": 1.0, "recovered": 1.0, "error": 0.0, "carried": 0.0, None: None}
     return tuple(sound[step.state] for step in row.steps)
 
 
-def _advantages(row: LabeledSolution) -> Targets:
-    gains = advantages(_soft_labels(row), row.root_value)
+def _derive_advantage_targets(row: LabeledSolution) -> Targets:
+    gains = compute_advantages(_derive_soft_labels(row), row.root_value)
     return tuple(None if gain is None else (1 + gain) / 2 for gain in gains)
 
 
-def _exact_truth(row: LabeledSolution) -> Targets:
+def _derive_true_targets(row: LabeledSolution) -> Targets:
     if not has_known_truth(row.problem.meta):
         raise DataError(
             f"problem {row.problem.id}: target=exact works only for arith and pyarith, whose true "
@@ -119,57 +119,59 @@ def _exact_truth(row: LabeledSolution) -> Targets:
     return (*[1.0] * sound, *[0.0] * (len(steps) - sound))
 
 
-def _outcome(row: LabeledSolution) -> float | None:
+def _derive_outcome_target(row: LabeledSolution) -> float | None:
     return {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}.get(row.solution.outcome)
 
 
-def _hard_target(step: StepLabel) -> float | None:
+def _derive_hard_target(step: StepLabel) -> float | None:
     return None if step.hard is None else float(step.hard)
 
 
-def _class_target(step: StepLabel, root_value: float | None) -> float | None:
+def _derive_class_target(step: StepLabel, root_value: float | None) -> float | None:
     value = step.estimate
     if value is None or step.hard is False:
-        return _hard_target(step)
+        return _derive_hard_target(step)
     if value <= 0:
         return WRONG
     return SOUND if value > MIN_SOUND * (1.0 if root_value is None else root_value) else NEUTRAL
 
 
-HARD = Target(derive=lambda row: tuple(map(_hard_target, row.steps)))
+HARD = Target(derive=lambda row: tuple(map(_derive_hard_target, row.steps)))
 """Hard labels: 1 if the policy still recovers after the step, else 0 (Math-Shepherd, arXiv
 2312.08935)."""
-SOFT = Target(derive=_soft_labels)
+SOFT = Target(derive=_derive_soft_labels)
 """Soft labels: the estimated probability of a right answer after the step, which is a posterior
 mean with a Bayesian estimator."""
-POSTERIOR = Target(derive=_no_error_so_far)
+POSTERIOR = Target(derive=_derive_no_error_probabilities)
 """Probability that neither the step nor an earlier one is wrong, from a Bayesian estimator."""
-STATES = Target(derive=_states)
+STATES = Target(derive=_derive_state_targets)
 """Targets from the states of the estimator `trace`: 0 while an error is not repaired, else 1
 (arXiv 2505.14391). Steps after a repaired error therefore have the target 1."""
-ADVANTAGE = Target(derive=_advantages, is_change=True)
+ADVANTAGE = Target(derive=_derive_advantage_targets, is_change=True)
 """Change of the value V by step t: (1 + V(t) - V(t-1)) / 2, so that 0.5 stands for no change (PAV,
 arXiv 2410.08146)."""
 THREE_CLASSES = Target(
-    derive=lambda row: tuple(_class_target(step, row.root_value) for step in row.steps),
+    derive=lambda row: tuple(_derive_class_target(step, row.root_value) for step in row.steps),
     has_neutral=True,
 )
 """Three classes as in PRM800K (arXiv 2305.20050): 0 wrong, 0.5 neutral, 1 sound. With labels from
 rollouts, a step is neutral if its value is above 0 but at most half of the value before the first
 step."""
-EXACT = Target(derive=_exact_truth)
+EXACT = Target(derive=_derive_true_targets)
 """True labels of the problems of arith and pyarith: 1 before the first wrong step, 0 from that step
 on. Estimated labels are evaluated against these."""
 OUTCOME = Target(
     derive=lambda row: tuple(
-        _outcome(row) if number == len(row.steps) else None
+        _derive_outcome_target(row) if number == len(row.steps) else None
         for number in range(1, len(row.steps) + 1)
     ),
     is_outcome=True,
 )
 """Outcome of the solution at the last step: 1 for a right answer, 0 for a wrong one. Other steps
 have no target. A model trained on it is an outcome reward model (ORM)."""
-OUTCOME_STEPS = Target(derive=lambda row: (_outcome(row),) * len(row.steps), is_outcome=True)
+OUTCOME_STEPS = Target(
+    derive=lambda row: (_derive_outcome_target(row),) * len(row.steps), is_outcome=True
+)
 """Outcome of the solution at every step: 1 for a right answer, 0 for a wrong one (arXiv
 2110.14168)."""
 
@@ -203,7 +205,7 @@ def weight_by_num_rollouts(row: LabeledSolution) -> tuple[float, ...]:
     counts = [row.value_counts(number).num_rollouts for number in range(len(row.steps))]
     most = max(1, max(counts, default=0))
     return tuple(
-        count / most if _rests_on_rollouts(step) else 1.0
+        count / most if _is_estimated_from_rollouts(step) else 1.0
         for count, step in zip(counts, row.steps, strict=True)
     )
 
@@ -215,13 +217,13 @@ def weight_by_interval_width(row: LabeledSolution) -> tuple[float, ...]:
     """
     return tuple(
         1 - (step.high - step.low)
-        if _rests_on_rollouts(step) and step.low is not None and step.high is not None
+        if _is_estimated_from_rollouts(step) and step.low is not None and step.high is not None
         else 1.0
         for step in row.steps
     )
 
 
-def _rests_on_rollouts(step: StepLabel) -> bool:
+def _is_estimated_from_rollouts(step: StepLabel) -> bool:
     return (
         step.source not in ("outcome", "implied", "given", "judge") and step.counts.num_rollouts > 0
     )

@@ -49,7 +49,7 @@ class NewTokens:
     them."""
     num_past: int = 0
     """Number of tokens before the new ones."""
-    beginning: Hashable
+    prefix_key: Hashable
     """Key of the prefix. Two requests with the same prefix have equal keys."""
 
 
@@ -63,7 +63,7 @@ class CachedBody:
     Each of its layers attends to all earlier tokens.
     """
 
-    def __init__(self, network: PreTrainedModel, shape: _Shape) -> None:
+    def __init__(self, network: PreTrainedModel, shape: _CacheShape) -> None:
         """Wrap the body of a network. Use `from_network`, which checks the network first."""
         self._network, self._shape = network, shape
 
@@ -78,7 +78,7 @@ class CachedBody:
         if not accepts_attention_masks(network) or rope.get("rope_type") in MOVING_ROPES:
             return None
         try:
-            return cls._probe(network)
+            return cls._probe_network(network)
         except (
             *(TypeError, ValueError, RuntimeError, AttributeError),
             *(LookupError, AssertionError, NotImplementedError),
@@ -87,25 +87,25 @@ class CachedBody:
 
     @classmethod
     @torch.no_grad()
-    def _probe(cls, network: PreTrainedModel) -> Self | None:
+    def _probe_network(cls, network: PreTrainedModel) -> Self | None:
         ids = torch.arange(NUM_PROBED) % network.config.get_text_config().vocab_size
         cache = DynamicCache(config=network.config)
         out = network.base_model(
             input_ids=ids[None].to(network.device), past_key_values=cache, use_cache=True
         )
-        shape = _Shape.from_cache(cache)
+        shape = _CacheShape.from_cache(cache)
         if shape is None:
             return None
         body, first = cls(network, shape), ids.tolist()
         half = NUM_PROBED // 2
         [(begun, long), (_, short)] = body.run(
             [
-                [NewTokens(ids=first[:half], beginning=0)],
-                [NewTokens(ids=first[:1], beginning=1)],
+                [NewTokens(ids=first[:half], prefix_key=0)],
+                [NewTokens(ids=first[:1], prefix_key=1)],
             ]
         )
-        rest = NewTokens(ids=first[half:], past=[long], num_past=half, beginning=2)
-        again = NewTokens(ids=first[1:half], past=[short], num_past=1, beginning=3)
+        rest = NewTokens(ids=first[half:], past=[long], num_past=half, prefix_key=2)
+        again = NewTokens(ids=first[1:half], past=[short], num_past=1, prefix_key=3)
         [(ended, _), _, (repeated, _)] = body.run([[rest], [again, again]])
         wanted = out.last_hidden_state[0]
         states = torch.cat([begun, ended, repeated])
@@ -113,20 +113,22 @@ class CachedBody:
         allowed = max(PROBED_ERROR, 16 * torch.finfo(states.dtype).eps) * float(wanted.abs().max())
         return body if float((states - wanted).abs().max()) <= allowed else None
 
-    def batches(self, asked: Sequence[NewTokens], *, num_workers: int) -> list[list[Row]]:
+    def group_into_batches(
+        self, asked: Sequence[NewTokens], *, num_workers: int
+    ) -> list[list[Row]]:
         """Group requests into batches whose rows have similar lengths.
 
         Args:
             asked: continuations to compute, in any order.
             num_workers: number of batches that run in parallel.
         """
-        rows = sorted(_group_into_rows(asked), key=_new_and_past)
+        rows = sorted(_group_into_rows(asked), key=_count_new_and_cached)
         most = -(-sum(len(request.ids) for request in asked) // num_workers)
         allowed = MAX_PADDING.get(self._network.device.type, MAX_PADDING_ELSEWHERE)
         batches: list[list[Row]] = []
         num_new = longest = 0
         for row in rows:
-            new, past = _new_and_past(row)
+            new, past = _count_new_and_cached(row)
             count = len(batches[-1]) + 1 if batches else 0
             if (
                 not batches
@@ -148,16 +150,18 @@ class CachedBody:
             tokens [tokens, width], and its keys and values for use in `NewTokens.past`.
         """
         shape, device = self._shape, self._network.device
-        num_new = max(_new_and_past(row)[0] for row in rows)
+        num_new = max(_count_new_and_cached(row)[0] for row in rows)
         num_past = max(row[0].num_past for row in rows)
         length = num_past + num_new
-        kept = shape.grid([(row[0].past, row[0].num_past) for row in rows], num_past, num_new)
-        ids, depth, mask = _layout(rows, num_past, num_new)
+        kept = shape.join_cached_values(
+            [(row[0].past, row[0].num_past) for row in rows], num_past, num_new
+        )
+        ids, depth, mask = _build_network_inputs(rows, num_past, num_new)
         out = self._network.base_model(
             input_ids=ids.to(device),
             position_ids=depth.to(device),
-            attention_mask=_attention_bias(mask.to(device), kept.dtype),
-            past_key_values=shape.cache(kept, len(rows), num_past),
+            attention_mask=_make_attention_bias(mask.to(device), kept.dtype),
+            past_key_values=shape.make_cache(kept, len(rows), num_past),
             use_cache=True,
         )
         results = []
@@ -173,7 +177,7 @@ class CachedBody:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shape:
+class _CacheShape:
     """The shape of the keys and values, which is the same in every layer."""
 
     num_layers: int
@@ -205,7 +209,7 @@ class _Shape:
             device=keys[0].device,
         )
 
-    def grid(
+    def join_cached_values(
         self, pasts: Sequence[tuple[Sequence[Tensor], int]], num_past: int, num_new: int
     ) -> Tensor:
         """Join the cached keys and values of a batch into one tensor with room for new tokens.
@@ -229,8 +233,14 @@ class _Shape:
             gap = num_new
         return torch.cat([*pieces, nothing[:, :gap]], dim=1)
 
-    def cache(self, kept: Tensor, num_rows: int, num_past: int) -> Cache:
-        """Return a transformers cache that reads and extends `kept`, the result of `grid`."""
+    def make_cache(self, kept: Tensor, num_rows: int, num_past: int) -> Cache:
+        """Return a transformers cache that reads and extends `kept`.
+
+        Args:
+            kept: result of `join_cached_values`.
+            num_rows: number of rows of the batch.
+            num_past: largest number of cached tokens in a row.
+        """
         views = kept.view(len(kept), num_rows, -1, self.num_heads, self.head_dim).transpose(2, 3)
         pairs = zip(views[0::2], views[1::2], strict=True)
         return Cache(layers=[_GridLayer(keys, values, num_past) for keys, values in pairs])
@@ -260,7 +270,7 @@ def _group_into_rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
     """Yield rows of at most `ROW_TOKENS` tokens that group the continuations of one prefix."""
     alike: defaultdict[Hashable, Row] = defaultdict(list)
     for request in asked:
-        alike[request.beginning].append(request)
+        alike[request.prefix_key].append(request)
     for all_of_one in alike.values():
         row: Row = []
         for request in sorted(all_of_one, key=lambda request: len(request.ids)):
@@ -271,12 +281,14 @@ def _group_into_rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
         yield row
 
 
-def _new_and_past(row: Row) -> tuple[int, int]:
+def _count_new_and_cached(row: Row) -> tuple[int, int]:
     """Return a row's number of new tokens, and the number of cached tokens before them."""
     return sum(len(request.ids) for request in row), row[0].num_past
 
 
-def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, Tensor, Tensor]:
+def _build_network_inputs(
+    rows: Sequence[Row], num_past: int, num_new: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the ids [rows, new], positions [rows, new] and attention mask [rows, new, tokens].
 
     All three describe the new tokens of the rows. The mask is True where a new token attends to a
@@ -302,7 +314,7 @@ def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, T
     return ids, depth, torch.cat([there[:, None].expand(-1, num_new, -1), own], dim=-1)
 
 
-def _attention_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def _make_attention_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the bias [rows, 1, new, tokens] to add to attention scores, from a boolean mask."""
     added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
     return added.masked_fill_(~mask, torch.finfo(dtype).min)[:, None]

@@ -215,7 +215,7 @@ def start_step_model(
     dtype = settings.weights_dtype(
         device, trains_weights=trains_body and settings.lora_rank is None
     )
-    kind = _step_model(settings.head)
+    kind = _import_step_model(settings.head)
     settings = settings.model_copy(update={"dtype": dtype})
     return kind.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
 
@@ -238,9 +238,9 @@ def load_step_model(
     Raises:
         EngineError: the model cannot be loaded.
     """
-    return _step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
+    return _import_step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
 
 
-def _step_model(head: str) -> type[StepModel]:
+def _import_step_model(head: str) -> type[StepModel]:
     module, _, name = HEADS[head].model.partition(":")
     return cast(type[StepModel], getattr(import_module(module), name))

@@ -40,7 +40,7 @@ from mclabel.prm.model.network import select_step_states
 from mclabel.prm.scoring.layout import (
     LayoutSettings,
     Split,
-    complete_layout,
+    merge_layout_settings,
     number_steps,
     split_into_steps,
 )
@@ -88,9 +88,11 @@ class AdaptedPRM(ABC):
         self.network, self.tokenizer = network.eval(), tokenizer
         self._control = ControlTokens(tokenizer)
         own = LayoutSettings() if layout is None else layout
-        self.layout = complete_layout(self.form, own)
+        self.layout = merge_layout_settings(self.form, own)
         self._is_set = own.classes is not None
-        self._good, self._bad = self._class_indices(*cast(tuple[str, str], self.layout.classes))
+        self._good, self._bad = self._find_class_indices(
+            *cast(tuple[str, str], self.layout.classes)
+        )
 
     @classmethod
     def load(
@@ -147,7 +149,7 @@ class AdaptedPRM(ABC):
         config = self.network.config.get_text_config()
         limit = getattr(config, "max_position_embeddings", None) or inf
         try:
-            steps = self._steps(solution)
+            steps = self._split_into_steps(solution)
             if len(steps) > limit:  # refused early: a chat would be rendered once per step
                 raise TooLongError(
                     f"{place}: has {len(steps)} steps, which cannot fit in the model's limit of "
@@ -167,16 +169,18 @@ class AdaptedPRM(ABC):
     def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
         """Return the scores of encoded solutions."""
 
-        def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
+        def score_batch(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             logits = batch.run(self.network, lambda out: out.logits)
-            scores = self.read(select_step_states(logits, batch).float()).tolist()
+            scores = self.convert_logits_to_scores(
+                select_step_states(logits, batch).float()
+            ).tolist()
             return [
                 row[: len(solution.positions)] for row, solution in zip(scores, group, strict=True)
             ]
 
         return map_solutions(
             encoded,
-            compute,
+            score_batch,
             network=self.network,
             threads=None,
             on_progress=lambda done, total: None,
@@ -186,7 +190,7 @@ class AdaptedPRM(ABC):
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode a problem and the steps of a solution, and locate where each score is read."""
 
-    def read(self, logits: Tensor) -> Tensor:
+    def convert_logits_to_scores(self, logits: Tensor) -> Tensor:
         """Return scores [batch, steps]: P(good) / (P(good) + P(bad)) at each step.
 
         Args:
@@ -194,7 +198,7 @@ class AdaptedPRM(ABC):
         """
         return logits[..., [self._good, self._bad]].softmax(-1)[..., 0]
 
-    def _steps(self, solution: str | Sequence[str]) -> list[str]:
+    def _split_into_steps(self, solution: str | Sequence[str]) -> list[str]:
         if isinstance(solution, str):
             solution = split_into_steps(solution, cast(Split, self.layout.split))
         steps = [self._strip_step(step) for step in solution]
@@ -207,7 +211,7 @@ class AdaptedPRM(ABC):
         return step.strip("\n")
 
     @abstractmethod
-    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
+    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
         """Return the indices of the good and the bad class among the network's logits.
 
         Args:
@@ -215,17 +219,17 @@ class AdaptedPRM(ABC):
             bad: name or token of the bad class.
         """
 
-    def _ids(self, text: str) -> list[int]:
+    def _tokenise(self, text: str) -> list[int]:
         return self._control.encode(text)
 
-    def _single_token_id(self, text: str, after: str = "") -> int:
+    def _find_single_token_id(self, text: str, after: str = "") -> int:
         """Return the id of a text that must be a single token of the vocabulary.
 
         Args:
             text: text of the token.
             after: preceding text, on which the tokenisation may depend.
         """
-        ids = self._ids(after + text)[len(self._ids(after)) :]
+        ids = self._tokenise(after + text)[len(self._tokenise(after)) :]
         if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
             raise DataError(
                 f"its tokenizer has no single token for {text!r}, which this format needs. Check "
@@ -252,13 +256,13 @@ class AdaptedPRM(ABC):
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=positions)
 
 
-class _HeadPRM(AdaptedPRM):
+class _ClassifierPRM(AdaptedPRM):
     """Base class of PRMs whose network has a classification head."""
 
-    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
+    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
         names = self.network.config.id2label
         if set(names) == {0, 1} and not self._is_set:
-            return _classes_by_name(names)
+            return _find_classes_by_name(names)
         class_indices = {str(index): index for index in names} | {
             str(name): index for index, name in names.items()
         }
@@ -276,7 +280,7 @@ class _HeadPRM(AdaptedPRM):
         )
 
 
-def _classes_by_name(names: Mapping[int, str]) -> tuple[int, int]:
+def _find_classes_by_name(names: Mapping[int, str]) -> tuple[int, int]:
     """Return the indices of the good and the bad class, according to their names.
 
     Args:
@@ -295,13 +299,13 @@ def _classes_by_name(names: Mapping[int, str]) -> tuple[int, int]:
     return 1, 0
 
 
-class _TokenPRM(AdaptedPRM):
+class _TwoTokenPRM(AdaptedPRM):
     """Base class of PRMs that are language models and score by the probabilities of two tokens."""
 
     network_class = AutoModelForCausalLM
 
 
-class TrlPRM(_HeadPRM):
+class TrlPRM(_ClassifierPRM):
     """A PRM trained with TRL's `PRMTrainer`.
 
     Prompt, steps and separators are tokenised separately, without a chat template.
@@ -313,7 +317,7 @@ class TrlPRM(_HeadPRM):
         """Encode the prompt, then each step and the separator at which its score is read."""
         start = self.tokenizer.bos_token_id
         text_ids = self._control.encode_plain
-        separator = self._ids(cast(str, self.layout.separator))
+        separator = self._tokenise(cast(str, self.layout.separator))
         ids = [*([] if start is None else [start]), *text_ids(problem)]
         num_prompt, positions = len(ids), []
         for step in steps:
@@ -322,7 +326,7 @@ class TrlPRM(_HeadPRM):
         return EncodedSolution(ids=tuple(ids), num_prompt=num_prompt, positions=tuple(positions))
 
 
-class ShepherdPRM(_TokenPRM):
+class ShepherdPRM(_TwoTokenPRM):
     """A PRM in the format of Math-Shepherd: `problem Step 1: … ки`, one line per step.
 
     The whole text is tokenised at once.
@@ -337,13 +341,13 @@ class ShepherdPRM(_TokenPRM):
         ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
         return self._encode_at_marks(ids, self._mark, len(steps))
 
-    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
-        self._mark = self._single_token_id(f" {self.layout.separator}", after="a")
-        good_id = self._single_token_id(good)
-        return good_id, self._single_token_id(f" {bad}", after=good)  # as "+ -" is read
+    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
+        self._mark = self._find_single_token_id(f" {self.layout.separator}", after="a")
+        good_id = self._find_single_token_id(good)
+        return good_id, self._find_single_token_id(f" {bad}", after=good)  # as "+ -" is read
 
 
-class RlhflowPRM(_TokenPRM):
+class RlhflowPRM(_TwoTokenPRM):
     """A PRM of RLHFlow, which reads a chat in which + or - answers each step's turn.
 
     RLHFlow's evaluation does not number the steps. The step texts of Math-Shepherd's data already
@@ -364,10 +368,10 @@ class RlhflowPRM(_TokenPRM):
             turns.append(
                 {"role": "user", "content": step if number else f"{fence(problem)} {step}"}
             )
-            asked = self._chat(turns, ask=True)
+            asked = self._tokenise_chat(turns, ask=True)
             positions.append(len(asked) - 1)
             turns.append({"role": "assistant", "content": good})
-        ids = self._chat(turns, ask=False)
+        ids = self._tokenise_chat(turns, ask=False)
         if ids[: len(asked)] != asked:
             raise DataError(
                 "its chat template renders the first turns of a chat differently when more turns "
@@ -375,14 +379,14 @@ class RlhflowPRM(_TokenPRM):
             )
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=tuple(positions))
 
-    def _chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
-        return self._ids(render_chat(self.tokenizer, turns, add_generation_prompt=ask))
+    def _tokenise_chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
+        return self._tokenise(render_chat(self.tokenizer, turns, add_generation_prompt=ask))
 
     def _strip_step(self, step: str) -> str:
         return step.strip()
 
-    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
-        return self._single_token_id(good), self._single_token_id(bad)
+    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
+        return self._find_single_token_id(good), self._find_single_token_id(bad)
 
 
 class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
@@ -400,7 +404,7 @@ class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
         return TokenClassifierOutput(logits=self.score(self.model(**inputs).last_hidden_state))
 
 
-class QwenPRM(_HeadPRM):
+class QwenPRM(_ClassifierPRM):
     """A PRM in the format of Qwen2.5-Math-PRM.
 
     The chat template is used. The assistant's turn contains all steps, with a mark after each.
@@ -417,9 +421,9 @@ class QwenPRM(_HeadPRM):
             {"role": "user", "content": fence(problem)},
             {"role": "assistant", "content": "".join(f"{fence(step)}{mark}" for step in steps)},
         ]
-        ids = self._ids(render_chat(self.tokenizer, turns, add_generation_prompt=False))
+        ids = self._tokenise(render_chat(self.tokenizer, turns, add_generation_prompt=False))
         return self._encode_at_marks(ids, self._mark, len(steps))
 
-    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
-        self._mark = self._single_token_id(cast(str, self.layout.separator))
-        return super()._class_indices(good, bad)
+    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
+        self._mark = self._find_single_token_id(cast(str, self.layout.separator))
+        return super()._find_class_indices(good, bad)

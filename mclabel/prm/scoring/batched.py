@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Union
 
-from mclabel.core.errors import BadAnswer, EngineDied
+from mclabel.core.errors import EngineDied, UnusableResponse
 from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import close_scorer, get_engine_stats
@@ -48,7 +48,7 @@ class BatchedScorer:
     async def start(self) -> None:
         """Load the model in the thread that also encodes solutions."""
         self._scorer = await self._executor.run(self._load)
-        self._batches = ScoreBatches(self._score, max_tokens=self._max_tokens)
+        self._batches = ScoreBatches(self._score_batch, max_tokens=self._max_tokens)
 
     async def score(self, item: SolutionItem) -> tuple[StepEstimates, int]:
         """Score one solution, in a batch with other waiting solutions.
@@ -107,7 +107,7 @@ class BatchedScorer:
         scorer, self._scorer = self._scorer, None
         await asyncio.to_thread(close_scorer, scorer)
 
-    def _score(self, encoded: Any) -> Sequence[ScoreResult]:
+    def _score_batch(self, encoded: Any) -> Sequence[ScoreResult]:
         """Score a batch. `ScoreBatches` calls this in a separate thread."""
         import torch
 
@@ -148,7 +148,7 @@ class ScoreBatches:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scores")
         self._waiting: deque[tuple[EncodedSolution, asyncio.Future[ScoreResult]]] = deque()
         self._alone: deque[tuple[EncodedSolution, asyncio.Future[ScoreResult]]] = deque()
-        """Solutions of batches that failed with a `BadAnswer`. Each is scored again, alone."""
+        """Solutions of batches that failed with `UnusableResponse`. Each is scored again, alone."""
         self._running: asyncio.Task[None] | None = None
         self.num_live = self.num_tokens = 0
         self.num_coming = 0
@@ -168,7 +168,7 @@ class ScoreBatches:
         turn: asyncio.Future[ScoreResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((encoded, turn))
         if self._running is None:
-            self._running = asyncio.create_task(self._run())
+            self._running = asyncio.create_task(self._score_waiting_solutions())
         return await turn
 
     def close(self) -> None:
@@ -179,15 +179,17 @@ class ScoreBatches:
             self._running.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _run(self) -> None:
+    async def _score_waiting_solutions(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while batch := await self._next():
+            while batch := await self._take_next_batch():
                 solutions = [encoded for encoded, _ in batch]
                 self.num_live = len(batch)
                 try:
                     results = await loop.run_in_executor(self._pool, self._compute, solutions)
-                except BadAnswer as error:  # the answer to one solution of the batch is unusable
+                except (
+                    UnusableResponse
+                ) as error:  # the answer to one solution of the batch is unusable
                     if len(batch) > 1:
                         self._alone.extend(batch)
                     elif not batch[0][1].done():
@@ -205,7 +207,7 @@ class ScoreBatches:
         finally:
             self.num_live, self._running = 0, None
 
-    async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[ScoreResult]]]:
+    async def _take_next_batch(self) -> list[tuple[EncodedSolution, asyncio.Future[ScoreResult]]]:
         """Return the next batch: solutions with the futures of their scores.
 
         It is empty if no solution is waiting or being encoded.

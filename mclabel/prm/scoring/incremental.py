@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from mclabel.core.errors import DataError, EngineError
-from mclabel.prm.examples.batch import PADDING, num_workers, open_parallel_map
+from mclabel.prm.examples.batch import PADDING, count_parallel_batches, open_parallel_map
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.cached import CachedBody, NewTokens, Row
 from mclabel.prm.model.heads import (
@@ -36,7 +36,7 @@ from mclabel.prm.scoring.scorer import Scorer
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Computed:
+class _PrefixState:
     """State of a prefix's own tokens, which is needed to compute later tokens.
 
     The own tokens of a prefix are those that its parent does not contain.
@@ -74,7 +74,7 @@ class ScoredPrefix:
         parent: ScoredPrefix | None = None,
         positions: tuple[int, ...] = (),
         scores: tuple[float, ...] = (),
-        computed: _Computed | None = None,
+        computed: _PrefixState | None = None,
     ) -> None:
         """Create a prefix. Only `IncrementalPRM` calls this.
 
@@ -108,15 +108,15 @@ class ScoredPrefix:
         """
         if not self.positions:
             raise DataError("solution: has no steps to score")
-        ids = tuple(token for part in self._path() for token in part._ids)
+        ids = tuple(token for part in self._list_from_root() for token in part._ids)
         return EncodedSolution(ids=ids, num_prompt=self.num_prompt, positions=self.positions)
 
     @property
-    def _kept_states(self) -> _Computed:
+    def _required_state(self) -> _PrefixState:
         assert self._computed is not None, "missing states must be computed first"
         return self._computed
 
-    def _path(self) -> list[ScoredPrefix]:
+    def _list_from_root(self) -> list[ScoredPrefix]:
         """Return all ancestors of this prefix, the oldest first, and then the prefix itself."""
         path = [self]
         while (parent := path[-1].parent) is not None:
@@ -190,7 +190,7 @@ class IncrementalPRM:
 
         If it returns False, the ids must not be passed to `extend`.
         """
-        return self._encoder.decodes(ids, text)
+        return self._encoder.decodes_to(ids, text)
 
     def extend(
         self, requests: Sequence[tuple[ScoredPrefix, Sequence[Sequence[int]]]]
@@ -216,10 +216,10 @@ class IncrementalPRM:
                 places.setdefault((prefix, ids, positions), []).append(place)
             except DataError as error:
                 refused[place] = error.with_traceback(None)  # its frames would keep tensors alive
-        restored = self._restore([prefix for prefix, _, _ in places])
+        restored = self._restore_states([prefix for prefix, _, _ in places])
         results: dict[int, ScoredPrefix | DataError] = {**refused}
         self.last_computed = [0] * len(requests)
-        computed = self._compute([_Job(*key) for key in places])
+        computed = self._compute_jobs([_PrefixJob(*key) for key in places])
         for (prefix, ids, _), at, longer in zip(places, places.values(), computed, strict=True):
             results.update(dict.fromkeys(at, longer))
             num_restored = restored.pop(prefix, 0)
@@ -228,7 +228,7 @@ class IncrementalPRM:
         self._keep_recent_states(computed)
         return [results[place] for place in range(len(requests))]
 
-    def _restore(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
+    def _restore_states(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
         """Compute the missing tensors of prefixes and of their ancestors.
 
         Tensors are missing for new prompts, and if they were dropped to save memory.
@@ -240,14 +240,16 @@ class IncrementalPRM:
         num_restored: Counter[ScoredPrefix] = Counter()
         seen: set[ScoredPrefix] = set()
         for prefix in prefixes:
-            for depth, ancestor in enumerate(prefix._path()):
+            for depth, ancestor in enumerate(prefix._list_from_root()):
                 if ancestor._computed is None and ancestor not in seen:
                     missing[depth][ancestor] = None
                     num_restored[prefix] += len(ancestor._ids)
                     seen.add(ancestor)
         for depth in sorted(missing):
             those = list(missing[depth])
-            again = self._compute([_Job(ancestor.parent, ancestor._ids, ()) for ancestor in those])
+            again = self._compute_jobs(
+                [_PrefixJob(ancestor.parent, ancestor._ids, ()) for ancestor in those]
+            )
             for ancestor, restored in zip(those, again, strict=True):
                 ancestor._computed = restored._computed
         return num_restored
@@ -257,9 +259,11 @@ class IncrementalPRM:
         if self._max_bytes == inf:
             return
         for prefix in prefixes:
-            for ancestor in reversed(prefix._path()):  # the root comes last, so it is dropped last
+            for ancestor in reversed(
+                prefix._list_from_root()
+            ):  # the root comes last, so it is dropped last
                 self._sizes.pop(ancestor, None)
-                self._sizes[ancestor] = ancestor._kept_states.num_bytes
+                self._sizes[ancestor] = ancestor._required_state.num_bytes
         total = sum(list(self._sizes.values()))
         for ancestor, size in list(self._sizes.items()):
             if total <= self._max_bytes:
@@ -268,27 +272,31 @@ class IncrementalPRM:
             del self._sizes[ancestor]
             total -= size
 
-    def _compute(self, jobs: Sequence[_Job]) -> list[ScoredPrefix]:
+    def _compute_jobs(self, jobs: Sequence[_PrefixJob]) -> list[ScoredPrefix]:
         """Compute the tokens of jobs, and return the scored prefix of each job in order."""
         network = self._model.network
         job_of = {job.new_tokens: job for job in jobs}
-        batches = self._body.batches(list(job_of), num_workers=num_workers(network, self._threads))
-        by_job: dict[_Job, ScoredPrefix] = {}
+        batches = self._body.group_into_batches(
+            list(job_of), num_workers=count_parallel_batches(network, self._threads)
+        )
+        by_job: dict[_PrefixJob, ScoredPrefix] = {}
 
         @torch.no_grad()
-        def run(rows: list[Row]) -> dict[_Job, ScoredPrefix]:
+        def compute_rows(rows: list[Row]) -> dict[_PrefixJob, ScoredPrefix]:
             group = [job_of[request] for row in rows for request in row]
-            return dict(zip(group, self._score(group, self._body.run(rows)), strict=True))
+            return dict(
+                zip(group, self._make_scored_prefixes(group, self._body.run(rows)), strict=True)
+            )
 
         if batches:
             with open_parallel_map(network, self._threads) as each:
-                for results in each(run, batches):
+                for results in each(compute_rows, batches):
                     by_job.update(results)
         self.num_computed += sum(len(job.ids) for job in jobs)
         return [by_job[job] for job in jobs]
 
-    def _score(
-        self, jobs: Sequence[_Job], computed: Sequence[tuple[Tensor, Tensor]]
+    def _make_scored_prefixes(
+        self, jobs: Sequence[_PrefixJob], computed: Sequence[tuple[Tensor, Tensor]]
     ) -> list[ScoredPrefix]:
         """Return the scored prefixes of a batch.
 
@@ -297,45 +305,45 @@ class IncrementalPRM:
             computed: hidden states and cache of each job's new tokens, from `CachedBody.run`.
         """
         states = torch.cat([own for own, _ in computed])
-        logprobs = self._logprobs(jobs, states)
-        scores = iter(self._new_scores(jobs, states, logprobs))
+        logprobs = self._compute_logprobs(jobs, states)
+        scores = iter(self._compute_new_scores(jobs, states, logprobs))
         return [
             ScoredPrefix(
                 ids=job.ids,
                 parent=job.prefix,
                 positions=job.old_positions + job.positions,
                 scores=job.old_scores + tuple(next(scores) for _ in job.positions),
-                computed=_Computed(cache=cache, state=own[-1].clone(), logprobs=those),
+                computed=_PrefixState(cache=cache, state=own[-1].clone(), logprobs=those),
             )
             for job, (own, cache), those in zip(jobs, computed, logprobs, strict=True)
         ]
 
-    def _logprobs(self, jobs: Sequence[_Job], states: Tensor) -> list[Tensor]:
+    def _compute_logprobs(self, jobs: Sequence[_PrefixJob], states: Tensor) -> list[Tensor]:
         """Return the log-probabilities of each job's new tokens, from states [tokens, width]."""
-        last = [job.prefix._kept_states.state for job in jobs if job.prefix is not None]
+        last = [job.prefix._required_state.state for job in jobs if job.prefix is not None]
         if isinstance(self._model, TokenHead) or not last:
             return [torch.zeros(0)] * len(jobs)
         before = states.roll(1, dims=0)
-        before[_new_token_starts(jobs)] = torch.stack(last)
+        before[_find_new_token_starts(jobs)] = torch.stack(last)
         ids = torch.tensor([token for job in jobs for token in job.ids], device=states.device)
         head = cast(nn.Module, self._model.network.get_output_embeddings())
         flat = compute_chosen_logprobs(before, ids, head).cpu()
         return [part.clone() for part in flat.split([len(job.ids) for job in jobs])]
 
-    def _new_scores(
-        self, jobs: Sequence[_Job], states: Tensor, logprobs: Sequence[Tensor]
+    def _compute_new_scores(
+        self, jobs: Sequence[_PrefixJob], states: Tensor, logprobs: Sequence[Tensor]
     ) -> list[float]:
         """Return the scores of the new steps of all jobs, concatenated."""
         at = [
             start + position - job.num_before
-            for job, start in zip(jobs, _new_token_starts(jobs), strict=True)
+            for job, start in zip(jobs, _find_new_token_starts(jobs), strict=True)
             for position in job.positions
         ]
         if not at:
             return []
         observed = states[at]
         if isinstance(self._model, LikelihoodHead):
-            features = _new_features(jobs, logprobs).to(states.device)
+            features = _compute_new_features(jobs, logprobs).to(states.device)
             observed = self._model.join_head_inputs(observed, features)
         logits = self._model.apply_head(observed.float()[None])
         scores: list[float] = self._model.log_odds(logits)[0].float().sigmoid().tolist()
@@ -347,34 +355,34 @@ _Key = tuple[ScoredPrefix, tuple[int, ...], tuple[int, ...]]
 steps."""
 
 
-class _Job:
+class _PrefixJob:
     """Tokens to compute: the continuation of a prefix or, if `prefix` is None, a prompt."""
 
     def __init__(
         self, prefix: ScoredPrefix | None, ids: tuple[int, ...], positions: tuple[int, ...]
     ) -> None:
         self.prefix, self.ids, self.positions = prefix, ids, positions
-        self.path = [] if prefix is None else prefix._path()
+        self.path = [] if prefix is None else prefix._list_from_root()
         self.num_before = 0 if prefix is None else prefix.num_tokens
         self.old_positions = () if prefix is None else prefix.positions
         self.old_scores = () if prefix is None else prefix.scores
         self.new_tokens = NewTokens(
             ids=ids,
-            past=[ancestor._kept_states.cache for ancestor in self.path],
+            past=[ancestor._required_state.cache for ancestor in self.path],
             num_past=self.num_before,
-            beginning=object() if prefix is None else prefix,
+            prefix_key=object() if prefix is None else prefix,
         )
 
 
-def _new_token_starts(jobs: Sequence[_Job]) -> list[int]:
+def _find_new_token_starts(jobs: Sequence[_PrefixJob]) -> list[int]:
     """Return the start of each job's new tokens in the concatenation of all new tokens."""
     return [0, *accumulate(len(job.ids) for job in jobs)][:-1]
 
 
-def _new_features(jobs: Sequence[_Job], logprobs: Sequence[Tensor]) -> Tensor:
+def _compute_new_features(jobs: Sequence[_PrefixJob], logprobs: Sequence[Tensor]) -> Tensor:
     """Return the likelihood features of the new steps of all jobs, [steps, NUM_FEATURES]."""
     whole = [
-        torch.cat([*(prefix._kept_states.logprobs for prefix in job.path), new])
+        torch.cat([*(prefix._required_state.logprobs for prefix in job.path), new])
         for job, new in zip(jobs, logprobs, strict=True)
     ]
     ends = [

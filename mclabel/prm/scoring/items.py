@@ -10,7 +10,12 @@ from typing import Any
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution
-from mclabel.data.readers.rows import LONE_SURROGATES, describe_row_place, field_text, scan_rows
+from mclabel.data.readers.rows import (
+    LONE_SURROGATES,
+    describe_row_place,
+    read_field_text,
+    scan_rows,
+)
 from mclabel.data.readers.solutions import read_solution, warn_about_inserted_breaks
 from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
@@ -47,7 +52,7 @@ class SolutionItem:
         """Return the texts that identify the item: its whole row."""
         return (self.row,)
 
-    def extras(self) -> Sequence[str]:
+    def extra_texts(self) -> Sequence[str]:
         """Return no further texts of the row, since `content` holds the whole row."""
         return ()
 
@@ -142,7 +147,7 @@ def convert_row_to_item(number: int, place: str, row: Any) -> SolutionItem | Rej
     """
     if not isinstance(row, Mapping):
         return RejectReason("not_an_object", "must be an object with a problem and a solution")
-    problem = field_text(row.get("problem"))
+    problem = read_field_text(row.get("problem"))
     if isinstance(problem, RejectReason):
         return RejectReason("no_problem", f"needs a problem (text): it {problem.detail}")
     given = read_solution(row)

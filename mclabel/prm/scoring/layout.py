@@ -56,7 +56,7 @@ LAYOUTS: Mapping[str, LayoutSettings] = {
 """Layout of the authors of each published format."""
 
 
-def complete_layout(form: str, own: LayoutSettings) -> LayoutSettings:
+def merge_layout_settings(form: str, own: LayoutSettings) -> LayoutSettings:
     """Return the layout of a PRM of a published format.
 
     Args:

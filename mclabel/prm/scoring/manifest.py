@@ -18,10 +18,10 @@ from pydantic import Field, ValidationError
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.plain_files import check_plain, check_plain_folder
-from mclabel.core.settings import MAX_TOKENS, Settings, joined_faults, rule
+from mclabel.core.settings import MAX_TOKENS, Settings, describe_faults, rule
 from mclabel.core.stats.bootstrap import harmonic_mean
 from mclabel.data.readers.judged import JudgedSolution
-from mclabel.engines.hub import weights_fingerprint
+from mclabel.engines.hub import compute_weights_fingerprint
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.encode import StepEncoder, find_template_fault
 from mclabel.prm.model.settings import HEAD_FILE, HeadName
@@ -79,7 +79,7 @@ class PrmManifest(Settings):
                 "`mclabel train`"
             ) from None
         except ValidationError as error:
-            faults = joined_faults(cls, error, MANIFEST)
+            faults = describe_faults(cls, error, MANIFEST)
             raise DataError(
                 f"{folder}/{MANIFEST}: not a PRM's manifest: {faults}. Copy the whole folder "
                 "again, or train the PRM again"
@@ -142,7 +142,7 @@ def compute_scorer_fingerprint(path: str | Path) -> str:
     """
     folder = find_model_folder(path)
     parts = [folder, (folder / HEAD_FILE).parent]
-    return "-".join(weights_fingerprint(part) for part in parts if part.is_dir())
+    return "-".join(compute_weights_fingerprint(part) for part in parts if part.is_dir())
 
 
 def make_step_encoder(
@@ -163,11 +163,11 @@ def make_step_encoder(
     if manifest.step_token is not None:
         identity = text.token_id(manifest.step_token)
         if identity is None or not text.is_one_token(manifest.step_token):
-            raise _step_token_error(
+            raise _make_step_token_error(
                 text, manifest, "is not a token of this model's tokenizer", ends
             )
-        if text.has_meaning(identity):
-            raise _step_token_error(
+        if text.is_already_used(identity):
+            raise _make_step_token_error(
                 text,
                 manifest,
                 "it cannot mark the end of a step, because the model uses it in prompts, or to "
@@ -177,7 +177,7 @@ def make_step_encoder(
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)
 
 
-def _step_token_error(
+def _make_step_token_error(
     text: PolicyText, manifest: PrmManifest, fault: str, ends: Collection[int]
 ) -> ConfigError:
     """Return an error about the step token that suggests usable tokens.
@@ -188,7 +188,7 @@ def _step_token_error(
         fault: clause that says what is wrong with the step token.
         ends: ids of tokens that must not be suggested.
     """
-    unused = ", ".join(text.unused_tokens(ends)[:8])
+    unused = ", ".join(text.list_unused_tokens(ends)[:8])
     if text.step_token not in (None, manifest.step_token):
         remedy = (
             f"Its tokenizer reserves {text.step_token} for steps: pass step_token=null to use it"

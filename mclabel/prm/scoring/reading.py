@@ -37,7 +37,7 @@ UNRELATED = ("_name_or_path", "architectures", "transformers_version", "use_cach
 """Keys of a model's configuration that do not change its likelihoods."""
 
 
-class Reading(NamedTuple):
+class SolutionLikelihoods(NamedTuple):
     """A language model's likelihoods of one solution, in nats. JSON stores the fields as a list."""
 
     steps: list[list[float]]
@@ -52,7 +52,7 @@ def read_solutions(
     *,
     threads: int | None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Reading]:
+) -> list[SolutionLikelihoods]:
     """Compute the likelihoods of solutions. Equal solutions are computed once.
 
     Args:
@@ -62,13 +62,13 @@ def read_solutions(
         on_progress: called with the number of finished and of all distinct solutions.
     """
 
-    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Reading]:
+    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[SolutionLikelihoods]:
         states = batch.run(network.base_model, lambda out: out.last_hidden_state)
         logprobs = compute_token_logprobs(states, network.get_output_embeddings(), batch)
         features = compute_likelihood_features(logprobs, batch).tolist()
         totals = logprobs.sum(1).tolist()
         return [
-            Reading(steps[: len(solution.positions)], total)
+            SolutionLikelihoods(steps[: len(solution.positions)], total)
             for solution, steps, total in zip(group, features, totals, strict=True)
         ]
 
@@ -84,7 +84,7 @@ def find_readable_body(model: StepModel) -> PreTrainedModel | None:
     return None
 
 
-def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
+def score_readings(model: StepModel, readings: Sequence[SolutionLikelihoods]) -> list[list[float]]:
     """Return the scores of the steps of solutions, computed from their readings.
 
     Args:
@@ -114,11 +114,11 @@ def compute_body_fingerprint(network: PreTrainedModel) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         flat = tensor.detach().flatten()
         for part in (flat[:SAMPLE], flat[-SAMPLE:]):
-            digest.update(_tensor_bytes(part))
+            digest.update(_convert_tensor_to_bytes(part))
     return digest.hexdigest()[:16]
 
 
-def _tensor_bytes(tensor: Tensor) -> bytes:
+def _convert_tensor_to_bytes(tensor: Tensor) -> bytes:
     return tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
 
 
@@ -156,6 +156,8 @@ class LikelihoodScorer:
         self.encoder = StepEncoder(text, step_id=None, max_tokens=limit)
 
     @staticmethod
-    def likelihoods(readings: Sequence[Reading]) -> list[tuple[float, float]]:
+    def extract_total_and_minimum(
+        readings: Sequence[SolutionLikelihoods],
+    ) -> list[tuple[float, float]]:
         """Return the sum and the minimum of each solution's token log-probabilities, in nats."""
         return [(reading.total, reading.steps[-1][LEAST]) for reading in readings]

@@ -95,7 +95,7 @@ class PRM:
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
         """Encode a solution for the model."""
-        return self.encoder.text(problem, solution, place)
+        return self.encoder.encode_text(problem, solution, place)
 
     def score(
         self,

@@ -22,14 +22,14 @@ from mclabel.core.settings import (
     Settings,
     TrustsCode,
     at_most,
-    joined_faults,
+    describe_faults,
     rule,
 )
 from mclabel.engines import Engine, EngineStats, make_engine
 from mclabel.engines.devices import AUTO, EngineResources, resolve_device
 from mclabel.engines.settings import PolicySettings, name_section_in_errors
 from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT
-from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, complete_layout
+from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, merge_layout_settings
 from mclabel.prm.scoring.manifest import PrmManifest, find_model_folder
 
 if TYPE_CHECKING:
@@ -117,18 +117,18 @@ class GenerativeSettings(Settings):
             "solution. Remove few_shot, or write the examples into template"
         )
 
-    def policy_of(self, prm: str, *, trust_remote_code: bool) -> PolicySettings:
+    def make_policy_settings(self, prm: str, *, trust_remote_code: bool) -> PolicySettings:
         """Return the settings of a policy that runs the model `prm`."""
         return self.policy.with_changes(model=prm, trust_remote_code=trust_remote_code)
 
-    def engine_of(self, prm: str, *, trust_remote_code: bool) -> Engine:
+    def make_engine_for_model(self, prm: str, *, trust_remote_code: bool) -> Engine:
         """Return the engine that runs the model `prm`. It is not started.
 
         Raises:
             ConfigError: no engine fits the settings.
         """
         with name_section_in_errors(POLICY):
-            return make_engine(self.policy_of(prm, trust_remote_code=trust_remote_code))
+            return make_engine(self.make_policy_settings(prm, trust_remote_code=trust_remote_code))
 
 
 class ScorerSettings(Settings):
@@ -166,7 +166,7 @@ class ScorerSettings(Settings):
         """Return the rule that splits a solution given as one text into steps."""
         if self.format in (OWN_FORMAT, GENERATIVE):
             return OUR_SPLIT
-        return str(complete_layout(self.format, self.layout).split)
+        return str(merge_layout_settings(self.format, self.layout).split)
 
     def resources(self, num_cpus: float = 1) -> EngineResources:
         """Return the cluster resources of the scorer.
@@ -202,7 +202,9 @@ class ScorerSettings(Settings):
 
     def engine(self) -> Engine:
         """Return the engine of a generative PRM. It is not started."""
-        return self.generative.engine_of(self.prm, trust_remote_code=self.trust_remote_code)
+        return self.generative.make_engine_for_model(
+            self.prm, trust_remote_code=self.trust_remote_code
+        )
 
     @rule
     def _check_generative_prm_has_engine(self) -> str | None:
@@ -309,7 +311,7 @@ def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -
         checked = ScorerSettings(prm=str(path), **settings)
     except ValidationError as error:
         raise ConfigError(
-            f"load_prm: {joined_faults(ScorerSettings, error, 'settings')}"
+            f"load_prm: {describe_faults(ScorerSettings, error, 'settings')}"
         ) from error
     return load_scorer(checked, threads=threads)
 

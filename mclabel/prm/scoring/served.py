@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import torch
 
-from mclabel.core.errors import BadAnswer, ConfigError, EngineError
+from mclabel.core.errors import ConfigError, EngineError, UnusableResponse
 from mclabel.engines.pretrained import load_tensors
 from mclabel.engines.text import PolicyText, check_model
 from mclabel.prm.examples.batch import make_batch
@@ -57,7 +57,7 @@ class ServedPRM:
         Raises:
             ConfigError: the PRM's head uses hidden states, which the server does not return.
         """
-        self._url = _checked_url(url)
+        self._url = _check_and_strip_url(url)
         self._num_bad = 0
         self.manifest = PrmManifest.read(folder)
         text = PolicyText.load(
@@ -93,7 +93,7 @@ class ServedPRM:
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
         """Encode a solution for the model; see `StepEncoder.text`."""
-        return self.encoder.text(problem, solution, place)
+        return self.encoder.encode_text(problem, solution, place)
 
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
@@ -106,7 +106,7 @@ class ServedPRM:
         """Score encoded solutions as `PRM.score_encoded` does. Equal solutions are sent once.
 
         Raises:
-            BadAnswer: the server returned no usable answer for a solution.
+            UnusableResponse: the server returned no usable answer for a solution.
             EngineError: the server cannot be reached or refuses a request, or its answers to many
                 solutions in a row are unusable.
         """
@@ -119,11 +119,13 @@ class ServedPRM:
 
     def _score_with_retries(self, solution: EncodedSolution) -> list[float]:
         """Return the scores of a solution. Send the request again if the answer is unusable."""
-        compute = {"pooling": self._by_classes, "generate": self._by_likelihood}[self._runner]
+        compute = {"pooling": self._score_by_classes, "generate": self._score_by_likelihood}[
+            self._runner
+        ]
         for tries_left in reversed(range(BAD_TRIES)):
             try:
                 scores = compute(solution)
-            except BadAnswer as error:
+            except UnusableResponse as error:
                 if not tries_left:
                     self._num_bad += 1
                     if self._num_bad < MAX_BAD:
@@ -135,8 +137,8 @@ class ServedPRM:
                 return scores
         raise AssertionError("unreachable")
 
-    def _by_classes(self, solution: EncodedSolution) -> list[float]:
-        answer = self._post(
+    def _score_by_classes(self, solution: EncodedSolution) -> list[float]:
+        answer = self._post_json(
             "/pooling",
             {
                 "model": "prm",
@@ -148,14 +150,16 @@ class ServedPRM:
         with self._explain_missing_fields("/pooling"):
             logits = answer["data"][0]["data"]
             if len(logits) != len(solution.ids):
-                raise BadAnswer(
+                raise UnusableResponse(
                     f"{self._url}: the answer has {len(logits)} rows of logits for "
                     f"{len(solution.ids)} tokens, but must have one row per token"
                 )
-            return [_sigmoid(_log_odds(logits[position])) for position in solution.positions]
+            return [
+                _sigmoid(_compute_log_odds(logits[position])) for position in solution.positions
+            ]
 
-    def _by_likelihood(self, solution: EncodedSolution) -> list[float]:
-        answer = self._post(
+    def _score_by_likelihood(self, solution: EncodedSolution) -> list[float]:
+        answer = self._post_json(
             "/v1/completions",
             {"model": "prm", "prompt": list(solution.ids), "max_tokens": 1, "prompt_logprobs": 0},
         )
@@ -168,7 +172,7 @@ class ServedPRM:
         logits = features @ self._head["features.weight"][0] + self._head["features.bias"]
         return [float(score) for score in logits.sigmoid()]
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
+    def _post_json(self, path: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(
             self._url + path,
             data=json.dumps(body).encode(),
@@ -188,15 +192,17 @@ class ServedPRM:
                 "mclabel serve PRM"
             ) from error
         except (ValueError, RecursionError) as error:
-            raise BadAnswer(f"{self._url}{path}: does not answer with JSON. {_ANOTHER}") from error
+            raise UnusableResponse(
+                f"{self._url}{path}: does not answer with JSON. {_ANOTHER}"
+            ) from error
 
     @contextmanager
     def _explain_missing_fields(self, path: str) -> Iterator[None]:
-        """Turn an error caused by a missing field in an answer into a `BadAnswer`."""
+        """Turn an error caused by a missing field in an answer into an `UnusableResponse`."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise BadAnswer(
+            raise UnusableResponse(
                 f"{self._url}{path}: its answer lacks {error}, so it serves no PRM. {_ANOTHER}"
             ) from error
 
@@ -204,7 +210,7 @@ class ServedPRM:
 _ANOTHER = "Give the address of a server that `mclabel serve` started for this PRM"
 
 
-def _checked_url(url: str) -> str:
+def _check_and_strip_url(url: str) -> str:
     """Return a server's URL without a trailing slash.
 
     Raises:
@@ -221,7 +227,7 @@ def _checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _log_odds(logits: Sequence[float]) -> float:
+def _compute_log_odds(logits: Sequence[float]) -> float:
     """Return the log-odds that a step is sound, from the logits of two or three classes.
 
     The first class is wrong.

@@ -97,16 +97,16 @@ class ValidationCallback(TrainerCallback):
     ) -> None:
         """Validate if the step is a multiple of `every`."""
         if self._every is not None and state.global_step % self._every == 0:
-            self._run(state, control)
+            self._validate_and_maybe_stop(state, control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Validate after the epoch if `every` is None."""
         if self._every is None:
-            self._run(state, control)
+            self._validate_and_maybe_stop(state, control)
 
-    def _run(self, state: TrainerState, control: TrainerControl) -> None:
+    def _validate_and_maybe_stop(self, state: TrainerState, control: TrainerControl) -> None:
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)
         figures: Mapping[str, float | None] = broadcast_from_first(
             asdict(validate(model, self._validation))
@@ -180,7 +180,7 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
         num_solutions=len(chosen),
         num_steps=int(labelled.sum()),
         **figures,
-        pair_accuracy=_pair_accuracy(chosen, scores),
+        pair_accuracy=_compute_pair_accuracy(chosen, scores),
     )
 
 
@@ -223,7 +223,7 @@ def compute_step_figures(
     }
 
 
-def _pair_accuracy(
+def _compute_pair_accuracy(
     examples: Sequence[Example], scores: Sequence[tuple[float, ...]]
 ) -> float | None:
     by_problem: dict[str, dict[bool, list[float]]] = {}

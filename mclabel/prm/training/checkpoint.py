@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 def find_last_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint, and remove incomplete ones."""
-    checkpoints = _checkpoints(folder)
+    checkpoints = _list_checkpoints(folder)
     for path in checkpoints:
         if not (path / COMPLETE).is_file():
             logger.warning("%s: this checkpoint is incomplete, so it is removed", path)
@@ -65,7 +65,9 @@ def check_checkpoint(folder: Path) -> None:
     faults = list(find_checkpoint_faults(folder))
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise TrainingError(f"{folder / faults[0].name}: {faults[0].text}{more}. {_remedy(folder)}")
+        raise TrainingError(
+            f"{folder / faults[0].name}: {faults[0].text}{more}. {_describe_remedy(folder)}"
+        )
 
 
 def check_trainer_files(folder: Path) -> None:
@@ -75,7 +77,7 @@ def check_trainer_files(folder: Path) -> None:
         TrainingError: the trainer's state is damaged, or the folder holds the state of a loss
             scaler, which mclabel's training never writes.
     """
-    remedy = _remedy(folder)
+    remedy = _describe_remedy(folder)
     check_plain_folder(folder, TrainingError)
     path = folder / TRAINER_STATE_NAME
     try:
@@ -146,7 +148,7 @@ def explain_resume_errors(folder: Path, *names: str) -> Iterator[None]:
         reason = f" ({error})" if isinstance(error, MclabelError) else f" ({type(error).__name__})"
         raise TrainingError(
             f"{folder / names[0]}{''.join(f' or {name}' for name in names[1:])}: training cannot "
-            f"resume from this file{reason}. {_remedy(folder)}"
+            f"resume from this file{reason}. {_describe_remedy(folder)}"
         ) from error
 
 
@@ -176,7 +178,7 @@ class CheckpointMarking:
             super()._load_rng_state(checkpoint)  # type: ignore[misc]
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def _list_checkpoints(folder: Path) -> list[Path]:
     """Return the folders of all checkpoints, including incomplete ones, sorted by step."""
     if not folder.is_dir():
         return []
@@ -186,14 +188,14 @@ def _checkpoints(folder: Path) -> list[Path]:
     return sorted(folders, key=lambda path: checkpoint_step(path) or 0)
 
 
-def _remedy(folder: Path) -> str:
+def _describe_remedy(folder: Path) -> str:
     """Return the advice for a damaged checkpoint.
 
     mclabel does not remove the checkpoint itself, because this would discard progress.
     """
     earlier = [
         path
-        for path in _checkpoints(folder.parent)
+        for path in _list_checkpoints(folder.parent)
         if (checkpoint_step(path) or 0) < (checkpoint_step(folder) or 0)
         and (path / COMPLETE).is_file()
     ]
@@ -230,7 +232,7 @@ def set_weights(model: StepModel, weights: dict[str, Tensor]) -> None:
     If the model is sharded, the first worker's weights are used.
     """
     used = weights if is_first_worker() or not is_sharded(model) else {}
-    set_model_state_dict(model, cast(Any, used), options=_load_options(model))
+    set_model_state_dict(model, cast(Any, used), options=_make_load_options(model))
 
 
 def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -247,10 +249,10 @@ def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
     state = load_torch_state(path) if first else {}
     if first and not (isinstance(state, dict) and state.get("state")):
         raise TrainingError(f"{path}: does not hold the state of an optimizer")
-    set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_load_options(model))
+    set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_make_load_options(model))
 
 
-def _load_options(model: StepModel) -> StateDictOptions:
+def _make_load_options(model: StepModel) -> StateDictOptions:
     """Return options for loading complete tensors, which the first worker reads and distributes.
 
     Missing entries are allowed: checkpoints do not hold frozen weights, and weights that never had

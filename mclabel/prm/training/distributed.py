@@ -64,7 +64,7 @@ def run_workers(
             )
     try:
         TorchTrainer(
-            _run_worker,
+            _run_training_worker,
             train_loop_config={"work": work},
             scaling_config=ScalingConfig(
                 num_workers=num_workers,
@@ -81,7 +81,7 @@ def run_workers(
             ray.shutdown()
 
 
-def _run_worker(arguments: dict[str, Any]) -> None:
+def _run_training_worker(arguments: dict[str, Any]) -> None:
     arguments["work"]()
 
 

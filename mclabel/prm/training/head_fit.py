@@ -66,11 +66,15 @@ def fit_head(
     batch = collate([items[place] for place in range(len(items))])
     labelled = ~batch["targets"].isnan()
     features = batch["observed"][labelled][:, -NUM_FEATURES:]
-    weights, bias = _fit(features, batch["targets"][labelled], batch["weights"][labelled], loss)
+    weights, bias = _fit_linear_function(
+        features, batch["targets"][labelled], batch["weights"][labelled], loss
+    )
     set_weights(model, model.feature_weights(weights, bias))
 
 
-def _fit(features: Tensor, targets: Tensor, weights: Tensor, loss: str) -> tuple[Tensor, Tensor]:
+def _fit_linear_function(
+    features: Tensor, targets: Tensor, weights: Tensor, loss: str
+) -> tuple[Tensor, Tensor]:
     """Return the weights [4] and the bias [1] of the linear function with the lowest loss."""
     mean, spread = features.mean(0), features.std(0, correction=0).clamp(min=1e-6)
     scaled = (features - mean) / spread
@@ -79,7 +83,7 @@ def _fit(features: Tensor, targets: Tensor, weights: Tensor, loss: str) -> tuple
     offset = torch.zeros(1, requires_grad=True)
     solver = torch.optim.LBFGS([slope, offset], max_iter=100, line_search_fn="strong_wolfe")
 
-    def closure() -> Tensor:
+    def compute_cost_with_gradients() -> Tensor:
         solver.zero_grad()
         cost = compute_step_loss(scaled @ slope + offset, targets, weights, loss=loss) / total
         cost = cost + RIDGE * (slope.square().sum() + offset.square().sum())
@@ -88,6 +92,6 @@ def _fit(features: Tensor, targets: Tensor, weights: Tensor, loss: str) -> tuple
         cost.backward()
         return cost
 
-    solver.step(closure)
+    solver.step(compute_cost_with_gradients)
     fitted = slope.detach() / spread
     return fitted, offset.detach() - fitted @ mean

@@ -135,8 +135,8 @@ def collate(items: Sequence[TrainingItem]) -> dict[str, Tensor]:
             for name, part in vars(make_batch([e.encoded for e in examples])).items()
             if part is not None
         }
-    targets = _padded([[nan if t is None else t for t in e.targets] for e in examples], nan)
-    weights = _padded([e.weights for e in examples], 0.0)
+    targets = _pad_rows([[nan if t is None else t for t in e.targets] for e in examples], nan)
+    weights = _pad_rows([e.weights for e in examples], 0.0)
     if (factors := items[0].factors) is not None:
         weights *= targets.nan_to_num() * (factors[1] - factors[0]) + factors[0]
     return {
@@ -202,7 +202,7 @@ def _split_evenly(rows: Sequence[int], num_parts: int) -> list[Sequence[int]]:
     return [rows[a:b] for a, b in pairwise(ends)]
 
 
-def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:
+def _pad_rows(rows: Sequence[Sequence[float]], padding: float) -> Tensor:
     most = max(map(len, rows))
     return torch.tensor([[*row, *[padding] * (most - len(row))] for row in rows])
 

@@ -58,24 +58,24 @@ def compute_step_loss(
     if logits.dim() == targets.dim() + 1:
         losses = functional.cross_entropy(chosen, (2 * wanted).round().long(), reduction="none")
     else:
-        losses = _losses(loss, chosen, wanted)
+        losses = _compute_losses_by_name(loss, chosen, wanted)
     total: Tensor = (losses * weights[labelled]).sum()
     return total
 
 
-def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
+def _compute_losses_by_name(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of each labelled step, computed by the loss of a given name.
 
     Raises:
         ComponentError: a user's own loss function fails, or does not return one loss per step.
     """
     loss, boundary = find_component("losses", name), Boundary("losses", name)
-    rule = None if boundary.is_built_in else _fault
+    rule = None if boundary.is_built_in else _find_losses_fault
     losses: Tensor = boundary.call("loss", loss, log_odds, targets, rule=rule)
     return losses
 
 
-def _fault(losses: object, log_odds: Tensor, targets: Tensor) -> str | None:
+def _find_losses_fault(losses: object, log_odds: Tensor, targets: Tensor) -> str | None:
     if not isinstance(losses, Tensor):
         return f"gave {describe_value(losses)}, but must give a tensor"
     if losses.shape != log_odds.shape:

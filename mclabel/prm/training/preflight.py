@@ -138,7 +138,7 @@ def preflight(
     """
     lengths, num_steps, sound = [], 0, []
     for example in examples.train:
-        _check(example, step_id)
+        _check_example(example, step_id)
         lengths.append(len(example.encoded.ids))
         num_steps += len(example.targets)
         sound += [t for t in example.targets if t is not None]
@@ -168,13 +168,13 @@ def preflight(
         },
         first_refused=examples.first_refused,
         shown=tuple(
-            _show(number, example, decode)
+            _format_example(number, example, decode)
             for number, example in enumerate(examples.train[:NUM_SHOWN], 1)
         ),
     )
 
 
-def _check(example: Example, step_id: int | None) -> None:
+def _check_example(example: Example, step_id: int | None) -> None:
     encoded = example.encoded
     if not len(encoded.positions) == len(example.targets) == len(example.weights):
         raise DataError(
@@ -209,7 +209,7 @@ def _check(example: Example, step_id: int | None) -> None:
         )
 
 
-def _show(number: int, example: Example, decode: Callable[[Sequence[int]], str]) -> str:
+def _format_example(number: int, example: Example, decode: Callable[[Sequence[int]], str]) -> str:
     encoded, start = example.encoded, example.encoded.num_prompt
     lines = [f"example {number} (problem {example.problem_id})"]
     lines.append(f"  prompt {start} tokens … {decode(encoded.ids[max(0, start - 12) : start])!r}")

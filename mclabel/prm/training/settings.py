@@ -24,12 +24,12 @@ Tracker = Literal["tensorboard", "trackio", "wandb", "mlflow"]
 """Name of a tracking service, which is also the name of the Python package that it needs."""
 
 
-def _to_list(given: Any) -> Any:
+def _parse_tracker_names(given: Any) -> Any:
     """Convert a name to a list of one name, and `none` to an empty list, as Hugging Face does."""
     return ([] if given == "none" else [given]) if isinstance(given, str) else given
 
 
-ReportTo = Annotated[list[Tracker], OPERATIONAL, BeforeValidator(_to_list)]
+ReportTo = Annotated[list[Tracker], OPERATIONAL, BeforeValidator(_parse_tracker_names)]
 """Type of the setting `report_to`: a list of tracking services."""
 
 
@@ -97,12 +97,12 @@ class TrainerSettings(Settings):
     report_to: ReportTo = Field([])
     """Services that track losses and metrics. Each needs the Python package of its name."""
 
-    def body_rate(self, *, has_adapters: bool) -> float:
+    def resolve_body_learning_rate(self, *, has_adapters: bool) -> float:
         """Return the learning rate of the base's adapters, or of its weights without adapters."""
         if self.backbone_lr is not None:
             return self.backbone_lr
         return _ADAPTERS_LR if has_adapters else _WEIGHTS_LR
 
-    def mixes_precision(self, device: str) -> bool:
+    def uses_mixed_precision(self, device: str) -> bool:
         """Return whether training on a torch device, such as cuda:0, uses mixed precision."""
         return has_bfloat16(device) if self.bf16 is None else self.bf16

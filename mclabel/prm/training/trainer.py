@@ -111,7 +111,7 @@ def train_step_model(
     last = find_last_checkpoint(checkpoints)
     if last is not None:
         check_checkpoint(last)
-    rate = settings.body_rate(has_adapters=model.has_adapters)
+    rate = settings.resolve_body_learning_rate(has_adapters=model.has_adapters)
     model.freeze(body=rate == 0)
     body, head = model.body_and_head_parameters()
     groups = [{"params": head, "lr": settings.head_lr}]
@@ -241,7 +241,7 @@ class _StepTrainer(CheckpointMarking, Trainer):
 
         The gradients of the pieces are summed.
         """
-        pieces = self._pieces(inputs)
+        pieces = self._cut_into_pieces(inputs)
         total = torch.zeros((), device=self.args.device)
         for number, piece in enumerate(pieces, start=1):
             # Sharded gradients are summed after every piece. Others are averaged over workers
@@ -251,7 +251,7 @@ class _StepTrainer(CheckpointMarking, Trainer):
                 total += super().training_step(model, piece, num_items_in_batch)
         return total
 
-    def _pieces(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    def _cut_into_pieces(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
         """Cut a batch into pieces that fit into memory.
 
         All workers use the same number of pieces, because they must gather sharded layers together.
@@ -272,10 +272,10 @@ class _StepTrainer(CheckpointMarking, Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the trained weights into a checkpoint. All workers contribute their shards."""
         assert output_dir is not None
-        save_weights(self._unwrapped(), Path(output_dir) / STATE)
+        save_weights(self._get_step_model(), Path(output_dir) / STATE)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        save_optimizer(self._unwrapped(), self._plain_optimizer, Path(output_dir) / OPTIMIZER)
+        save_optimizer(self._get_step_model(), self._plain_optimizer, Path(output_dir) / OPTIMIZER)
         if self.args.should_save:
             assert self.lr_scheduler is not None
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER)
@@ -285,19 +285,19 @@ class _StepTrainer(CheckpointMarking, Trainer):
     ) -> None:
         folder = Path(resume_from_checkpoint)
         with explain_resume_errors(folder, STATE):
-            load_weights(self._unwrapped(), folder / STATE)
+            load_weights(self._get_step_model(), folder / STATE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
         folder = Path(checkpoint)
         with explain_resume_errors(folder, OPTIMIZER):
-            load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
+            load_optimizer(self._get_step_model(), self._plain_optimizer, folder / OPTIMIZER)
         assert self.lr_scheduler is not None
         with explain_resume_errors(folder, SCHEDULER):
             self.lr_scheduler.load_state_dict(load_torch_state(folder / SCHEDULER))
 
-    def _unwrapped(self) -> StepModel:
+    def _get_step_model(self) -> StepModel:
         return cast(StepModel, self.accelerator.unwrap_model(self.model))
 
 
@@ -336,7 +336,7 @@ def make_trainer_arguments(
         logging_steps=10,
         logging_nan_inf_filter=False,
         seed=settings.seed,
-        bf16=settings.mixes_precision(str(device)),
+        bf16=settings.uses_mixed_precision(str(device)),
         use_cpu=device.type == "cpu",
         ddp_find_unused_parameters=False,
         dataloader_pin_memory=False,

@@ -10,13 +10,13 @@ import numpy as np
 
 from mclabel.evaluate.labels.show import QUALITY_ROWS, compute_share_points, reliability_plot
 from mclabel.report.page.facts import GatheredRun
-from mclabel.show.figures import WIDTH, Plot, Series, row_height
+from mclabel.show.figures import WIDTH, Plot, Series, compute_plot_height
 
 NUM_BINS = 10
 """Number of bins of the distribution of step values."""
 
 
-def label_plots(
+def make_label_plots(
     runs: Sequence[GatheredRun], facts: Sequence[dict[str, Any]]
 ) -> dict[str, Plot | None]:
     """Return the plots of labelling runs by name; None for a plot without data.
@@ -55,7 +55,7 @@ def _plot_quality(facts: Sequence[dict[str, Any]]) -> Plot:
         series=series,
         x_range=(0, 1.02),
         rows=titles,
-        size=(WIDTH, row_height(len(titles), len(qualities))),
+        size=(WIDTH, compute_plot_height(len(titles), len(qualities))),
     )
 
 
@@ -65,9 +65,9 @@ def _plot_first_errors(runs: Sequence[GatheredRun]) -> Plot:
     Solutions without an error, and undecided ones, have bars of their own.
     """
     columns = {
-        f"{_run_name_prefix(run, runs)}{name}": shares
+        f"{_format_run_prefix(run, runs)}{name}": shares
         for run in runs
-        for name, shares in run.errors().items()
+        for name, shares in run.compute_error_shares().items()
     }
     places = sorted({at for shares in columns.values() for at in shares if isinstance(at, int)})
     ticks: list[int | str] = [*places, "none", "undecided"]
@@ -75,7 +75,7 @@ def _plot_first_errors(runs: Sequence[GatheredRun]) -> Plot:
         title="First errors",
         x_label="step, counted from 0",
         y_label="share of solutions",
-        series=_bars(
+        series=_make_bars(
             range(len(ticks)), {k: [c.get(t, 0.0) for t in ticks] for k, c in columns.items()}
         ),
         ticks=dict(enumerate(map(str, ticks))),
@@ -104,7 +104,7 @@ def _plot_values(runs: Sequence[GatheredRun]) -> Plot:
         title="Distribution",
         x_label="value",
         y_label="share of steps",
-        series=_bars([(low + high) / 2 for low, high in pairwise(edges)], shares),
+        series=_make_bars([(low + high) / 2 for low, high in pairwise(edges)], shares),
         is_stacked=len(runs) == 1,
         ticks={float(edge): f"{edge:.1f}" for edge in edges},
     )
@@ -115,10 +115,10 @@ def _plot_reliability(runs: Sequence[GatheredRun]) -> Plot:
     curves = {}
     for run in runs:
         steps, drawn = run.steps, run.steps["drawn"] == 1
-        curves[f"{_run_name_prefix(run, runs)}solution ends right"] = compute_share_points(
+        curves[f"{_format_run_prefix(run, runs)}solution ends right"] = compute_share_points(
             steps["value"][drawn], steps["right"][drawn]
         )
-        curves[f"{_run_name_prefix(run, runs)}step sound in truth"] = compute_share_points(
+        curves[f"{_format_run_prefix(run, runs)}step sound in truth"] = compute_share_points(
             steps["value"], steps["sound"]
         )
     shown = {name: points for name, points in curves.items() if points}
@@ -126,12 +126,12 @@ def _plot_reliability(runs: Sequence[GatheredRun]) -> Plot:
     return reliability_plot(title, shown) if shown else Plot(title=title, x_label="", series=[])
 
 
-def _bars(places: Sequence[float], columns: dict[str, Any]) -> list[Series]:
+def _make_bars(places: Sequence[float], columns: dict[str, Any]) -> list[Series]:
     return [
         Series(name=name, x=places, y=list(column), kind="bars", hue=hue)
         for hue, (name, column) in enumerate(columns.items())
     ]
 
 
-def _run_name_prefix(run: GatheredRun, runs: Sequence[GatheredRun]) -> str:
+def _format_run_prefix(run: GatheredRun, runs: Sequence[GatheredRun]) -> str:
     return f"{run.run.name}: " if len(runs) > 1 else ""

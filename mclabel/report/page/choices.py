@@ -13,7 +13,7 @@ from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluate.best_of_n.figures import is_reference
 from mclabel.evaluate.best_of_n.show import plot_accuracy_curves, select_main_methods
 from mclabel.run.kinds import BEST_OF_N, Run, has_program_solutions, read_checked_json
-from mclabel.show.figures import WIDTH, Plot, Series, row_height
+from mclabel.show.figures import WIDTH, Plot, Series, compute_plot_height
 
 MAX_FOOLED_SHOWN = 5
 """Maximum number of wrong choices shown for each scorer."""
@@ -21,7 +21,7 @@ PROVENANCE = "provenance.json"
 _NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
 
 
-def evaluation_data(run: Run) -> dict[str, Any]:
+def collect_evaluation_data(run: Run) -> dict[str, Any]:
     """Return the results of `mclabel eval best-of-n` in the form of the report.
 
     Raises:
@@ -39,7 +39,7 @@ def evaluation_data(run: Run) -> dict[str, Any]:
         method: {int(n): parse_estimate(figures) for n, figures in by_size.items()}
         for method, by_size in result["accuracy"].items()
     }
-    choice = main_choice(result)
+    choice = choose_main_results(result)
     head = {method: accuracy[method] for method in choice["methods"]}
     main = {method: accuracy[method] for method in select_main_methods(accuracy)}
     pairs = {
@@ -54,19 +54,19 @@ def evaluation_data(run: Run) -> dict[str, Any]:
         **{key: result[key] for key in ("num_problems", "num_samples")},
         "is_code": has_program_solutions(config),
         "choice": choice,
-        "accuracy": _accuracy(result, accuracy),
+        "accuracy": _make_accuracy_rows(result, accuracy),
         "over_optimisation": [
             {
                 "scorer": name,
                 "best N": str(figures["best_size"]),
-                "accuracy at best N": figures["best"],
-                f"N={size}": figures["last"],
-                "change": "-" if figures["best_size"] == size else difference_text(figures["fall"]),
+                f"N={size} vs best N": "-"
+                if figures["best_size"] == size
+                else format_difference(figures["fall"]),
                 "problems fooled": report["num_fooled"][name],
             }
             for name, figures in over_optimised.items()
         ],
-        "groups": _groups(result),
+        "groups": _make_group_tables(result),
         "fooled": {
             name: report["fooled"][name][:MAX_FOOLED_SHOWN]
             for name in select_main_methods(report["fooled"])
@@ -74,13 +74,13 @@ def evaluation_data(run: Run) -> dict[str, Any]:
         "plots": {
             "choice": plot_accuracy_curves("Choosing among samples", head, size=(5.2, 3.8)),
             "curves": plot_accuracy_curves("Accuracy by N", main),
-            "falls": _rows_plot(title, axis, falls),
-            "pairs": _rows_plot("Pairs ranked right", "share of pairs", pairs, (0, 1.02)),
+            "falls": _plot_estimate_rows(title, axis, falls),
+            "pairs": _plot_estimate_rows("Pairs ranked right", "share of pairs", pairs, (0, 1.02)),
         },
     }
 
 
-def main_choice(result: Mapping[str, Any]) -> dict[str, Any]:
+def choose_main_results(result: Mapping[str, Any]) -> dict[str, Any]:
     """Choose the results for the head of the report, at the largest N.
 
     Reference scorers are left out. The scorer is the first one in the evaluation, with its first
@@ -105,7 +105,7 @@ def main_choice(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _accuracy(
+def _make_accuracy_rows(
     result: Mapping[str, Any], accuracy: Mapping[str, Mapping[int, Estimate]]
 ) -> list[dict[str, Any]]:
     """Return each method's accuracy by N, and its difference to majority vote at the largest N."""
@@ -117,14 +117,14 @@ def _accuracy(
             {
                 "method": method,
                 **{f"N={n}": value for n, value in by_size.items()},
-                f"N={last}: vs majority": "" if less is None else difference_text(less),
+                f"N={last}: vs majority": "" if less is None else format_difference(less),
                 "p-value": "" if less is None else f"{less['p_value']:.3f}",
             }
         )
     return rows
 
 
-def _groups(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def _make_group_tables(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return the accuracy at the largest N, by metadata field of the problems and its value."""
     methods = [RANDOM, MAJORITY, *select_main_methods(result["pair_accuracy"]), PASS]
     size = str(result["num_samples"])
@@ -138,7 +138,7 @@ def _groups(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _rows_plot(
+def _plot_estimate_rows(
     title: str,
     label: str,
     estimates: Mapping[str, Estimate],
@@ -152,7 +152,7 @@ def _rows_plot(
     zero = Series(name="", x=[0, 0], y=[-0.6, len(names) - 0.4], dash=":", is_thin=True)
     places = range(len(names))
     points = Series(name="", x=value, y=places, low=low, high=high, kind="points", hue=0)
-    size = (WIDTH, row_height(len(names)))
+    size = (WIDTH, compute_plot_height(len(names)))
     return Plot(
         title=title, x_label=label, series=[zero, points], rows=names, size=size, x_range=x_range
     )
@@ -163,6 +163,6 @@ def parse_estimate(content: Mapping[str, Any]) -> Estimate:
     return Estimate(**{end: content[end] for end in ("value", "low", "high")})
 
 
-def difference_text(content: Mapping[str, float]) -> str:
+def format_difference(content: Mapping[str, float]) -> str:
     """Return a difference with its interval as text, such as `+0.120 [+0.050, +0.190]`."""
     return f"{content['value']:+.3f} [{content['low']:+.3f}, {content['high']:+.3f}]"

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.data.exchange.formats import imported_id
-from mclabel.report.page.html import MAX_CELL, omission_note
+from mclabel.data.exchange.formats import find_imported_id
+from mclabel.report.page.html import MAX_CELL, format_omission_note
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredNode, StoredTree, has_trees, read_trees
 from mclabel.show.solutions import (
     MarkedPassage,
     describe_kept,
     describe_opinions,
-    places_by_step,
-    rule_name,
-    shown_value,
-    split_at_places,
+    describe_rule,
+    get_shown_value,
+    group_passages_by_step,
+    split_at_passages,
 )
-from mclabel.show.texts import shorten_answer, step_body
+from mclabel.show.texts import shorten_answer, strip_step_text
 
 MIN_STEPS, MAX_STEPS = 3, 9
 """Minimum and maximum number of steps of a solution that is quick to read."""
@@ -41,7 +41,7 @@ _WORDS = {True: "sound", False: "wrong", None: "no verdict"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
+class ExampleCandidate:
     """A candidate for the report's example: a labelled solution with its truth."""
 
     row: LabeledSolution
@@ -73,11 +73,13 @@ class Example:
         """Value of the step before the first error minus the value of the first wrong step."""
         at = self.row.first_error
         pair = self.row.steps[at - 1 : at + 1] if at else ()
-        values = [shown_value(step.source, step.estimate) for step in pair]
+        values = [get_shown_value(step.source, step.estimate) for step in pair]
         return None if not values or None in values else values[0] - values[1]  # type: ignore[operator]
 
 
-def higher_ranked(best: Example | None, other: Example) -> Example:
+def choose_higher_ranked(
+    best: ExampleCandidate | None, other: ExampleCandidate
+) -> ExampleCandidate:
     """Return which of two solutions to show: the one with the higher rank, then the lower id.
 
     Args:
@@ -89,13 +91,13 @@ def higher_ranked(best: Example | None, other: Example) -> Example:
     return min(best, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
 
 
-def example_data(example: Example) -> dict[str, Any]:
+def convert_example(example: ExampleCandidate) -> dict[str, Any]:
     """Return the data of an example for the page: the solution, its problem, and its steps.
 
     A step has its value, interval, rollout counts and verdict.
     """
     row, at = example.row, example.row.first_error
-    places = places_by_step(row.consensus, row.solution.steps)
+    places = group_passages_by_step(row.consensus, row.solution.steps)
     start = max(0, min((at or 0) - _BEFORE, len(row.steps) - MAX_SHOWN))
     end = min(len(row.steps), start + MAX_SHOWN)
     inside, agrees, quick, _ = example.rank
@@ -103,15 +105,17 @@ def example_data(example: Example) -> dict[str, Any]:
     tests = gold.get("inputs", ()) if isinstance(gold, Mapping) else ()
     values = [step.estimate for step in row.steps]
     return {
-        "id": imported_id(row) or f"{row.problem.id}, sample {row.solution.sample_index}",
+        "id": find_imported_id(row) or f"{row.problem.id}, sample {row.solution.sample_index}",
         "problem": row.problem.text,
         "gold": row.problem.answer,
         "num_tests": len(tests),
-        "facts": list(_verdicts(example)),
+        "facts": list(_list_solution_facts(example)),
         "start": start,
         "end": end,
         "num_steps": len(row.steps),
-        "steps": [_step(example, number, places.get(number, ())) for number in range(start, end)],
+        "steps": [
+            _convert_step(example, number, places.get(number, ())) for number in range(start, end)
+        ],
         "falls": {"from": values[at - 1], "to": values[at], "at": at}
         if at and example.fall is not None
         else None,
@@ -125,7 +129,7 @@ Mark = tuple[str, str]
 """Colour and words of a remark on a step or an answer."""
 
 
-def _verdicts(example: Example) -> Iterator[tuple[str, str | None, list[Mark]]]:
+def _list_solution_facts(example: ExampleCandidate) -> Iterator[tuple[str, str | None, list[Mark]]]:
     """Yield each fact about the solution, such as its answer or its labelled first error.
 
     A fact is its name, its words, and remarks on it.
@@ -138,24 +142,26 @@ def _verdicts(example: Example) -> Iterator[tuple[str, str | None, list[Mark]]]:
     is_unknown = row.first_error is None and not row.is_decided
     yield (
         "Labelled first error",
-        "undecided" if is_unknown else _error_step_name(row.first_error),
+        "undecided" if is_unknown else _format_error_step(row.first_error),
         [],
     )
     if example.has_truth:
         mark = ("", "agrees") if truth == row.first_error else ("differs", "differs")
         # An undecided label neither agrees with the truth nor differs from it.
-        yield "True first error", _error_step_name(truth), [mark] if row.is_decided else []
+        yield "True first error", _format_error_step(truth), [mark] if row.is_decided else []
     if (consensus := row.consensus) is not None:
         mark = ("" if consensus.kept else "differs", describe_kept(consensus))
-        yield f"Consensus, {rule_name(consensus)}", "", [mark]
+        yield f"Consensus, {describe_rule(consensus)}", "", [mark]
         yield from ((source, words, []) for source, words in describe_opinions(consensus))
 
 
-def _error_step_name(index: int | None) -> str:
+def _format_error_step(index: int | None) -> str:
     return "none" if index is None else f"step {index}"
 
 
-def _step(example: Example, index: int, places: Sequence[MarkedPassage]) -> dict[str, Any]:
+def _convert_step(
+    example: ExampleCandidate, index: int, places: Sequence[MarkedPassage]
+) -> dict[str, Any]:
     row = example.row
     label = row.steps[index]
     is_true = example.has_truth and index == example.truth
@@ -168,37 +174,37 @@ def _step(example: Example, index: int, places: Sequence[MarkedPassage]) -> dict
     return {
         "number": index,
         "word": _WORDS[label.hard],
-        "value": shown_value(label.source, label.estimate),
+        "value": get_shown_value(label.source, label.estimate),
         "low": label.low,
         "high": label.high,
         "marks": marks,
-        "pieces": _pieces(row.solution.steps[index].text, places),
+        "pieces": _split_at_passages(row.solution.steps[index].text, places),
         "reasons": [place.words for place in places],
         "tally": f"{label.counts.num_right} of {label.counts.num_rollouts} right"
         if label.counts.num_rollouts
         else _TALLIES.get(label.source, "no rollouts"),
-        "known": _step_evidence(row, index),
+        "known": _format_step_evidence(row, index),
     }
 
 
-def _pieces(text: str, places: Sequence[MarkedPassage]) -> list[tuple[str, str]]:
+def _split_at_passages(text: str, places: Sequence[MarkedPassage]) -> list[tuple[str, str]]:
     """Return pairs of a part of a step's text and the words of the passages that cover it.
 
     Args:
         text: text of the step.
         places: passages that sources have marked in the step.
     """
-    body, indent = step_body(text)
+    body, indent = strip_step_text(text)
     moved = [
         replace(place, start=max(0, place.start - indent), end=max(0, place.end - indent))
         for place in places
     ]
-    parts = split_at_places(body[:MAX_CELL], moved)
+    parts = split_at_passages(body[:MAX_CELL], moved)
     shown = [(part, "\n".join(place.words for place in over)) for part, over in parts]
-    return [*shown, (omission_note(body), "")]
+    return [*shown, (format_omission_note(body), "")]
 
 
-def _step_evidence(row: LabeledSolution, index: int) -> str:
+def _format_step_evidence(row: LabeledSolution, index: int) -> str:
     """Return a step's rollout counts, its interval and its probability of being the first error.
 
     Only Bayesian estimators give this probability.
@@ -237,7 +243,7 @@ KINDS = RIGHT, MISSED, NONE = (
 _OUTCOMES = ("right", "wrong")
 
 
-def trees_data(store: Store) -> list[dict[str, Any]]:
+def convert_trees(store: Store) -> list[dict[str, Any]]:
     """Return the first tree of each kind in `KINDS`; an empty list if the run is not a search.
 
     Raises:
@@ -245,54 +251,54 @@ def trees_data(store: Store) -> list[dict[str, Any]]:
     """
     by_kind: dict[str, StoredTree] = {}
     for tree in read_trees(store) if has_trees(store) else ():
-        by_kind.setdefault(_tree_kind(tree), tree)
+        by_kind.setdefault(_classify_tree(tree), tree)
         if len(by_kind) == len(KINDS):
             break
-    return [_tree(kind, by_kind[kind]) for kind in KINDS if kind in by_kind]
+    return [_convert_tree(kind, by_kind[kind]) for kind in KINDS if kind in by_kind]
 
 
-def _tree_kind(tree: StoredTree) -> str:
+def _classify_tree(tree: StoredTree) -> str:
     if tree.is_chosen_right:
         return RIGHT
     return MISSED if any(node.outcome == "right" for node in tree.results) else NONE
 
 
-def _tree(kind: str, tree: StoredTree) -> dict[str, Any]:
+def _convert_tree(kind: str, tree: StoredTree) -> dict[str, Any]:
     nodes = {node.id: node for node in tree.nodes}
-    used = {name for node in tree.results for name in _path(node.id, nodes)}
-    opened = set() if tree.chosen is None else set(_path(tree.chosen, nodes))
-    kept = _shown_nodes(tree, nodes)
+    used = {name for node in tree.results for name in _list_path_ids(node.id, nodes)}
+    opened = set() if tree.chosen is None else set(_list_path_ids(tree.chosen, nodes))
+    kept = _choose_shown_nodes(tree, nodes)
     children: dict[str, list[StoredNode]] = defaultdict(list)
     for node in tree.nodes:
         if node.id in kept:
             children[node.parent].append(node)
 
-    def shown(node: StoredNode) -> dict[str, Any]:
+    def convert_node(node: StoredNode) -> dict[str, Any]:
         return {
-            "text": _cut_text(step_body("".join(node.steps))[0] or "(nothing)"),
+            "text": _truncate_text(strip_step_text("".join(node.steps))[0] or "(nothing)"),
             "score": node.scores[-1] if node.scores else None,
             "count": node.count,
-            "marks": list(_marks(node, tree)),
+            "marks": list(_list_node_remarks(node, tree)),
             "is_used": node.id in used,
             "is_open": node.id in opened,
-            "below": [shown(child) for child in children[node.id]],
+            "below": [convert_node(child) for child in children[node.id]],
         }
 
     return {
         "kind": kind,
         "problem_id": tree.problem_id,
         "problem": tree.problem,
-        "answer": _cut_text(tree.answer),
+        "answer": _truncate_text(tree.answer),
         "num_nodes": len(nodes),
         "num_left_out": len(nodes) - len(kept),
         "num_results": len(tree.results),
         "num_sampled": tree.cost.num_sampled,
         "num_scored": tree.cost.num_scored,
-        "nodes": [shown(node) for node in list(children[""])],
+        "nodes": [convert_node(node) for node in list(children[""])],
     }
 
 
-def _path(name: str, nodes: Mapping[str, StoredNode]) -> list[str]:
+def _list_path_ids(name: str, nodes: Mapping[str, StoredNode]) -> list[str]:
     """Return the ids of the nodes from the root to the node `name`."""
     names = []
     while name:
@@ -301,7 +307,7 @@ def _path(name: str, nodes: Mapping[str, StoredNode]) -> list[str]:
     return names[::-1]
 
 
-def _shown_nodes(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
+def _choose_shown_nodes(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
     """Return the ids of the nodes to show, at most MAX_NODES.
 
     The path to the chosen result has priority, then the paths to the best solutions.
@@ -309,19 +315,18 @@ def _shown_nodes(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
     results = sorted(tree.results, key=lambda node: (node.id != tree.chosen, -(node.score or 0.0)))
     kept: set[str] = set()
     for node in (*results, *tree.nodes):
-        fresh = [name for name in _path(node.id, nodes)[:MAX_LEVELS] if name not in kept]
+        fresh = [name for name in _list_path_ids(node.id, nodes)[:MAX_LEVELS] if name not in kept]
         if len(kept) + len(fresh) <= MAX_NODES:
             kept.update(fresh)
     return kept
 
 
-def _marks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
+def _list_node_remarks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
     """Yield the colour and the words of each remark on a node, such as that it was chosen."""
     if node.weight is not None:
         outcome = node.outcome if node.outcome in _OUTCOMES else ""
-        words = (
-            f"{node.outcome}: {_cut_text(node.prediction or 'no answer')}, weight {node.weight:.3g}"
-        )
+        answer = _truncate_text(node.prediction or "no answer")
+        words = f"{node.outcome}: {answer}, weight {node.weight:.3g}"
         yield outcome, words
     elif node.is_finished:
         yield "", "finished, but without a vote"
@@ -331,5 +336,5 @@ def _marks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
         yield "differs", "chosen"
 
 
-def _cut_text(text: str) -> str:
+def _truncate_text(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"

@@ -25,14 +25,14 @@ from mclabel.evaluate.labels.quality import (
     has_exact_truth,
     measure_label_quality,
 )
-from mclabel.report.page.example import Example, example_data, higher_ranked
-from mclabel.report.page.health import health_data
+from mclabel.report.page.example import ExampleCandidate, choose_higher_ranked, convert_example
+from mclabel.report.page.health import collect_health_data
 from mclabel.run.kinds import Run, has_program_solutions, read_checked_json
 from mclabel.run.progress_log import read_job_starts
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, flatten_config
-from mclabel.show.solutions import rule_name, shown_value
-from mclabel.show.texts import answer_kind
+from mclabel.show.solutions import describe_rule, get_shown_value
+from mclabel.show.texts import classify_answer
 
 VERDICTS = {True: "sound", False: "wrong", None: "no verdict"}
 """Names of the verdicts on a step."""
@@ -60,7 +60,7 @@ class GatheredRun:
         self.first_errors: dict[str, int | None] = {}
         """0-based labelled first errors of decided solutions, by a hash of problem and solution.
         None means that the solution is labelled as free of errors."""
-        self.example: Example | None = None
+        self.example: ExampleCandidate | None = None
         self._rollouts: dict[str, int] = {}
         self._problems: dict[str, Problem] = {}
         self._labels: dict[tuple[bool | None, str], StepLabel] = {}
@@ -91,19 +91,19 @@ class GatheredRun:
             if row.is_decided:
                 same = content_id("same", row.problem.text, row.solution.text)
                 self.first_errors[same] = row.first_error
-            example = Example(row=row, has_truth=has_truth, truth=truth)
-            self.example = higher_ranked(self.example, example)
+            example = ExampleCandidate(row=row, has_truth=has_truth, truth=truth)
+            self.example = choose_higher_ranked(self.example, example)
             self._rollouts[row.problem.id] = row.root.num_rollouts
             self._rollouts |= {step.prefix_id: step.counts.num_rollouts for step in row.steps}
             outcomes = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}
             right = outcomes.get(row.solution.outcome, np.nan)
             drawn = row.solution.origin == "sampled" and not row.chosen_by_outcome
-            values = [shown_value(step.source, step.estimate) for step in row.steps[:-1]]
+            values = [get_shown_value(step.source, step.estimate) for step in row.steps[:-1]]
             for number, value in enumerate(values):
                 sound = float(truth is None or number < truth) if has_truth else np.nan
                 steps.append((np.nan if value is None else value, right, sound, drawn))
             draws = [v for v in values if v is not None] if drawn and not np.isnan(right) else []
-            error, is_open = row.first_error is not None, _is_open(row)
+            error, is_open = row.first_error is not None, _is_undecided(row)
             gap = sum(draws) - len(draws) * right if draws else 0.0
             self._tallies.append((1, right == 1, error, is_open, len(draws), gap))
             self.rows.append(self._reduce_row(row))
@@ -120,7 +120,7 @@ class GatheredRun:
         problem = self._problems.get(row.problem.id)
         if problem is None:
             kept = {key: row.problem.meta[key] for key in GROUP_KEYS if key in row.problem.meta}
-            kept.setdefault("answer_type", answer_kind(row.problem.answer))
+            kept.setdefault("answer_type", classify_answer(row.problem.answer))
             problem = Problem(id=row.problem.id, text="", answer="", meta=kept)
             self._problems[row.problem.id] = problem
         return replace(
@@ -133,7 +133,7 @@ class GatheredRun:
             consensus=row.consensus and replace(row.consensus, opinions=()),
         )
 
-    def facts(self) -> dict[str, Any]:
+    def compute_facts(self) -> dict[str, Any]:
         """Return all data on the run for the report; shares have 95% intervals over problems."""
         manifest = read_checked_json(self.run.store, MANIFEST) or {}
         config = flatten_config(manifest.get("config", {})) | flatten_config(
@@ -146,7 +146,7 @@ class GatheredRun:
         labels = [step for row in self.rows for step in row.steps]
         verdicts = Counter(VERDICTS[step.hard] for step in labels)
         rules = Counter(
-            (rule_name(r.consensus), r.consensus.kept) for r in self.rows if r.consensus
+            (describe_rule(r.consensus), r.consensus.kept) for r in self.rows if r.consensus
         )
         return {
             "name": self.run.name,
@@ -156,8 +156,8 @@ class GatheredRun:
             | {name: sum(line.get(name, 0) for line in starts) for name in SPENT}
             if starts
             else None,
-            "health": health_data(self.run.store),
-            **self._group(self.rows),
+            "health": collect_health_data(self.run.store),
+            **self._summarise_group(self.rows),
             "shares": {
                 "right": clustered_share(right, count),
                 "with_error": clustered_share(error, count),
@@ -176,14 +176,14 @@ class GatheredRun:
             ),
             "describes": find_described_population(self.rows),
             "groups": {
-                key: {name: self._group(members) for name, members in groups.items()}
+                key: {name: self._summarise_group(members) for name, members in groups.items()}
                 for key, groups in group_by_dividing_fields(self.rows, get_solution_meta).items()
             },
-            "example": self.example and example_data(self.example),
+            "example": self.example and convert_example(self.example),
             "is_code": has_program_solutions(config),
         }
 
-    def _group(self, rows: Sequence[LabeledSolution]) -> dict[str, Any]:
+    def _summarise_group(self, rows: Sequence[LabeledSolution]) -> dict[str, Any]:
         are_known = all(row.solution.id in self.truths for row in rows)
         return {
             "num_problems": len({row.problem.id for row in rows}),
@@ -195,13 +195,15 @@ class GatheredRun:
             else None,
         }
 
-    def errors(self) -> dict[str, dict[int | str, float]]:
+    def compute_error_shares(self) -> dict[str, dict[int | str, float]]:
         """Return the shares of solutions by labelled first error, and by true first error.
 
         The keys are `labelled`, and `in truth` if the truth is known. Their values map the 0-based
         index of the first error, `none` or `undecided` to a share.
         """
-        labelled = Counter("undecided" if _is_open(row) else row.first_error for row in self.rows)
+        labelled = Counter(
+            "undecided" if _is_undecided(row) else row.first_error for row in self.rows
+        )
         columns = {"labelled": labelled}
         if self.has_truth:
             columns["in truth"] = Counter(self.truths.values())
@@ -211,7 +213,7 @@ class GatheredRun:
         }
 
 
-def agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
+def compute_agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
     """Return how often each pair of runs labels the same first error.
 
     Only solutions for which both runs decide on a first error, or on none, are compared.
@@ -233,6 +235,6 @@ def agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
     return rows
 
 
-def _is_open(row: LabeledSolution) -> bool:
+def _is_undecided(row: LabeledSolution) -> bool:
     """Return whether a row has no labelled error and is not decided to be free of errors."""
     return row.first_error is None and not row.is_decided

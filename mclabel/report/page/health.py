@@ -29,7 +29,7 @@ NOTE = (
 )
 
 
-def finding_lines(health: Health) -> Iterator[Text]:
+def format_findings(health: Health) -> Iterator[Text]:
     """Yield one line for each finding, for a terminal; the same remedy is printed only once."""
     given: set[str] = set()
     for finding in health.findings:
@@ -39,12 +39,12 @@ def finding_lines(health: Health) -> Iterator[Text]:
         yield line.append(f"{finding.text}.{remedy}")
 
 
-def health_grid(health: Health) -> Grid:
+def make_health_grid(health: Health) -> Grid:
     """Return a table of all checked shares with the thresholds of warnings and errors."""
     return Grid(
         title="Health of the run",
         header=HEADER,
-        rows=tuple(row for row in _rows(health) if row[1] not in ("0%", "-")),
+        rows=tuple(row for row in _make_health_rows(health) if row[1] not in ("0%", "-")),
         note=f"{NOTE} Shares of 0% are left out.",
         conclusion=f"{len(health.findings)} checks did not pass; remedies are listed below."
         if health.findings
@@ -52,12 +52,12 @@ def health_grid(health: Health) -> Grid:
     )
 
 
-def health_data(store: Store) -> dict[str, Any] | None:
+def collect_health_data(store: Store) -> dict[str, Any] | None:
     """Return the findings and checked shares of a run; None if the run has no block yet."""
     if (health := assess_run_health(store)) is None:
         return None
     header = ("figure", *HEADER[1:-1], "finding")
-    rows = [dict(zip(header, row, strict=True)) for row in _rows(health)]
+    rows = [dict(zip(header, row, strict=True)) for row in _make_health_rows(health)]
     problems = [
         {"": f.severity, "what": f.text, "what to change": f.remedy, "why": f.why}
         for f in health.findings
@@ -65,7 +65,7 @@ def health_data(store: Store) -> dict[str, Any] | None:
     return {**convert_health_to_json(health), "problems": problems, "table": rows}
 
 
-def _rows(health: Health) -> Iterator[tuple[str, ...]]:
+def _make_health_rows(health: Health) -> Iterator[tuple[str, ...]]:
     by_check: dict[str, Finding] = {finding.check: finding for finding in health.findings}
     for name, figure in health.figures.items():
         check = CHECKS[name]
@@ -73,8 +73,8 @@ def _rows(health: Health) -> Iterator[tuple[str, ...]]:
             check.name,
             format_share(figure),
             f"{figure.total:,}",
-            f"{check.warning:.0%}",
-            "-" if check.error is None else f"{check.error:.1%}".replace(".0%", "%"),
+            f"{check.warning_share:.0%}",
+            "-" if check.error_share is None else f"{check.error_share:.1%}".replace(".0%", "%"),
             by_check[name].severity if name in by_check else "",
         )
     low, high = SOMETIMES

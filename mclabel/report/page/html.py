@@ -39,15 +39,16 @@ def render_page(data: Mapping[str, Any]) -> str:
     """Draw a self-contained HTML page. Its security policy allows only the package's own scripts.
 
     Args:
-        data: result of `report_data`.
+        data: result of `collect_report_data`.
     """
     own = {
         name: Markup("".join((STATIC / file).read_text(encoding="utf-8") for file in files))
         for name, files in _PARTS.items()
     }
     policy = Markup(
-        f"default-src 'none'; script-src '{_csp_hash(own['script'])}' '{_csp_hash(own['latex'])}'; "
-        f"style-src '{_csp_hash(own['styles'])}'; "
+        f"default-src 'none'; script-src '{_compute_csp_hash(own['script'])}' "
+        f"'{_compute_csp_hash(own['latex'])}'; "
+        f"style-src '{_compute_csp_hash(own['styles'])}'; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return make_environment().get_template("report.html").render(data, **own, policy=policy)
@@ -75,8 +76,8 @@ def make_environment() -> Environment:
         "shown": format_cell,
         "cut": shorten_answer,
         "differing": select_differing_rows,
-        "numbers": plot_numbers,
-        "column_kinds": column_kinds,
+        "numbers": make_plot_table,
+        "column_kinds": classify_columns,
         "breakable": allow_line_breaks,
         "scaled": format_bar_position,
         "unfenced": strip_code_fences,
@@ -102,10 +103,10 @@ def limit_content(content: object) -> object:
         return content
     whole = str(content)
     safe = (c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in whole[:MAX_CELL])
-    return "".join(safe) + omission_note(whole)
+    return "".join(safe) + format_omission_note(whole)
 
 
-def omission_note(whole: str) -> str:
+def format_omission_note(whole: str) -> str:
     """Return a remark on how many characters `limit_content` leaves out; empty for none.
 
     Args:
@@ -124,7 +125,7 @@ def strip_code_fences(text: str) -> str:
     return _FENCE.sub("", text)
 
 
-def plot_numbers(plot: Plot) -> list[dict[str, object]]:
+def make_plot_table(plot: Plot) -> list[dict[str, object]]:
     """Return a plot's numbers as a table with a column per series, thinned to MAX_ROWS rows."""
     rows: dict[float, dict[str, object]] = {}
     for series in plot.series:
@@ -146,7 +147,7 @@ def select_differing_rows(rows: Sequence[Mapping[str, object]]) -> list[Mapping[
     return [row for row in rows if len({str(cell) for cell in list(row.values())[1:]}) > 1]
 
 
-def column_kinds(rows: Sequence[Mapping[str, object]]) -> dict[str, str]:
+def classify_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, str]:
     """Return the kind of each column: `figure` for numbers, aligned to the right, else `word`."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {
@@ -182,14 +183,14 @@ def format_bar_position(value: float, *, signed: bool = False) -> str:
 
 def format_percent(estimate: Estimate) -> str:
     """Return a share as `61%`, with a decimal if the interval is narrow; `-` if it is unknown."""
-    return "-" if estimate.value is None else f"{estimate.value:.{_percent_decimals(estimate)}%}"
+    return "-" if estimate.value is None else f"{estimate.value:.{_choose_decimals(estimate)}%}"
 
 
 def format_percent_range(estimate: Estimate) -> str:
     """Return the interval of a share, such as `49 to 73%`."""
     if estimate.low is None or estimate.high is None:
         return "-"
-    decimals = _percent_decimals(estimate)
+    decimals = _choose_decimals(estimate)
     return f"{estimate.low * 100:.{decimals}f} to {estimate.high:.{decimals}%}"
 
 
@@ -197,7 +198,7 @@ def format_points(estimate: Estimate) -> str:
     """Return a difference between shares in percentage points, such as `+12 points`."""
     if estimate.value is None:
         return "-"
-    difference = _signed_points(estimate.value, _percent_decimals(estimate))
+    difference = _format_signed_points(estimate.value, _choose_decimals(estimate))
     return f"{difference} point{'' if difference in ('+1', '-1') else 's'}"
 
 
@@ -206,7 +207,8 @@ def format_points_range(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return "-"
     return " to ".join(
-        _signed_points(end, _percent_decimals(estimate)) for end in (estimate.low, estimate.high)
+        _format_signed_points(end, _choose_decimals(estimate))
+        for end in (estimate.low, estimate.high)
     )
 
 
@@ -235,17 +237,17 @@ def format_plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _percent_decimals(estimate: Estimate) -> int:
+def _choose_decimals(estimate: Estimate) -> int:
     """Return the decimals of a percentage: 1 if its interval is below 3 points wide, else 0."""
     low, high = estimate.low, estimate.high
     return int(low is not None and high is not None and high - low < 0.03)
 
 
-def _signed_points(value: float, decimals: int) -> str:
+def _format_signed_points(value: float, decimals: int) -> str:
     """Return a difference in percentage points with its sign; zero has no sign."""
     text = f"{value * 100:+.{decimals}f}"
     return f"{0:.{decimals}f}" if float(text) == 0 else text
 
 
-def _csp_hash(content: str) -> str:
+def _compute_csp_hash(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

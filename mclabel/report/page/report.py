@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from mclabel.core.errors import ConfigError
-from mclabel.report.page.charts import label_plots
-from mclabel.report.page.choices import evaluation_data
-from mclabel.report.page.example import trees_data
-from mclabel.report.page.facts import GatheredRun, agreement
+from mclabel.report.page.charts import make_label_plots
+from mclabel.report.page.choices import collect_evaluation_data
+from mclabel.report.page.example import convert_trees
+from mclabel.report.page.facts import GatheredRun, compute_agreement
 from mclabel.report.page.html import render_page
-from mclabel.report.page.tables import configurations, label_tables, side_by_side
-from mclabel.report.page.trainings import loss_plot, scorer_data
+from mclabel.report.page.tables import (
+    compare_configurations,
+    make_comparison_rows,
+    make_label_tables,
+)
+from mclabel.report.page.trainings import collect_scorer_data, plot_training_loss
 from mclabel.run.kinds import Run, find_runs
 from mclabel.run.outputs import prepare_output_file
 
@@ -39,7 +43,7 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
     """
     runs = find_runs(places)
     path = prepare_output_file(out, "-o ")
-    data = report_data(runs)
+    data = collect_report_data(runs)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         partial.write_text(render_page(data), encoding="utf-8", errors="backslashreplace")
@@ -49,29 +53,29 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
     return {"path": str(path), **data}
 
 
-def report_data(runs: Sequence[Run]) -> dict[str, Any]:
+def collect_report_data(runs: Sequence[Run]) -> dict[str, Any]:
     """Collect all data that the page shows."""
     labelled, chosen, trained = (
         [run for run in runs if run.kind == kind] for kind in ("labels", "best_of_n", "prm")
     )
     gathered = [GatheredRun(run) for run in labelled]
-    labels = [run.facts() for run in gathered]
-    trees = {run.name: trees_data(run.store) for run in labelled}
-    scorers = {run.name: scorer_data(run) for run in trained}
+    labels = [run.compute_facts() for run in gathered]
+    trees = {run.name: convert_trees(run.store) for run in labelled}
+    scorers = {run.name: collect_scorer_data(run) for run in trained}
     return {
         "runs": [run.name for run in runs],
         "labels": labels,
-        "tables": label_tables(labels),
-        "label_plots": label_plots(gathered, labels) if labels else {},
-        "agreement": agreement(gathered),
+        "tables": make_label_tables(labels),
+        "label_plots": make_label_plots(gathered, labels) if labels else {},
+        "agreement": compute_agreement(gathered),
         "trees": {name: drawn for name, drawn in trees.items() if drawn},
-        "evaluations": {run.name: evaluation_data(run) for run in chosen},
+        "evaluations": {run.name: collect_evaluation_data(run) for run in chosen},
         "scorers": scorers,
-        "scorer_figures": side_by_side(
+        "scorer_figures": make_comparison_rows(
             {name: scorer["figures"] for name, scorer in scorers.items()}
         ),
-        "scorer_settings": configurations(
+        "scorer_settings": compare_configurations(
             {name: scorer["config"] for name, scorer in scorers.items()}
         ),
-        "loss_plot": loss_plot(trained),
+        "loss_plot": plot_training_loss(trained),
     }

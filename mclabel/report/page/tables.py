@@ -22,7 +22,7 @@ _GROUP_FIGURES = {
 }
 
 
-def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def make_label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Make the tables on labelling runs, with one column or row for each run.
 
     Args:
@@ -42,10 +42,12 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             }
             for run in runs
         ],
-        "counts": side_by_side({run["name"]: _counts_and_cost(run) for run in runs}),
-        "configuration": configurations({run["name"]: run["config"] for run in runs}),
-        "versions": side_by_side({run["name"]: run["versions"] for run in runs}),
-        "quality": side_by_side(
+        "counts": make_comparison_rows(
+            {run["name"]: _collect_counts_and_cost(run) for run in runs}
+        ),
+        "configuration": compare_configurations({run["name"]: run["config"] for run in runs}),
+        "versions": make_comparison_rows({run["name"]: run["versions"] for run in runs}),
+        "quality": make_comparison_rows(
             {
                 name: {"problems": quality.num_problems, "solutions": quality.num_solutions}
                 | {title.strip(): getattr(quality, key) for title, key in QUALITY_ROWS.items()}
@@ -53,7 +55,7 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             }
         ),
         "kinds": {
-            f"{run['name']}: by {kind}" if len(runs) > 1 else f"By {kind}": _group_rows(
+            f"{run['name']}: by {kind}" if len(runs) > 1 else f"By {kind}": _make_group_rows(
                 kind, groups
             )
             for run in runs
@@ -63,7 +65,7 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def side_by_side(columns: Mapping[str, Mapping[str, object]]) -> Rows:
+def make_comparison_rows(columns: Mapping[str, Mapping[str, object]]) -> Rows:
     """Make rows that compare runs; rows without any value are left out.
 
     Args:
@@ -76,7 +78,7 @@ def side_by_side(columns: Mapping[str, Mapping[str, object]]) -> Rows:
     return [row for row in rows if any(row[run] is not None for run in columns)]
 
 
-def configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
+def compare_configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
     """Make rows that compare the settings of runs, in alphabetical order of the settings.
 
     Args:
@@ -89,10 +91,10 @@ def configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
         }
         for run, config in configs.items()
     }
-    return sorted(side_by_side(texts), key=lambda row: str(row[""]))
+    return sorted(make_comparison_rows(texts), key=lambda row: str(row[""]))
 
 
-def _counts_and_cost(run: Mapping[str, Any]) -> dict[str, object]:
+def _collect_counts_and_cost(run: Mapping[str, Any]) -> dict[str, object]:
     """Return a run's counts of problems, solutions and steps, and the cost of its job."""
     shared, job = run["cost"].tokens_per_solution, run["job"]
     spent = {"time, GPU-hours, faults": "not recorded"}
@@ -119,7 +121,7 @@ def _counts_and_cost(run: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _group_rows(key: str, groups: Mapping[str, Mapping[str, Any]]) -> Rows:
+def _make_group_rows(key: str, groups: Mapping[str, Mapping[str, Any]]) -> Rows:
     has_truth = any(group["quality"] for group in groups.values())
     figures = _GROUP_FIGURES if has_truth else {}
     return [

@@ -20,7 +20,7 @@ _TRAINED_ON = {
 """Names of counts in the report of a scorer's training, and their descriptions in the table."""
 
 
-def scorer_data(run: Run) -> dict[str, Any]:
+def collect_scorer_data(run: Run) -> dict[str, Any]:
     """Return a training's data counts, validation metrics and configuration.
 
     Counts and metrics are missing until the training has ended.
@@ -42,7 +42,7 @@ def scorer_data(run: Run) -> dict[str, Any]:
     }
 
 
-def loss_plot(runs: Sequence[Run]) -> Plot:
+def plot_training_loss(runs: Sequence[Run]) -> Plot:
     """Return the plot of the training loss, with one colour per scorer."""
     logs = {run.name: [line for line in _read_log(run) if "loss" in line] for run in runs}
     return Plot(

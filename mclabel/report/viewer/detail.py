@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import PydanticCustomError
 
-from mclabel.checkers import CHECKERS, GradeItem, here, make_checker, read_recorded_checker
+from mclabel.checkers import CHECKERS, GradeItem, make_checker, read_recorded_checker, run_inline
 from mclabel.checkers.base import default_checker
 from mclabel.core.errors import DataError
 from mclabel.core.records import Consensus, Step
@@ -26,16 +26,16 @@ from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.kept import ResultCache
 from mclabel.report.viewer.listing import is_number
 from mclabel.run.kinds import has_program_solutions
-from mclabel.run.shards.catalog import labels_shard
-from mclabel.run.shards.manifest import MANIFEST, claimed_config
+from mclabel.run.shards.catalog import labels_shard_name
+from mclabel.run.shards.manifest import MANIFEST, read_claimed_config
 from mclabel.run.shards.schema import parse_consensus, parse_problem
 from mclabel.run.shards.shard import read_shard
 from mclabel.show.solutions import (
     describe_kept,
     describe_opinions,
-    places_by_step,
-    rule_name,
-    shown_value,
+    describe_rule,
+    get_shown_value,
+    group_passages_by_step,
 )
 
 MAX_TEXT = 20_000
@@ -110,7 +110,7 @@ class Details:
             "truth": indexed["truth"],
             "has_truth": indexed["has_truth"],
             "is_code": has_program_solutions(
-                claimed_config(self._index.runs[run].store, MANIFEST) or {}
+                read_claimed_config(self._index.runs[run].store, MANIFEST) or {}
             ),
             "meta": {name: indexed[name] for name in GROUP_KEYS if indexed[name] is not None},
             "root": row["root"],
@@ -119,14 +119,14 @@ class Details:
             "priors": row["priors"],
             "values_of": row["values_of"],
             "completers": [completer["name"] for completer in row["completers"]],
-            "consensus": None if consensus is None else _consensus_words(consensus),
+            "consensus": None if consensus is None else _describe_consensus(consensus),
             "num_steps": len(row["steps"]),
             "sources": list(dict.fromkeys(step["source"] for step in row["steps"])),
-            "steps": _steps(row, 0),
+            "steps": _convert_steps(row, 0),
             "no_error": None if posterior is None else posterior[-1],
-            "rollouts_kept": self._rollouts_name(run, indexed["block"]) is not None,
-            "samples": self._samples(run, row["problem_id"]),
-            "others": self._labels_elsewhere(run, indexed["key"], indexed["id"]),
+            "rollouts_kept": self._find_rollouts_shard(run, indexed["block"]) is not None,
+            "samples": self._query_problem_solutions(run, row["problem_id"]),
+            "others": self._query_labels_in_other_runs(run, indexed["key"], indexed["id"]),
         }
 
     def steps(self, run: int, solution_id: str, offset: int) -> dict[str, Any]:
@@ -140,7 +140,10 @@ class Details:
         Raises:
             DataError: there is no such solution.
         """
-        return {"offset": offset, "steps": _steps(self._find_solution(run, solution_id)[1], offset)}
+        return {
+            "offset": offset,
+            "steps": _convert_steps(self._find_solution(run, solution_id)[1], offset),
+        }
 
     def rollouts(self, run: int, solution_id: str, step: int, offset: int) -> dict[str, Any]:
         """Return rollouts from a step, sorted by completer and index, and the count of each answer.
@@ -156,8 +159,8 @@ class Details:
         Raises:
             DataError: there is no such step.
         """
-        _, table = self._rollouts(run, solution_id, step)
-        ranked = _answers(table)
+        _, table = self._read_rollouts(run, solution_id, step)
+        ranked = _count_answers(table)
         reasons = {
             (row["prediction"], row["outcome"]): row["reason"]
             for row in reversed(table.select(["prediction", "outcome", "reason"]).to_pylist())
@@ -203,9 +206,9 @@ class Details:
             the order of `rollouts`. An entry is None if the rollout has no answer, or if a
             third-party checker graded it, which the viewer does not call.
         """
-        row, table = self._rollouts(run, solution_id, step)
-        ranked = [one for one, _ in _answers(table)[:MAX_GRADED]]
-        config = claimed_config(self._index.runs[run].store, MANIFEST) or {}
+        row, table = self._read_rollouts(run, solution_id, step)
+        ranked = [one for one, _ in _count_answers(table)[:MAX_GRADED]]
+        config = read_claimed_config(self._index.runs[run].store, MANIFEST) or {}
         recorded = config.get("checker")
         kind = recorded.get("kind") if isinstance(recorded, Mapping) else default_checker().kind
         if not isinstance(kind, str) or kind not in CHECKERS:
@@ -226,7 +229,7 @@ class Details:
             for one in ranked
             if one[0] is not None
         ]
-        grades = iter(asyncio.run(checker.grade(items, here)))
+        grades = iter(asyncio.run(checker.grade(items, run_inline)))
         return {
             "checker": f"{checker.name} {checker.version}",
             "grades": [None if answer is None else asdict(next(grades)) for answer, _ in ranked],
@@ -257,13 +260,13 @@ class Details:
             case "problem" | "answer" | "prediction", []:
                 text = self._find_solution(run, solution_id)[1][kind]
             case "step", [step]:
-                text = _existing_row(
+                text = _get_existing_row(
                     self._find_solution(run, solution_id)[1]["steps"], step, place
                 )["text"]
             case "rollout", [step, index]:
-                _, table = self._rollouts(run, solution_id, step)
+                _, table = self._read_rollouts(run, solution_id, step)
                 rows = table.filter(pc.equal(table.column("index"), index)).to_pylist()
-                text = _existing_row(rows, 0, place)["text"]
+                text = _get_existing_row(rows, 0, place)["text"]
             case _:
                 raise DataError(f"what={place!r}: is not the name of a text")
         return truncate_text((text or "")[max(0, offset) :]) | {"length": len(text or "")}  # type: ignore[operator]
@@ -277,14 +280,16 @@ class Details:
         )
         if not matches:
             raise DataError(f"no solution {solution_id[:80]!r} in this run")
-        table = self._read_table(run, labels_shard(matches[0]["block"]), "labels")
+        table = self._read_table(run, labels_shard_name(matches[0]["block"]), "labels")
         return matches[0], table.slice(matches[0]["row"], 1).to_pylist()[0]
 
-    def _rollouts(self, run: int, solution_id: str, step: int) -> tuple[dict[str, Any], pa.Table]:
+    def _read_rollouts(
+        self, run: int, solution_id: str, step: int
+    ) -> tuple[dict[str, Any], pa.Table]:
         """Return a solution's row, and the rollouts from one step, by completer and index."""
         indexed, row = self._find_solution(run, solution_id)
-        prefix = _existing_row(row["steps"], step, f"step={step}")["prefix_id"]
-        name = self._rollouts_name(run, indexed["block"])
+        prefix = _get_existing_row(row["steps"], step, f"step={step}")["prefix_id"]
+        name = self._find_rollouts_shard(run, indexed["block"])
         if name is None:
             raise DataError("this run has not stored its rollouts (keep_rollouts=false)")
         table = self._read_table(run, name, "rollouts")
@@ -295,7 +300,7 @@ class Details:
         by = [("completer", "ascending"), ("index", "ascending")]
         return row, table.filter(same).sort_by(by)
 
-    def _rollouts_name(self, run: int, block: str) -> str | None:
+    def _find_rollouts_shard(self, run: int, block: str) -> str | None:
         matches = self._index.query(
             "SELECT rollouts FROM shards WHERE run = ? AND block = ?", [run, block]
         )
@@ -306,7 +311,7 @@ class Details:
         store = self._index.runs[run].store
         return self._tables.get((run, name), lambda: read_shard(store, name, kind)[1])
 
-    def _samples(self, run: int, problem_id: str) -> list[dict[str, Any]]:
+    def _query_problem_solutions(self, run: int, problem_id: str) -> list[dict[str, Any]]:
         """Return the solutions of a problem, at most MAX_SAMPLES, for comparison."""
         return self._index.query(
             "SELECT solution_id, sample_index, outcome, first_error, decided FROM solutions "
@@ -314,7 +319,7 @@ class Details:
             [run, problem_id],
         )
 
-    def _labels_elsewhere(self, run: int, key: int, own: int) -> list[dict[str, Any]]:
+    def _query_labels_in_other_runs(self, run: int, key: int, own: int) -> list[dict[str, Any]]:
         """Return the labels of the same solution in other runs, at most 8.
 
         Args:
@@ -329,16 +334,16 @@ class Details:
         )
 
 
-def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
+def _convert_steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
     """Return at most MAX_STEPS steps from `offset` on, with their texts and labels."""
     steps, posterior = row["steps"], row["posterior"]
     texts = [Step(text=step["text"], end=step["end"]) for step in steps]
-    places = places_by_step(parse_consensus(row["consensus"]), texts)
+    places = group_passages_by_step(parse_consensus(row["consensus"]), texts)
     return [
         {
             "text": truncate_text(steps[number]["text"]),
             **{name: steps[number][name] for name in _STEP_FIELDS},
-            "value": shown_value(steps[number]["source"], steps[number]["value"]),
+            "value": get_shown_value(steps[number]["source"], steps[number]["value"]),
             "chance": None if posterior is None else posterior[number],
             "by_completer": [completer["steps"][number] for completer in row["completers"]],
             "places": [asdict(place) for place in places.get(number, ())],
@@ -352,10 +357,10 @@ def truncate_text(text: str | None, limit: int = MAX_TEXT) -> dict[str, Any] | N
     return None if text is None else {"text": text[:limit], "length": len(text)}
 
 
-def _consensus_words(consensus: Consensus) -> dict[str, Any]:
+def _describe_consensus(consensus: Consensus) -> dict[str, Any]:
     """Return the rule, the verdict and the opinions of a consensus in words."""
     return {
-        "rule": rule_name(consensus),
+        "rule": describe_rule(consensus),
         "kept": consensus.kept,
         "word": describe_kept(consensus),
         "opinions": [
@@ -364,7 +369,7 @@ def _consensus_words(consensus: Consensus) -> dict[str, Any]:
     }
 
 
-def _answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:
+def _count_answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:
     """Return each pair of an answer and an outcome with its number of rollouts.
 
     The most frequent pair comes first. The answer is None for rollouts without an answer.
@@ -375,7 +380,9 @@ def _answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:
     return Counter(pairs).most_common()
 
 
-def _existing_row(rows: Sequence[Mapping[str, Any]], number: int, place: str) -> Mapping[str, Any]:
+def _get_existing_row(
+    rows: Sequence[Mapping[str, Any]], number: int, place: str
+) -> Mapping[str, Any]:
     if not 0 <= number < len(rows):
         raise DataError(f"{place[:80]}: does not exist in this solution")
     return rows[number]

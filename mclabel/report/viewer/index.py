@@ -25,7 +25,7 @@ from mclabel.domains.registry import find_true_first_error, has_known_truth
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.run.kinds import Run
 from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
-from mclabel.show.texts import answer_kind
+from mclabel.show.texts import classify_answer
 
 MEMORY = "128MB"
 """Maximum memory of DuckDB."""
@@ -37,7 +37,7 @@ ROWS_A_BATCH = 4096
 """Number of rows from which a batch is added even if it has fewer than SHARDS_A_BATCH shards."""
 
 
-class _Shard(NamedTuple):
+class _NewShard(NamedTuple):
     """The labels shard of a block that the index did not have."""
 
     run: int
@@ -105,19 +105,19 @@ class Index:
             ]
             self.num_pending = len(fresh)
             batch: list[pa.Table] = []
-            shards: list[_Shard] = []
+            shards: list[_NewShard] = []
             for number, block in fresh:
                 metadata, table = read_labels_shard(self.runs[number].store, block)
                 table = table.append_column("row", pa.array(range(len(table)), pa.uint32()))
-                table = catalogs[number].current_rows(block, table)
-                batch.append(index_columns(table, number, block))
-                shards.append(_Shard(number, block, metadata["rollouts"]))
+                table = catalogs[number].drop_superseded_rows(block, table)
+                batch.append(build_index_columns(table, number, block))
+                shards.append(_NewShard(number, block, metadata["rollouts"]))
                 rows = sum(part.num_rows for part in batch)
                 if len(batch) == SHARDS_A_BATCH or rows >= ROWS_A_BATCH:
-                    self._insert(batch, shards)
+                    self._insert_shards(batch, shards)
                     batch, shards = [], []
             if batch:
-                self._insert(batch, shards)
+                self._insert_shards(batch, shards)
             changed = bool(fresh) or any(dropped)
             if changed and len(self.runs) > 1:
                 self._record_differing()
@@ -133,7 +133,7 @@ class Index:
             arguments: values for the placeholders `?` of the query.
             asked: table that the query can use as `asked`; None for none.
         """
-        cursor = self._cursor()
+        cursor = self._get_cursor()
         if asked is not None:
             cursor.register("asked", asked)
         try:
@@ -146,17 +146,17 @@ class Index:
 
     def column(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
         """Run a query, and return the first column of its result as an array."""
-        columns = self._cursor().execute(sql, list(arguments)).fetchnumpy()
+        columns = self._get_cursor().execute(sql, list(arguments)).fetchnumpy()
         return next(iter(columns.values()))
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
+    def _get_cursor(self) -> duckdb.DuckDBPyConnection:
         if not hasattr(self._local, "cursor"):
             self._local.cursor = self._database.cursor()
         cursor: duckdb.DuckDBPyConnection = self._local.cursor
         return cursor
 
-    def _insert(self, batch: Sequence[pa.Table], shards: Sequence[_Shard]) -> None:
-        cursor = self._cursor()
+    def _insert_shards(self, batch: Sequence[pa.Table], shards: Sequence[_NewShard]) -> None:
+        cursor = self._get_cursor()
         incoming = pa.concat_tables(batch)
         cursor.register("incoming", incoming)
         cursor.execute("BEGIN")
@@ -179,7 +179,7 @@ class Index:
             for problem_id in ids - before.get(block, frozenset())
         ]
         if fresh:
-            self._cursor().executemany(
+            self._get_cursor().executemany(
                 "DELETE FROM solutions WHERE run = ? AND block = ? AND problem_id = ?", fresh
             )
             self.version += 1
@@ -187,7 +187,7 @@ class Index:
 
     def _record_differing(self) -> None:
         """Record the solutions on whose first error decided labels of different runs differ."""
-        cursor = self._cursor()
+        cursor = self._get_cursor()
         cursor.execute("BEGIN")
         cursor.execute("DELETE FROM differing")
         cursor.execute(
@@ -207,13 +207,15 @@ EVERY_S = 2.0
 """Seconds between two refreshes of the index."""
 
 
-class Follower:
+class IndexRefresher:
     """Thread that keeps an index up to date with runs that are still being written."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
+        self._thread = threading.Thread(
+            target=self._refresh_until_closed, name="follow", daemon=True
+        )
         self.fault: str | None = None
         """Message of the last refresh's error; None if the refresh succeeded."""
 
@@ -226,7 +228,7 @@ class Follower:
         self._ended.set()
         self._thread.join()
 
-    def _follow(self) -> None:
+    def _refresh_until_closed(self) -> None:
         while not self._ended.is_set():
             try:
                 self._index.refresh()
@@ -316,7 +318,7 @@ COLUMNS = (
 )
 
 
-def index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
+def build_index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
     """Return the columns of a shard for the index, with the true first errors if they are known.
 
     Args:
@@ -355,7 +357,7 @@ def index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
     }
     columns["answer_type"] = pa.array(
         [
-            fields.get("answer_type", "")[:MAX_FACET] or answer_kind(answer)
+            fields.get("answer_type", "")[:MAX_FACET] or classify_answer(answer)
             for fields, answer in zip(meta, answers, strict=True)
         ],
         pa.string(),

@@ -129,7 +129,7 @@ class ListingQuery:
             )
         return asked
 
-    def where(self) -> tuple[str, list[Any]]:
+    def build_where_clause(self) -> tuple[str, list[Any]]:
         """Return the SQL condition of the query, and the arguments for its placeholders."""
         parts, arguments = ["run = ?"], list[Any]([self.run])
         if self.outcome:
@@ -148,7 +148,7 @@ class ListingQuery:
         for name, value in self.facets:
             parts.append(f"{name} = ?")
             arguments.append(value)
-        for word in _words(self.words):
+        for word in _split_search_text(self.words):
             parts.append("contains(search, ?)")
             arguments.append(word)
         return " AND ".join(f"({part})" for part in parts), arguments
@@ -161,17 +161,17 @@ class Listing:
         self._index = index
         self._kept: ResultCache[NDArray[np.int32]] = ResultCache(_KEPT)
 
-    def ids(self, question: ListingQuery) -> NDArray[np.int32]:
+    def list_ids(self, question: ListingQuery) -> NDArray[np.int32]:
         """Return the ids in the index of all solutions that match a query, in the query's order."""
-        return self._kept.get((self._index.version, question), partial(self._ids, question))
+        return self._kept.get((self._index.version, question), partial(self._query_ids, question))
 
-    def _ids(self, question: ListingQuery) -> NDArray[np.int32]:
-        where, arguments = question.where()
+    def _query_ids(self, question: ListingQuery) -> NDArray[np.int32]:
+        where, arguments = question.build_where_clause()
         sql = f"SELECT id FROM solutions WHERE {where} ORDER BY {SORTS[question.sort]}"
         ids: NDArray[np.int32] = self._index.column(sql, arguments)
         return ids
 
-    def page(self, question: ListingQuery, offset: int, limit: int) -> dict[str, Any]:
+    def list_page(self, question: ListingQuery, offset: int, limit: int) -> dict[str, Any]:
         """Return one page of the result: its `total` of solutions, and the `rows` from `offset` on.
 
         Args:
@@ -179,7 +179,7 @@ class Listing:
             offset: 0-based offset of the first row.
             limit: maximum number of rows; MAX_PAGE is an upper bound.
         """
-        ids = self.ids(question)
+        ids = self.list_ids(question)
         shown = [int(i) for i in ids[max(0, offset) :][: max(1, min(limit, MAX_PAGE))]]
         marks = ", ".join("?" * len(shown)) or "NULL"
         rows = self._index.query(f"SELECT {_LISTED} FROM solutions WHERE id IN ({marks})", shown)
@@ -190,12 +190,12 @@ class Listing:
             "rows": [by_id[i] for i in shown],
         }
 
-    def place(self, question: ListingQuery, solution_id: str) -> dict[str, Any]:
+    def locate_solution(self, question: ListingQuery, solution_id: str) -> dict[str, Any]:
         """Return a solution's 0-based `offset` in the result, and the ids of its neighbours.
 
         They are None if the solution does not match the query, and a missing neighbour is None.
         """
-        ids = self.ids(question)
+        ids = self.list_ids(question)
         own = self._index.query(
             "SELECT id FROM solutions WHERE run = ? AND solution_id = ?",
             [question.run, solution_id],
@@ -244,7 +244,7 @@ def _count_by_condition(index: Index, run: int, kinds: Mapping[str, str]) -> dic
     return index.query(f"SELECT {sums} FROM solutions WHERE run = ?", [run])[0]
 
 
-def _words(text: str) -> list[str]:
+def _split_search_text(text: str) -> list[str]:
     """Split a search text into lowercase words and quoted phrases, at most MAX_WORDS."""
     words = []
     for number, part in enumerate(text.lower().split('"')):
@@ -275,7 +275,7 @@ class Selection:
         self._index, self._listing = index, listing
         self._kept: ResultCache[dict[str, Any]] = ResultCache(_KEPT)
 
-    def summary(self, question: ListingQuery) -> dict[str, Any]:
+    def compute_counts(self, question: ListingQuery) -> dict[str, Any]:
         """Return counts over all solutions that match a query.
 
         Returns:
@@ -286,16 +286,18 @@ class Selection:
             `values` counts steps, without the last of each solution, by tenths of their value.
         """
         question = replace(question, sort="")  # the order does not matter
-        return self._kept.get((self._index.version, question), partial(self._summary, question))
+        return self._kept.get(
+            (self._index.version, question), partial(self._compute_summary, question)
+        )
 
-    def part(self, question: ListingQuery, offset: int) -> dict[str, Any]:
+    def export_part(self, question: ListingQuery, offset: int) -> dict[str, Any]:
         """Return ids and labels of the solutions that match a query, from `offset` on.
 
         Returns:
             The `total` of matching solutions, `offset`, and 1 to MAX_PART `rows`, or none after the
             end. The next part begins at `offset` plus the number of rows.
         """
-        ids = self._listing.ids(question)
+        ids = self._listing.list_ids(question)
         wanted = ids[offset : offset + MAX_PART]
         rows = self._index.query(
             f"SELECT {_EXPORTED} FROM solutions SEMI JOIN asked USING (id)",
@@ -311,8 +313,8 @@ class Selection:
             part.append(_export_row(row))
         return {"total": len(ids), "offset": offset, "rows": part}
 
-    def _summary(self, question: ListingQuery) -> dict[str, Any]:
-        asked = pa.table({"id": self._listing.ids(question)})
+    def _compute_summary(self, question: ListingQuery) -> dict[str, Any]:
+        asked = pa.table({"id": self._listing.list_ids(question)})
         problems = self._index.query(
             "SELECT count(DISTINCT hash(problem_id)) AS num_problems "
             "FROM solutions SEMI JOIN asked USING (id)",
@@ -320,8 +322,9 @@ class Selection:
         )[0]
         sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in ("num_steps", *BINS))
         groups = self._index.query(
-            f"SELECT outcome, has_truth, {_place_expression('first_error', 'decided')} AS error, "
-            f"{_place_expression('truth', 'has_truth')} AS truth, count(*) AS total, {sums} "
+            f"SELECT outcome, has_truth, "
+            f"{_build_step_index_sql('first_error', 'decided')} AS error, "
+            f"{_build_step_index_sql('truth', 'has_truth')} AS truth, count(*) AS total, {sums} "
             "FROM solutions SEMI JOIN asked USING (id) GROUP BY ALL",
             asked=asked,
         )
@@ -332,20 +335,20 @@ class Selection:
             "num_with_truth": sum(group["total"] for group in with_truth),
             "values": [sum(group[name] for group in groups) for name in BINS],
             **problems,
-            "outcomes": _totals_by_column(groups, "outcome"),
-            "errors": _totals_by_column(groups, "error"),
-            "truths": _totals_by_column(with_truth, "truth"),
+            "outcomes": _sum_totals_by_column(groups, "outcome"),
+            "errors": _sum_totals_by_column(groups, "error"),
+            "truths": _sum_totals_by_column(with_truth, "truth"),
         }
 
 
-def _place_expression(column: str, condition: str) -> str:
+def _build_step_index_sql(column: str, condition: str) -> str:
     """Return an SQL expression for a step's index, at most MAX_PLACE + 1, or a code in `_NAMES`."""
     none = f"CASE WHEN {condition} THEN -1 ELSE -2 END"
     place = f"least({column}, {MAX_PLACE + 1})"  # passes over NULL
     return f"(CASE WHEN {column} IS NULL THEN {none} ELSE {place} END)::TINYINT"
 
 
-def _totals_by_column(groups: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+def _sum_totals_by_column(groups: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
     """Return the number of solutions by the value of the column `name`, summed over groups."""
     totals: Counter[str] = Counter()
     for group in groups:

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp
 
 from mclabel.core.errors import MclabelError, ShardError
 from mclabel.report.viewer.detail import Details
-from mclabel.report.viewer.index import Follower, Index
+from mclabel.report.viewer.index import Index, IndexRefresher
 from mclabel.report.viewer.listing import Listing, ListingQuery, Selection, count_facets, is_number
 from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
@@ -45,7 +45,7 @@ Query = Mapping[str, str]
 """Parameters of a URL."""
 
 
-def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) -> ASGIApp:
+def make_app(index: Index, follower: IndexRefresher, scorers: Scorers, *, token: str) -> ASGIApp:
     """Make the ASGI application of the viewer.
 
     Args:
@@ -58,7 +58,7 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
     selection = Selection(index, listing)
     identities = [run_identity(run) for run in index.runs]
 
-    def number(query: Query, name: str, default: int = 0) -> int:
+    def read_number(query: Query, name: str, default: int = 0) -> int:
         raw = query.get(name) or str(default)
         if not is_number(raw):
             raise MclabelError(f"{name}={raw[:40]!r}: must be a whole number of at most 9 digits")
@@ -66,11 +66,11 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
             raise MclabelError(f"run={raw}: must be from 0 to {len(index.runs) - 1}")
         return int(raw)
 
-    def question(query: Query) -> ListingQuery:
+    def read_listing_query(query: Query) -> ListingQuery:
         return ListingQuery.parse(query, len(index.runs))
 
-    def solution(query: Query) -> tuple[int, str]:
-        return number(query, "run"), query.get("id", "")
+    def read_solution_key(query: Query) -> tuple[int, str]:
+        return read_number(query, "run"), query.get("id", "")
 
     answers: dict[str, Callable[[Query], Any]] = {
         "state": lambda query: {
@@ -80,40 +80,48 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
             "version": index.version,
             "pending": index.num_pending,
             "fault": follower.fault,
-            "counts": count_facets(index, number(query, "run")),
+            "counts": count_facets(index, read_number(query, "run")),
         },
-        "solutions": lambda query: listing.page(
-            question(query), number(query, "offset"), number(query, "limit", 50)
+        "solutions": lambda query: listing.list_page(
+            read_listing_query(query), read_number(query, "offset"), read_number(query, "limit", 50)
         ),
-        "place": lambda query: listing.place(question(query), query.get("id", "")),
-        "summary": lambda query: selection.summary(question(query)),
-        "export": lambda query: selection.part(question(query), number(query, "offset")),
-        "solution": lambda query: details.solution(*solution(query)),
-        "steps": lambda query: details.steps(*solution(query), number(query, "offset")),
+        "place": lambda query: listing.locate_solution(
+            read_listing_query(query), query.get("id", "")
+        ),
+        "summary": lambda query: selection.compute_counts(read_listing_query(query)),
+        "export": lambda query: selection.export_part(
+            read_listing_query(query), read_number(query, "offset")
+        ),
+        "solution": lambda query: details.solution(*read_solution_key(query)),
+        "steps": lambda query: details.steps(
+            *read_solution_key(query), read_number(query, "offset")
+        ),
         "rollouts": lambda query: details.rollouts(
-            *solution(query), number(query, "step"), number(query, "offset")
+            *read_solution_key(query), read_number(query, "step"), read_number(query, "offset")
         ),
-        "grades": lambda query: details.grades(*solution(query), number(query, "step")),
-        "scores": lambda query: scorers.scores(*details.texts(*solution(query))),
+        "grades": lambda query: details.grades(
+            *read_solution_key(query), read_number(query, "step")
+        ),
+        "scores": lambda query: scorers.scores(*details.texts(*read_solution_key(query))),
         "text": lambda query: details.text_part(
-            *solution(query), query.get("what", ""), number(query, "offset")
+            *read_solution_key(query), query.get("what", ""), read_number(query, "offset")
         ),
     }
     app = Starlette(
         routes=[
-            Route("/", _page),
-            *(Route(f"/api/{name}", partial(_answer, made)) for name, made in answers.items()),
+            Route("/", _send_page),
+            *(Route(f"/api/{name}", partial(_send_json, made)) for name, made in answers.items()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
     return PageFence(app, {token: ""}, command="mclabel view")
 
 
-async def _page(request: Request) -> Response:
+async def _send_page(request: Request) -> Response:
     return FileResponse(STATIC / "viewer" / "index.html")
 
 
-async def _answer(made: Callable[[Query], Any], request: Request) -> Response:
+async def _send_json(made: Callable[[Query], Any], request: Request) -> Response:
     try:
         content, status = await run_in_threadpool(made, request.query_params), 200
     except MclabelError as error:
@@ -151,10 +159,10 @@ def serve(
         raise ShardError(f"{', '.join(places)}: holds no labels. Give the `out` of `mclabel label`")
     listening = listen_on_loopback(port, PORT)
     for run in runs:
-        _check_version(run)
+        _check_shards_readable(run)
     scorers = Scorers({run.name: run.location for run in outputs if is_finished_prm(run)})
     index = Index(runs)
-    follower = Follower(index)
+    follower = IndexRefresher(index)
     try:
         follower.start()
         token = secrets.token_urlsafe(24)
@@ -167,7 +175,7 @@ def serve(
         index.close()
 
 
-def _check_version(run: Run) -> None:
+def _check_shards_readable(run: Run) -> None:
     """Check that no shard of a run is missing, and that its first shard can be read.
 
     The page shows faults of later shards.
@@ -209,7 +217,7 @@ class Scorers:
             )
         try:
             futures = {
-                name: self._pool.submit(_score, folder, problem, steps)
+                name: self._pool.submit(_score_solution, folder, problem, steps)
                 for name, folder in self.folders.items()
             }
             return {name: future.result() for name, future in futures.items()}
@@ -225,9 +233,9 @@ class Scorers:
             self._pool = None
 
 
-def _score(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
+def _score_solution(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
     try:
-        prm = _load(folder)
+        prm = _load_prm(folder)
     except MclabelError as error:
         return {"kind": None, "reason": str(error)}
     try:
@@ -237,7 +245,7 @@ def _score(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
 
 
 @lru_cache
-def _load(folder: str) -> PRM:
+def _load_prm(folder: str) -> PRM:
     from mclabel.engines.pretrained import name_option_in_code_errors
     from mclabel.prm.scoring.score import PRM
 

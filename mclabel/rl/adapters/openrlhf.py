@@ -41,7 +41,9 @@ def make_reward_func(
         try:
             client = client or make_client_from_environment()
             items = [
-                RewardItem(problem_of(prompt), _completion(query, prompt, end_tokens), label)
+                RewardItem(
+                    problem_of(prompt), _extract_completion(query, prompt, end_tokens), label
+                )
                 for query, prompt, label in zip(queries, prompts, labels, strict=True)
             ]
             scored = score_and_check(client, items)
@@ -61,7 +63,7 @@ def make_reward_func(
     return reward_func
 
 
-def _completion(query: str, prompt: str, end_tokens: Sequence[str]) -> str:
+def _extract_completion(query: str, prompt: str, end_tokens: Sequence[str]) -> str:
     start = query.find(prompt)
     if start < 0:
         raise RewardError(

@@ -45,7 +45,7 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Score the completion and end the episode."""
-        item = RewardItem(self._problem, action, _gold_answer(self._extras))
+        item = RewardItem(self._problem, action, _get_gold_answer(self._extras))
         (rewarded,) = score_and_check(make_client_from_environment(), [item])
         self._metrics = {
             "refused": float(rewarded.refused is not None),
@@ -103,7 +103,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             RewardItem(
                 str(extra.get("problem") or extract_problem(prompt)),
                 decode_completion(tokens, self.tokenizer),
-                _gold_answer(extra),
+                _get_gold_answer(extra),
                 truncated=reason == "length",
             )
             for prompt, extra, tokens, reason in zip(
@@ -140,7 +140,7 @@ def step_credit(
     return advantages, advantages
 
 
-def _gold_answer(extras: Mapping[str, Any]) -> Any:
+def _get_gold_answer(extras: Mapping[str, Any]) -> Any:
     return (extras.get("reward_spec") or {}).get("ground_truth", extras.get("answer"))
 
 

@@ -135,11 +135,10 @@ class ProcessReward(_BatchClient):
         """
         texts = [extract_text(completion) for completion in completions]
         return [
-            self._reduced_reward(rewarded)
-            for rewarded in self._score_batch(prompts, texts, columns)
+            self._reduce_reward(rewarded) for rewarded in self._score_batch(prompts, texts, columns)
         ]
 
-    def _reduced_reward(self, rewarded: StepRewards) -> float | None:
+    def _reduce_reward(self, rewarded: StepRewards) -> float | None:
         if rewarded.masked:
             return None
         if rewarded.refused is not None:
@@ -194,7 +193,7 @@ class ServerCredit(_BatchClient):
         key, scored = self._kept
         self._kept = ([], [])  # used only once: a later policy may sample the same ids
         if not key or key != [tuple(ids) for ids in completion_ids]:
-            scored = self._score(prompts, completion_ids, columns)
+            scored = self._score_completion_ids(prompts, completion_ids, columns)
         return [
             None if rewarded.masked else spread_credits_over_tokens(rewarded, ids, self.tokenizer)
             for rewarded, ids in zip(scored, completion_ids, strict=True)
@@ -207,11 +206,11 @@ class ServerCredit(_BatchClient):
 
         The server's answer is kept for the next call of this object as `step_credit`.
         """
-        scored = self._score(prompts, completion_ids, columns)
+        scored = self._score_completion_ids(prompts, completion_ids, columns)
         self._kept = ([tuple(ids) for ids in completion_ids], scored)
         return [rewarded.reward for rewarded in scored]
 
-    def _score(
+    def _score_completion_ids(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any
     ) -> list[StepRewards]:
         texts = [decode_completion(ids, self.tokenizer) for ids in completion_ids]
@@ -325,7 +324,7 @@ def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequ
 
 
 def _score_in_first_process(
-    items: list[RewardItem], ask: Callable[[list[RewardItem]], list[StepRewards]]
+    items: list[RewardItem], score: Callable[[list[RewardItem]], list[StepRewards]]
 ) -> list[StepRewards]:
     """Score the items of all processes in one request, which the first process sends.
 
@@ -334,20 +333,20 @@ def _score_in_first_process(
 
     Args:
         items: items of this process.
-        ask: function that sends a request. Only the first process calls it.
+        score: function that sends a request. Only the first process calls it.
 
     Returns:
         The rewards of this process's items.
     """
     group = torch.distributed
     if not (group.is_available() and group.is_initialized()) or group.get_world_size() == 1:
-        return ask(items)
+        return score(items)
     parts: list[Any] = [None] * group.get_world_size()
     group.all_gather_object(parts, items)
     answer: list[Any] = [None]
     if group.get_rank() == 0:
         try:
-            answer = [ask([item for part in parts for item in part])]
+            answer = [score([item for part in parts for item in part])]
         except RewardError as error:  # raised again in every process, so that no process hangs
             answer = [error]
     group.broadcast_object_list(answer, src=0)

@@ -45,9 +45,9 @@ def compute_score(
     Raises:
         RewardError: `extra_info` holds no problem, or the server cannot score the completion.
     """
-    item = RewardItem(_problem(extra_info, None), solution_str, ground_truth)
+    item = RewardItem(_get_problem(extra_info, None), solution_str, ground_truth)
     (rewarded,) = score_and_check(make_client_from_environment(), [item])
-    return {"score": rewarded.reward, **_logged_figures(rewarded)}
+    return {"score": rewarded.reward, **_make_logged_figures(rewarded)}
 
 
 class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
@@ -83,15 +83,15 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         length = int(row.batch["attention_mask"][-row.batch["responses"].shape[-1] :].sum())
         ids = row.batch["responses"][:length].tolist()
         item = RewardItem(
-            _problem(fields.get("extra_info"), fields.get("raw_prompt")),
+            _get_problem(fields.get("extra_info"), fields.get("raw_prompt")),
             decode_completion(ids, self.tokenizer),
             (fields.get("reward_model") or {}).get("ground_truth"),
             truncated=length == row.batch["responses"].shape[-1]
             and ids[-1:] != [self.tokenizer.eos_token_id],
         )
         rewarded = await self._score_in_batch(item)
-        reward = self._values_per_token(rewarded, ids) if self.per_token else rewarded.reward
-        return {"reward_score": reward, "reward_extra_info": _logged_figures(rewarded)}
+        reward = self._place_values_on_tokens(rewarded, ids) if self.per_token else rewarded.reward
+        return {"reward_score": reward, "reward_extra_info": _make_logged_figures(rewarded)}
 
     @classmethod
     def assemble_rm_scores(cls, data: Any, scores: Sequence[Sequence[float]]) -> torch.Tensor:
@@ -101,7 +101,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
             row[: len(tokens)] = torch.tensor(tokens, dtype=torch.float32)
         return table
 
-    def _values_per_token(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
+    def _place_values_on_tokens(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
         return place_rewards_at_step_ends(rewarded, ids, self.tokenizer)
 
     async def _score_in_batch(self, item: RewardItem) -> StepRewards:
@@ -134,7 +134,7 @@ class StepCreditManager(StepRewardManager):
     It is for `algorithm.adv_estimator=step_credit`.
     """
 
-    def _values_per_token(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
+    def _place_values_on_tokens(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
         return spread_credits_over_tokens(rewarded, ids, self.tokenizer)
 
 
@@ -150,7 +150,7 @@ def step_credit(
     return advantages, advantages
 
 
-def _logged_figures(rewarded: StepRewards) -> dict[str, float]:
+def _make_logged_figures(rewarded: StepRewards) -> dict[str, float]:
     right = rewarded.reward if rewarded.outcome is None else float(rewarded.outcome == "right")
     return {
         "acc": right,
@@ -159,7 +159,7 @@ def _logged_figures(rewarded: StepRewards) -> dict[str, float]:
     }
 
 
-def _problem(extra_info: Mapping[str, Any] | None, prompt: Any) -> str:
+def _get_problem(extra_info: Mapping[str, Any] | None, prompt: Any) -> str:
     extra_fields = extra_info or {}
     problem = extra_fields.get("problem") or extra_fields.get("question")
     if problem:

@@ -39,7 +39,7 @@ class Catalog:
     too_small: tuple[str, ...] = ()
     """Labels shards with fewer than `MIN_SHARD_BYTES` bytes, which must be damaged."""
 
-    def current_rows(self, block: str, labels: pa.Table) -> pa.Table:
+    def drop_superseded_rows(self, block: str, labels: pa.Table) -> pa.Table:
         """Return those rows of a block's labels shard that are not superseded."""
         if not (problems := self.superseded.get(block)):
             return labels
@@ -81,7 +81,7 @@ def read_catalog(store: Store, *, require_complete: bool = True) -> Catalog:
     # so that it contains every listed block.
     finished = read_finished(store) if require_complete else None
     too_small: list[str] = []
-    there = PackedNames(_listed_blocks(store, too_small))
+    there = PackedNames(_iter_blocks(store, too_small))
     plan = planned_blocks(store)
     blocks = there if plan is None else PackedNames(name for name in there if name in plan.names)
     if require_complete and (blocks or not holds_opinions(store)):
@@ -91,12 +91,12 @@ def read_catalog(store: Store, *, require_complete: bool = True) -> Catalog:
         superseded={} if plan is None else plan.superseded,
         foreign=()
         if plan is None
-        else tuple(labels_shard(block) for block in there if block not in blocks),
-        too_small=tuple(labels_shard(block) for block in too_small if block in blocks),
+        else tuple(labels_shard_name(block) for block in there if block not in blocks),
+        too_small=tuple(labels_shard_name(block) for block in too_small if block in blocks),
     )
 
 
-def labels_shard(block: str) -> str:
+def labels_shard_name(block: str) -> str:
     """Return the name of a block's labels shard."""
     return f"{FOLDER}/{block}.parquet"
 
@@ -107,14 +107,14 @@ def read_labels_shard(store: Store, block: str) -> tuple[dict[str, Any], pa.Tabl
     Raises:
         DamagedFile: the shard is missing or damaged, or holds another block.
     """
-    name = labels_shard(block)
+    name = labels_shard_name(block)
     metadata, table = read_shard(store, name, "labels")
     if (own := metadata.get("block")) != block:
         raise damaged_file_error(store, name, f"holds block {own!r}, but must hold {block!r}")
     return metadata, table
 
 
-def _listed_blocks(store: Store, too_small: list[str]) -> Iterator[str]:
+def _iter_blocks(store: Store, too_small: list[str]) -> Iterator[str]:
     """Yield the ids of the blocks that have a labels shard.
 
     Args:

@@ -33,7 +33,7 @@ Check = Literal["sound", "damaged", "none"]
 different, and `none` that the file stores no digest, because another program wrote it."""
 
 
-def parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
+def encode_parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
     """Return a table as the bytes of a Parquet file that stores its digest.
 
     Args:
@@ -41,34 +41,34 @@ def parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
         options: options for `pyarrow.parquet.ParquetWriter`.
     """
     placeholder = secrets.token_hex(32)
-    content = _parquet(table, placeholder, options)
-    mark = _MARK.search(content, _footer_start(content))
+    content = _encode_parquet(table, placeholder, options)
+    mark = _MARK.search(content, _find_footer_start(content))
     if mark is None or mark[1] != placeholder.encode():
         # The first match is a text in a column's statistics that looks like a digest.
-        content = _parquet(table, placeholder, {**options, "write_statistics": False})
-        mark = _MARK.search(content, _footer_start(content))
+        content = _encode_parquet(table, placeholder, {**options, "write_statistics": False})
+        mark = _MARK.search(content, _find_footer_start(content))
     assert mark is not None and mark[1] == placeholder.encode()
     start, end = mark.span(1)
-    digest = _sha256(content[:start], _ZEROS, content[end:])
+    digest = _hash_sha256(content[:start], _ZEROS, content[end:])
     return b"".join((content[:start], digest.encode(), content[end:]))
 
 
 def check_parquet(content: bytes) -> Check:
     """Compare the bytes of a Parquet file with the digest that it stores."""
-    start = _footer_start(content)
+    start = _find_footer_start(content)
     if start < 0:
         return "damaged"
     mark = _MARK.search(content, start)
     if mark is None:
         return "none"
     whole = memoryview(content)
-    digest = _sha256(whole[: mark.start(1)], _ZEROS, whole[mark.end(1) :])
+    digest = _hash_sha256(whole[: mark.start(1)], _ZEROS, whole[mark.end(1) :])
     return "sound" if digest.encode() == mark[1] else "damaged"
 
 
-def parquet_digest(content: bytes) -> str | None:
+def read_parquet_digest(content: bytes) -> str | None:
     """Return the digest that a Parquet file stores, without checking it; None if it stores none."""
-    start = _footer_start(content)
+    start = _find_footer_start(content)
     mark = _MARK.search(content, start) if start >= 0 else None
     return None if mark is None else mark[1].decode()
 
@@ -155,7 +155,7 @@ def parse_log_lines(raw: bytes) -> Iterator[dict[str, Any] | None]:
             yield content if check == "sound" else None
 
 
-def _parquet(table: pa.Table, placeholder: str, options: Mapping[str, Any]) -> bytes:
+def _encode_parquet(table: pa.Table, placeholder: str, options: Mapping[str, Any]) -> bytes:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table)
@@ -163,14 +163,14 @@ def _parquet(table: pa.Table, placeholder: str, options: Mapping[str, Any]) -> b
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _footer_start(content: bytes) -> int:
+def _find_footer_start(content: bytes) -> int:
     """Return the byte offset of the footer; negative if the file has none."""
     if not content.startswith(_MAGIC) or is_cut_off(content) or len(content) < 12:
         return -1
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
 
 
-def _sha256(*parts: bytes | memoryview) -> str:
+def _hash_sha256(*parts: bytes | memoryview) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)

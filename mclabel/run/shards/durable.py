@@ -42,21 +42,21 @@ def create_durably(root: Path, name: str, content: bytes) -> bool:
     path = root / name
     for _ in range(_TRIES):
         try:
-            return _create(root, path, content)
+            return _create_file(root, path, content)
         except FileNotFoundError:
             if not root.is_dir():
                 raise
             # Another process has just removed the parent folder because it was empty: try again.
-    return _create(root, path, content)
+    return _create_file(root, path, content)
 
 
-def _create(root: Path, path: Path, content: bytes) -> bool:
+def _create_file(root: Path, path: Path, content: bytes) -> bool:
     _make_folder(path.parent, root)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         handle = _open_unnamed(path.parent)
         if handle is None:
-            return _create_by_partial(root, path, content)
+            return _create_via_partial_file(root, path, content)
         try:
             write_synced(handle, content)
             # os.link follows the symlink in /proc only if it is given a folder's handle.
@@ -82,7 +82,7 @@ def replace_durably(root: Path, name: str, content: IO[bytes]) -> None:
     Raises:
         OSError: the file cannot be written, for example for lack of space or permission.
     """
-    with _partial_file(root) as partial:
+    with _open_partial_path(root) as partial:
         with partial.open("xb") as file:
             shutil.copyfileobj(content, file)
             file.flush()
@@ -92,7 +92,7 @@ def replace_durably(root: Path, name: str, content: IO[bytes]) -> None:
 
 
 @contextmanager
-def _partial_file(root: Path) -> Iterator[Path]:
+def _open_partial_path(root: Path) -> Iterator[Path]:
     """Yield the path of a partial file to write; afterwards this path is removed."""
     partial = root / PARTIAL / uuid.uuid4().hex
     partial.parent.mkdir(exist_ok=True)
@@ -112,8 +112,8 @@ def delete_partial_files(root: Path) -> None:
             continue  # the process that wrote this file has just finished
 
 
-def _create_by_partial(root: Path, path: Path, content: bytes) -> bool:
-    with _partial_file(root) as partial:
+def _create_via_partial_file(root: Path, path: Path, content: bytes) -> bool:
+    with _open_partial_path(root) as partial:
         with partial.open("xb", buffering=0) as file:
             write_synced(file.fileno(), content)
         try:

@@ -79,7 +79,7 @@ def check_complete(
 ) -> None:
     """Raise an error if a run lacks blocks that its finished job had committed.
 
-    The arguments are those of `missing_files`, but if `finished` is None, nothing is checked.
+    The arguments are those of `find_missing_files`, but if `finished` is None, nothing is checked.
 
     Raises:
         DamagedFile: blocks are missing. The error names the first missing file, the number of other
@@ -87,14 +87,14 @@ def check_complete(
     """
     if finished is None:
         return
-    lost = missing_files(store, finished, committed, folder)
+    lost = find_missing_files(store, finished, committed, folder)
     if (first := next(lost, None)) is not None:
         num_others = sum(1 for _ in lost)
         more = f" ({num_others:,} other files are missing, too)" if num_others else ""
         raise DamagedFile(store.location, first.name, first.fault + more, first.remedy)
 
 
-def missing_files(
+def find_missing_files(
     store: Store, finished: CompletionMarker, committed: Set[str], folder: str
 ) -> Iterator[DamagedFile]:
     """Yield an error for each file that a run has lost since its job finished.
@@ -119,7 +119,7 @@ def missing_files(
             fault = "missing, though the job has ended with all of its blocks done"
             again = "If a file of this name exists, delete it. Then run the job again"
             yield DamagedFile(store.location, f"{folder}/{block}.parquet", fault, again)
-        num_lost = finished.num_blocks - _num_planned(store)
+        num_lost = finished.num_blocks - _count_planned_blocks(store)
         if blocks or num_parts > had:
             return
     if num_lost > 0:  # the run has no plan, or the plan has changed
@@ -151,19 +151,19 @@ def find_unfinished_blocks(
         if max_parts is None or num_parts <= max_parts:
             names = pc.unique(part.column("block")).to_pylist()
             missing.update(name for name in names if name not in committed)
-    return num_parts, tuple(sorted(_blocks_with_results(store, missing))) if missing else ()
+    return num_parts, tuple(sorted(_select_blocks_with_results(store, missing))) if missing else ()
 
 
-def _num_planned(store: Store) -> int:
+def _count_planned_blocks(store: Store) -> int:
     """Return the number of planned blocks of which at least one item is not superseded."""
     plan = planned_blocks(store)
     if plan is None:
         return 0
     touched = set(plan.superseded)
-    return len(plan.names) - len(touched - _blocks_with_results(store, touched))
+    return len(plan.names) - len(touched - _select_blocks_with_results(store, touched))
 
 
-def _blocks_with_results(store: Store, blocks: set[str]) -> set[str]:
+def _select_blocks_with_results(store: Store, blocks: set[str]) -> set[str]:
     """Return those of the blocks of which at least one item is not superseded."""
     items: dict[str, set[Any]] = defaultdict(set)
     wanted = pa.array(sorted(blocks), pa.string())

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.records import LabeledSolution, Rollout
-from mclabel.run.shards.catalog import Catalog, labels_shard, read_catalog, read_labels_shard
-from mclabel.run.shards.digest import is_cut_off, parquet_digest
+from mclabel.run.shards.catalog import Catalog, labels_shard_name, read_catalog, read_labels_shard
+from mclabel.run.shards.digest import is_cut_off, read_parquet_digest
 from mclabel.run.shards.opinions import no_labels_error
 from mclabel.run.shards.plan import PackedNames
 from mclabel.run.shards.schema import (
@@ -50,7 +50,7 @@ def commit_block(
     set_aside: Mapping[str, Mapping[str, str]] | None = None,
     cost: Mapping[str, int] | None = None,
     ungraded: Mapping[str, int] | None = None,
-    weak: int = 0,
+    num_weak_verdicts: int = 0,
 ) -> bool:
     """Write and commit a block's shards.
 
@@ -66,8 +66,8 @@ def commit_block(
         set_aside: `reason` and `detail` for each problem that could not be labelled, by problem id.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
         ungraded: number of rollouts that could not be graded, for each of the most common reasons.
-        weak: number of rollouts whose answer was guessed, or whose program could have forged its
-            test result.
+        num_weak_verdicts: number of rollouts whose answer was guessed, or whose program could have
+            forged its test result.
 
     Returns:
         False if another attempt had already committed the block.
@@ -84,13 +84,13 @@ def commit_block(
         "set_aside": dict(set_aside or {}),
         "cost": None if cost is None else dict(cost),
         "ungraded": dict(ungraded or {}),
-        "weak": weak,
+        "weak": num_weak_verdicts,
         "kind": "labels",
         "rollouts": rollouts_name,
         "rollouts_digest": digest,
     }
     rows = pa.Table.from_pylist(list(map(to_label_row, labeled)), schema=LABELS_SCHEMA)
-    won = write_shard(store, labels_shard(block_id), rows, metadata)
+    won = write_shard(store, labels_shard_name(block_id), rows, metadata)
     if not won:  # the existing shard can be this attempt's own, if the store's reply was lost
         won = read_labels_shard(store, block_id)[0]["attempt"] == attempt
     if not won and rollouts_name is not None:
@@ -124,7 +124,7 @@ def check_not_cut_off(store: Store, catalog: Catalog) -> None:
     """
     cut_off = set(catalog.too_small)
     if store.is_local:
-        tails = store.read_tails(map(labels_shard, catalog.blocks), TAIL_BYTES)
+        tails = store.read_tails(map(labels_shard_name, catalog.blocks), TAIL_BYTES)
         cut_off.update(name for name, tail in tails if is_cut_off(tail))
     if cut_off:
         first, *others = sorted(cut_off)
@@ -151,7 +151,7 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
             for rows in table.to_batches(max_chunksize=_AT_A_TIME):
                 yield from map(parse_labeled_solution, rows.to_pylist())
         except (ValueError, TypeError, LookupError) as error:  # another program wrote the shard
-            name = labels_shard(metadata["block"])
+            name = labels_shard_name(metadata["block"])
             raise damaged_file_error(
                 store, name, f"damaged, or not a labels shard ({error})"
             ) from error
@@ -183,7 +183,7 @@ def label_tables(
     for block in catalog.blocks:
         if blocks is None or block in blocks:
             metadata, table = read_labels_shard(store, block)
-            yield metadata, catalog.current_rows(block, table)
+            yield metadata, catalog.drop_superseded_rows(block, table)
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
@@ -217,7 +217,7 @@ def read_shard_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
     if content is None:
         raise damaged_file_error(store, name, "missing, though a labels shard names it")
     table = open_shard(store, name, content, "rollouts")[1]
-    if parquet_digest(content) != metadata.get("rollouts_digest"):
+    if read_parquet_digest(content) != metadata.get("rollouts_digest"):
         raise damaged_file_error(
             store, name, "its rollouts are not those from which the labels were computed"
         )

@@ -83,10 +83,10 @@ def claim_manifest(
         "config": semantic.config,
         **provenance,
     }
-    if store.create(name, manifest_bytes(manifest)):
+    if store.create(name, encode_manifest(manifest)):
         return
     there = read_claim(store, name)
-    if there is not None and (changed := changed_fields(there, semantic)):
+    if there is not None and (changed := find_changed_fields(there, semantic)):
         raise other_configuration_error(store, there, semantic, changed)
 
 
@@ -108,26 +108,26 @@ def replace_configuration(
         **manifest,
         "identity": semantic.identity,
         "config": semantic.config,
-        "plan_identity": plan_identity(manifest),
+        "plan_identity": get_plan_identity(manifest),
     }
-    store.replace(name, io.BytesIO(manifest_bytes(content)))
+    store.replace(name, io.BytesIO(encode_manifest(content)))
 
 
-def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
     """Return a manifest as the bytes of its file, with a digest."""
     return json.dumps(add_digest(manifest), indent=1, sort_keys=True).encode()
 
 
-def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+def get_plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the identity for which a run's plan was made, from which the ids of blocks are
     computed.
     """
     return manifest.get("plan_identity", manifest["identity"])  # type: ignore[no-any-return]
 
 
-def changed_fields(manifest: Mapping[str, Any], semantic: SemanticConfig) -> list[str]:
+def find_changed_fields(manifest: Mapping[str, Any], semantic: SemanticConfig) -> list[str]:
     """Return the sorted keys in which a manifest's identity differs from that of another job."""
-    theirs, ours = flatten_config(manifest["identity"]), _flat_here(semantic.identity)
+    theirs, ours = flatten_config(manifest["identity"]), _flatten_as_json(semantic.identity)
     return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
 
@@ -143,15 +143,15 @@ def other_configuration_error(
         changed: keys in which the two configurations differ.
     """
     all_theirs = flatten_config(manifest["config"]) | flatten_config(manifest["identity"])
-    all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
-    lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
+    all_ours = _flatten_as_json(semantic.config) | _flatten_as_json(semantic.identity)
+    lines = "\n".join(_describe_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
     return ShardError(
         f"{store.location}: holds a run of another configuration:\n{lines}\n"
         "Choose another out=…, or restore these values to resume that run"
     )
 
 
-def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def describe_differences(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Return a line for each field in which two complete configurations differ.
 
     A line contains the name of the field and both values.
@@ -161,24 +161,24 @@ def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> l
     defaults.
 
     Args:
-        there: configuration stored in an output.
-        here: configuration of the job.
+        recorded: configuration stored in an output.
+        current: configuration of the job.
     """
-    theirs, ours = flatten_config(there), _flat_here(here)
+    theirs, ours = flatten_config(recorded), _flatten_as_json(current)
     compared = {key for key in theirs | ours if ".engine." in key} | (theirs.keys() & ours.keys())
     return [
-        _difference(key, theirs.get(key), ours.get(key))
+        _describe_difference(key, theirs.get(key), ours.get(key))
         for key in sorted(compared)
         if theirs.get(key) != ours.get(key)
     ]
 
 
-def _difference(key: str, there: Any, here: Any) -> str:
-    shown = ["not set" if value is None else repr(value) for value in (there, here)]
+def _describe_difference(key: str, recorded: Any, current: Any) -> str:
+    shown = ["not set" if value is None else repr(value) for value in (recorded, current)]
     return f"  {key}: {shown[0]} there, {shown[1]} here"
 
 
-def claimed_config(store: Store, name: str) -> dict[str, Any] | None:
+def read_claimed_config(store: Store, name: str) -> dict[str, Any] | None:
     """Return the semantic configuration of an output; None if the output has no manifest.
 
     Raises:
@@ -263,7 +263,7 @@ def run_id(store: Store) -> str | None:
     return None if manifest is None else manifest["id"]
 
 
-def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_as_json(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return `flatten_config` of a mapping after its values were converted to JSON and back."""
     return flatten_config(json.loads(json.dumps(content)))
 
@@ -295,13 +295,13 @@ def package_versions(packages: Iterable[str] = ()) -> dict[str, str]:
     installed = {
         name: installed_version
         for name in names
-        if (installed_version := _version(name)) is not None
+        if (installed_version := _find_version(name)) is not None
     }
     return {**installed, "python": platform.python_version()}
 
 
 @cache
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     """Return a package's version, or None if it is not installed.
 
     The result is cached, because `importlib.metadata.version` parses all metadata of the package,

@@ -23,7 +23,7 @@ from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
     describe_differences,
-    plan_identity,
+    get_plan_identity,
     read_claim,
 )
 from mclabel.run.shards.plan import FOLDER as PLAN
@@ -40,26 +40,30 @@ REMEDY = (
 
 
 def check_made_for(
-    store: Store, manifest: Mapping[str, Any] | None, semantic: SemanticConfig
+    store: Store, recorded_manifest: Mapping[str, Any] | None, semantic: SemanticConfig
 ) -> None:
     """Raise an error if a run's plan or shards were made for another configuration.
 
     Args:
         store: the run's store.
-        manifest: the run's manifest, which has the job's configuration; None if it is missing.
+        recorded_manifest: the run's manifest, which has the job's configuration; None if it is
+            missing.
         semantic: semantic configuration of the job that resumes the run.
 
     Raises:
         ShardError: the configurations differ. The error names the differences and the remedy.
     """
-    is_ours = is_plan_of(store, semantic.identity if manifest is None else plan_identity(manifest))
+    is_ours = is_plan_of(
+        store,
+        semantic.identity if recorded_manifest is None else get_plan_identity(recorded_manifest),
+    )
     if is_ours:
         return
-    recorded = _recorded_config(store)
+    recorded = _read_recorded_config(store)
     lines = [] if recorded is None else describe_differences(recorded, semantic.config)
     if is_ours is None and not lines:  # without a plan, the configuration in the shards decides
         return
-    is_there = manifest is not None
+    is_there = recorded_manifest is not None
     fault = "belongs to another run" if is_there else "is missing"
     raise ShardError(
         "\n".join(
@@ -83,7 +87,7 @@ def lost_run_id(store: Store) -> str | None:
     return None if finished is None else finished.run
 
 
-def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def find_manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a description of each disagreement between a run's manifest and its plan or shards.
 
     Args:
@@ -101,7 +105,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
         elif store.names(PLAN):
             yield "missing, though the run has a plan"
         return
-    if is_plan_of(store, plan_identity(manifest)) is False:
+    if is_plan_of(store, get_plan_identity(manifest)) is False:
         yield "of another configuration than the plan beside it"
     others = {
         name: lines
@@ -115,7 +119,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
         )
 
 
-def _recorded_config(store: Store) -> dict[str, Any] | None:
+def _read_recorded_config(store: Store) -> dict[str, Any] | None:
     """Return the configuration stored in an undamaged shard; None if no shard stores one."""
     for name in chain.from_iterable(map(store.iter_names, _FOLDERS)):
         content = store.read(name) if name.endswith(".parquet") else None

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from mclabel.core.errors import DamagedFile, ShardError
-from mclabel.run.shards.digest import MIN_SHARD_BYTES, is_cut_off, parquet_with_digest
+from mclabel.run.shards.digest import MIN_SHARD_BYTES, encode_parquet_with_digest, is_cut_off
 from mclabel.run.shards.finished import check_complete, read_finished
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.plan import PackedNames, planned_blocks
@@ -95,7 +95,7 @@ def commit_opinions(
     table = pa.Table.from_pylist(list(rows), schema=SCHEMA).replace_schema_metadata(
         {METADATA_KEY: json.dumps(stamp).encode()}
     )
-    if store.create(shard_name(block_id), parquet_with_digest(table, compression="zstd")):
+    if store.create(shard_name(block_id), encode_parquet_with_digest(table, compression="zstd")):
         return True
     # The existing shard can be this attempt's own, if the store's reply was lost.
     return bool(read_block(store, block_id)[0]["attempt"] == attempt)
@@ -145,7 +145,7 @@ def read_block(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
     return metadata, table
 
 
-def opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
+def iter_opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
     """Yield every row of a run that is not superseded, block by block.
 
     Raises:

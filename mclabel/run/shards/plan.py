@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.core.seeds import ID_LENGTH, canonical_json
-from mclabel.run.shards.digest import parquet_with_digest
+from mclabel.run.shards.digest import encode_parquet_with_digest
 from mclabel.run.shards.shard import read_stamped
 from mclabel.run.shards.store import Store, damaged_file_error
 
@@ -119,7 +119,7 @@ def commit_part(store: Store, number: int, table: pa.Table) -> bool:
         table: rows of the part, with the columns of `PLAN_SCHEMA`.
     """
     schema = PLAN_SCHEMA.with_metadata({_NUMBER_KEY: str(number)})
-    content = parquet_with_digest(table.cast(schema), compression="zstd")
+    content = encode_parquet_with_digest(table.cast(schema), compression="zstd")
     return store.create(part_name(number), content)
 
 

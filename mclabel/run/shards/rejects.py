@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mclabel.core.errors import bound_detail
+from mclabel.core.errors import shorten_detail
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.run.shards.digest import LinesDigest, check_lines
 from mclabel.run.shards.manifest import run_id
@@ -41,9 +41,9 @@ class Reject:
 
     def content(self) -> dict[str, Any]:
         """Return the record as the JSON object of a line, with long texts shortened."""
-        content = {**asdict(self), "detail": bound_detail(self.detail)}
+        content = {**asdict(self), "detail": shorten_detail(self.detail)}
         if self.problem_id is not None:
-            content["problem_id"] = bound_detail(self.problem_id)
+            content["problem_id"] = shorten_detail(self.problem_id)
         return content
 
     def line(self) -> bytes:

@@ -38,25 +38,25 @@ _ARROW_TYPES = {bool: pa.bool_(), int: pa.int32(), float: pa.float64()}
 strings."""
 
 
-def _same_named_columns(record: type, excluded: Collection[str]) -> dict[str, str]:
+def _map_fields_to_columns(record: type, excluded: Collection[str]) -> dict[str, str]:
     """Return the columns of a record's fields under their own names, except `excluded`."""
     return {field.name: field.name for field in fields(record) if field.name not in excluded}
 
 
-_PROBLEM = {**_same_named_columns(Problem, ()), "id": "problem_id", "text": "problem"}
+_PROBLEM = {**_map_fields_to_columns(Problem, ()), "id": "problem_id", "text": "problem"}
 """Names of the columns that store a problem's fields, by field. `meta` is stored as JSON."""
 _SOLUTION = {
-    **_same_named_columns(Solution, ["problem_id", "steps"]),
+    **_map_fields_to_columns(Solution, ["problem_id", "steps"]),
     **{"id": "solution_id", "text": "solution", "ids": "solution_ids"},
 }
 """Names of the columns that store a solution's fields, by field."""
-_STEP = _same_named_columns(Step, ())
-_STEP_LABEL = _same_named_columns(StepLabel, ["counts"])
-_COUNTS = _same_named_columns(Counts, ())
-_LABELED = _same_named_columns(LabeledSolution, ["problem", "solution", "steps", "consensus"])
+_STEP = _map_fields_to_columns(Step, ())
+_STEP_LABEL = _map_fields_to_columns(StepLabel, ["counts"])
+_COUNTS = _map_fields_to_columns(Counts, ())
+_LABELED = _map_fields_to_columns(LabeledSolution, ["problem", "solution", "steps", "consensus"])
 
 
-def _arrow_fields(
+def _make_arrow_fields(
     record: type, names: Mapping[str, str], *, int64: Collection[str] = ()
 ) -> list[pa.Field]:
     """Return the Arrow columns of a record's fields.
@@ -69,53 +69,53 @@ def _arrow_fields(
     hints = get_type_hints(record)
     columns = []
     for field, column in names.items():
-        kind = pa.int64() if field in int64 else _arrow_type(hints[field])
+        kind = pa.int64() if field in int64 else _to_arrow_type(hints[field])
         nullable = NoneType in get_args(hints[field])
         columns.append(pa.field(column, kind, nullable=nullable))
     return columns
 
 
-def _arrow_type(hint: Any) -> pa.DataType:
+def _to_arrow_type(hint: Any) -> pa.DataType:
     origin = get_origin(hint)
     if origin in (UnionType, Union):
         (hint,) = (part for part in get_args(hint) if part is not NoneType)
-        return _arrow_type(hint)
+        return _to_arrow_type(hint)
     if origin is tuple:
-        return pa.list_(_arrow_type(get_args(hint)[0]))
+        return pa.list_(_to_arrow_type(get_args(hint)[0]))
     if hint is Counts:
         return _COUNTS_TYPE
     if isinstance(hint, type) and is_dataclass(hint):
-        return pa.struct(_arrow_fields(hint, _same_named_columns(hint, ())))
+        return pa.struct(_make_arrow_fields(hint, _map_fields_to_columns(hint, ())))
     return pa.string() if origin is Literal else _ARROW_TYPES.get(hint, pa.string())
 
 
-_COUNTS_TYPE = pa.struct(_arrow_fields(Counts, _COUNTS, int64=["num_tokens"]))
+_COUNTS_TYPE = pa.struct(_make_arrow_fields(Counts, _COUNTS, int64=["num_tokens"]))
 _STEP_TYPE = pa.struct(
-    [*_arrow_fields(Step, _STEP), *_arrow_fields(StepLabel, _STEP_LABEL), *_COUNTS_TYPE]
+    [*_make_arrow_fields(Step, _STEP), *_make_arrow_fields(StepLabel, _STEP_LABEL), *_COUNTS_TYPE]
 )
 _CONSENSUS_TYPE = pa.struct(
     [
         column.with_nullable(True)
-        for column in _arrow_fields(Consensus, _same_named_columns(Consensus, ()))
+        for column in _make_arrow_fields(Consensus, _map_fields_to_columns(Consensus, ()))
     ]
 )
 """Arrow type of the column `consensus`. Its fields are nullable, although they are null only if the
 whole struct is null, because pyarrow could not cast a null struct otherwise."""
-FLAG = _arrow_type(Flag)
+FLAG = _to_arrow_type(Flag)
 
 LABELS_SCHEMA = pa.schema(
     [
-        *_arrow_fields(Problem, _PROBLEM),
-        *_arrow_fields(Solution, _SOLUTION),
+        *_make_arrow_fields(Problem, _PROBLEM),
+        *_make_arrow_fields(Solution, _SOLUTION),
         pa.field("steps", pa.list_(_STEP_TYPE), nullable=False),
-        *_arrow_fields(LabeledSolution, _LABELED),
+        *_make_arrow_fields(LabeledSolution, _LABELED),
         pa.field("consensus", _CONSENSUS_TYPE),
     ]
 )
 """Columns of a labels shard, with one row per labelled solution; see docs/formats.md."""
 
 ROLLOUTS_SCHEMA = pa.schema(
-    _arrow_fields(Rollout, _same_named_columns(Rollout, ()), int64=["seed"])
+    _make_arrow_fields(Rollout, _map_fields_to_columns(Rollout, ()), int64=["seed"])
 )
 """Columns of a rollouts shard, with one row per rollout; see docs/formats.md."""
 
@@ -124,14 +124,14 @@ def to_label_row(row: LabeledSolution) -> dict[str, Any]:
     """Return a labelled solution as a row of a labels shard."""
     steps = zip(row.solution.steps, row.steps, strict=True)
     return {
-        **_values_by_column(row.problem, _PROBLEM),
-        **_values_by_column(row.solution, _SOLUTION),
-        **_values_by_column(row, _LABELED),
+        **_map_values_by_column(row.problem, _PROBLEM),
+        **_map_values_by_column(row.solution, _SOLUTION),
+        **_map_values_by_column(row, _LABELED),
         "meta": json.dumps(dict(row.problem.meta), sort_keys=True),
         "steps": [
-            _values_by_column(step, _STEP)
-            | _values_by_column(label, _STEP_LABEL)
-            | _values_by_column(label.counts, _COUNTS)
+            _map_values_by_column(step, _STEP)
+            | _map_values_by_column(label, _STEP_LABEL)
+            | _map_values_by_column(label.counts, _COUNTS)
             for step, label in steps
         ],
         "root": asdict(row.root),
@@ -148,15 +148,15 @@ def to_rollout_row(rollout: Rollout) -> dict[str, Any]:
 
 def parse_problem(row: Mapping[str, Any]) -> Problem:
     """Return the problem in a row of a labels shard."""
-    return Problem(**{**_values_by_field(row, _PROBLEM), "meta": json.loads(row["meta"])})
+    return Problem(**{**_parse_values_by_field(row, _PROBLEM), "meta": json.loads(row["meta"])})
 
 
 def parse_labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
     """Return the labelled solution in a row of a labels shard."""
     solution = Solution(
-        **_values_by_field(row, _SOLUTION),
+        **_parse_values_by_field(row, _SOLUTION),
         problem_id=row["problem_id"],
-        steps=tuple(Step(**_values_by_field(step, _STEP)) for step in row["steps"]),
+        steps=tuple(Step(**_parse_values_by_field(step, _STEP)) for step in row["steps"]),
     )
     special = {
         "root": _read_counts(row["root"]),
@@ -167,11 +167,11 @@ def parse_labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         problem=parse_problem(row),
         solution=solution,
         steps=tuple(
-            StepLabel(**_values_by_field(step, _STEP_LABEL), counts=_read_counts(step))
+            StepLabel(**_parse_values_by_field(step, _STEP_LABEL), counts=_read_counts(step))
             for step in row["steps"]
         ),
         consensus=parse_consensus(row["consensus"]),
-        **{**_values_by_field(row, _LABELED), **special},
+        **{**_parse_values_by_field(row, _LABELED), **special},
     )
 
 
@@ -188,20 +188,20 @@ def parse_consensus(row: Mapping[str, Any] | None) -> Consensus | None:
 
 def parse_rollout(row: Mapping[str, Any]) -> Rollout:
     """Return the rollout in a row of a rollouts shard."""
-    return Rollout(**{name: _field_value(name, value) for name, value in row.items()})
+    return Rollout(**{name: _parse_field_value(name, value) for name, value in row.items()})
 
 
-def _values_by_column(record: Any, names: Mapping[str, str]) -> dict[str, Any]:
+def _map_values_by_column(record: Any, names: Mapping[str, str]) -> dict[str, Any]:
     """Return a record's values by column."""
     return {column: getattr(record, name) for name, column in names.items()}
 
 
-def _values_by_field(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _parse_values_by_field(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of a record's fields by field, from a row."""
-    return {name: _field_value(name, row[column]) for name, column in names.items()}
+    return {name: _parse_field_value(name, row[column]) for name, column in names.items()}
 
 
-def _field_value(field: str, stored: Any) -> Any:
+def _parse_field_value(field: str, stored: Any) -> Any:
     """Return a field's value from the form in which a shard stores it."""
     if isinstance(stored, list):
         return tuple(stored)

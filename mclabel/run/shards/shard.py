@@ -20,7 +20,12 @@ from mclabel.core.errors import DamagedFile
 from mclabel.core.records import Outcome
 from mclabel.core.seeds import prefix_id
 from mclabel.run.parquet import describe_oversized_table, read_whole_table
-from mclabel.run.shards.digest import check_parquet, is_cut_off, parquet_digest, parquet_with_digest
+from mclabel.run.shards.digest import (
+    check_parquet,
+    encode_parquet_with_digest,
+    is_cut_off,
+    read_parquet_digest,
+)
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA, SCHEMA_VERSION
 from mclabel.run.shards.store import CHANGED, CUT_OFF, Store, damaged_file_error
 
@@ -90,14 +95,14 @@ def read_stamped(
 
 def write_shard(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> bool:
     """Create a shard; return False and change nothing if a shard of this name exists."""
-    return store.create(name, _shard_bytes(table, metadata))
+    return store.create(name, _encode_shard(table, metadata))
 
 
 def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> str:
     """Create a rollouts shard, and return its digest, which the labels shard has to store."""
-    content = _shard_bytes(table, {**metadata, "kind": "rollouts"})
+    content = _encode_shard(table, {**metadata, "kind": "rollouts"})
     store.create(name, content)
-    digest = parquet_digest(content)
+    digest = read_parquet_digest(content)
     assert digest is not None
     return digest
 
@@ -123,7 +128,7 @@ def open_shard(
         )
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
-        metadata = _metadata(file)
+        metadata = _read_metadata(file)
         version = metadata.get("schema_version")
         if metadata.get("kind") != kind or version != SCHEMA_VERSION:
             raise DamagedFile(
@@ -139,7 +144,7 @@ def open_shard(
             )
         if (reason := describe_oversized_table(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
-        table = _with_columns_of(_SCHEMAS[kind], read_whole_table(file))
+        table = _select_columns_of(_SCHEMAS[kind], read_whole_table(file))
     except DamagedFile:
         raise
     except (
@@ -152,11 +157,11 @@ def open_shard(
     return metadata, table
 
 
-def _shard_bytes(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
+def _encode_shard(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
     stamp = json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()
     table = table.replace_schema_metadata({METADATA_KEY: stamp})
     small = table.nbytes < _SMALL_BYTES
-    return parquet_with_digest(
+    return encode_parquet_with_digest(
         table,
         compression="none" if small else "zstd",
         use_dictionary=not small,
@@ -164,7 +169,7 @@ def _shard_bytes(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
     )
 
 
-def _metadata(file: pq.ParquetFile) -> dict[str, Any]:
+def _read_metadata(file: pq.ParquetFile) -> dict[str, Any]:
     raw = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
     metadata = json.loads(raw) if raw else {}
     if not isinstance(metadata, dict):
@@ -174,7 +179,7 @@ def _metadata(file: pq.ParquetFile) -> dict[str, Any]:
     return metadata
 
 
-def _with_columns_of(schema: pa.Schema, table: pa.Table) -> pa.Table:
+def _select_columns_of(schema: pa.Schema, table: pa.Table) -> pa.Table:
     """Return a table with the columns of a schema, in the order of the schema."""
     for field in schema:
         if field.name not in table.column_names:
@@ -200,14 +205,16 @@ def find_count_disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[s
         labels: rows of one labels shard.
         rollouts: rows of the rollouts shard that the labels shard names.
     """
-    counted = _rollout_counts(rollouts)
+    counted = _count_rollouts(rollouts)
     differing, labeled = [], set()
-    for (identity, completer), counts in chain(_label_counts(labels), _completer_counts(labels)):
+    for (identity, completer), counts in chain(
+        _iter_label_counts(labels), _iter_completer_counts(labels)
+    ):
         labeled.add(identity)
         if counts != counted.get((identity, completer), (0,) * len(counts)):
             differing.append(identity)
     if differing:
-        yield _with_names("prefixes have counts that differ from their rollouts", differing)
+        yield _append_names("prefixes have counts that differ from their rollouts", differing)
     place = ["prefix_id", "completer", "index"]
     twice = rollouts.num_rows - len(rollouts.group_by(place).aggregate([]))
     if twice:
@@ -216,22 +223,22 @@ def find_count_disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[s
         pc.unique(labels["problem_id"]).to_pylist()
     )
     if strange:
-        yield _with_names("problems have rollouts but no labels", sorted(strange))
+        yield _append_names("problems have rollouts but no labels", sorted(strange))
     through = pc.unique(rollouts["through"].combine_chunks().flatten()).to_pylist()
     if unlabeled := set(through) - labeled:
-        yield _with_names("prefixes that rollouts went through have no labels", sorted(unlabeled))
+        yield _append_names("prefixes that rollouts went through have no labels", sorted(unlabeled))
 
 
-_Whose = tuple[str, str | None]
+_CountsKey = tuple[str, str | None]
 """Pair of a prefix id and the name of a completer (a model that samples rollouts); None instead of
 a name stands for all completers together."""
 
 
-def _rollout_counts(rollouts: pa.Table) -> Mapping[_Whose, tuple[int, ...]]:
-    """Return, by `_Whose`, the number of rollouts of each outcome, and last the number of their
+def _count_rollouts(rollouts: pa.Table) -> Mapping[_CountsKey, tuple[int, ...]]:
+    """Return, by `_CountsKey`, the number of rollouts of each outcome, and last the number of their
     tokens.
     """
-    counts_of: dict[_Whose, list[int]] = {}
+    counts_of: dict[_CountsKey, list[int]] = {}
     place = {outcome.value: number for number, outcome in enumerate(Outcome)}
     sums = rollouts.group_by(["prefix_id", "completer", "outcome"]).aggregate(
         [("num_tokens", "count"), ("num_tokens", "sum")]
@@ -244,14 +251,14 @@ def _rollout_counts(rollouts: pa.Table) -> Mapping[_Whose, tuple[int, ...]]:
     return {whose: tuple(counts) for whose, counts in counts_of.items()}
 
 
-def _label_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
+def _iter_label_counts(labels: pa.Table) -> Iterator[tuple[_CountsKey, tuple[int, ...]]]:
     """Yield the recorded counts of each problem before its first step, and of each step except the
     last.
     """
     for problem, root in zip(
         labels["problem_id"].to_pylist(), labels["root"].to_pylist(), strict=True
     ):
-        yield (prefix_id(problem, ()), None), _counts_tuple(root)
+        yield (prefix_id(problem, ()), None), _to_counts_tuple(root)
     steps = labels["steps"].combine_chunks()
     lengths = pc.list_value_length(steps).to_numpy(zero_copy_only=False)
     last = np.cumsum(lengths[lengths > 0]) - 1
@@ -264,8 +271,8 @@ def _label_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
         yield (identity, None), tuple(counts)
 
 
-def _completer_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
-    """Yield the counts of `_label_counts` for each completer; nothing for rows that record no
+def _iter_completer_counts(labels: pa.Table) -> Iterator[tuple[_CountsKey, tuple[int, ...]]]:
+    """Yield the counts of `_iter_label_counts` for each completer; nothing for rows that record no
     completers.
     """
     steps = labels["steps"].combine_chunks()
@@ -275,15 +282,15 @@ def _completer_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...
     )
     for problem, prefixes, completers in whole:
         for completer in completers:
-            yield (prefix_id(problem, ()), completer["name"]), _counts_tuple(completer["root"])
+            yield (prefix_id(problem, ()), completer["name"]), _to_counts_tuple(completer["root"])
             for identity, counts in zip(prefixes[:-1], completer["steps"], strict=False):
-                yield (identity, completer["name"]), _counts_tuple(counts)
+                yield (identity, completer["name"]), _to_counts_tuple(counts)
 
 
-def _counts_tuple(counts: Mapping[str, Any]) -> tuple[int, ...]:
+def _to_counts_tuple(counts: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(counts[name] for name in (*_COUNTS, "num_tokens"))
 
 
-def _with_names(fault: str, names: list[str]) -> str:
+def _append_names(fault: str, names: list[str]) -> str:
     listed = ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
     return f"{len(names):,} {fault} ({listed})"

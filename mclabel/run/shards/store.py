@@ -74,7 +74,7 @@ class Store:
         self._was_reached = was_reached or self.is_local
         if not self.is_local:
             retries: Any = {**_RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
-            client: Any = {**_CLIENT, **self._client_options()}
+            client: Any = {**_CLIENT, **self._make_client_options()}
             try:
                 self._store: ObjectStore = from_url(
                     location, config=None, retry_config=retries, client_options=client
@@ -94,7 +94,7 @@ class Store:
         if not self._path.is_dir():
             if not create:
                 raise ShardError(f"{location}: no such folder. Give an existing one")
-            with self._as_shard_errors(""):
+            with self._raise_shard_errors(""):
                 self._path.mkdir(parents=True, exist_ok=True)
         self._store = LocalStore(self._path)
 
@@ -104,7 +104,7 @@ class Store:
         Raises:
             ShardError: the file cannot be written.
         """
-        with self._as_shard_errors(name):
+        with self._raise_shard_errors(name):
             if self.is_local:
                 return create_durably(self._path, name, content)
             try:
@@ -115,7 +115,7 @@ class Store:
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if it does not exist."""
-        with self._as_shard_errors(name):
+        with self._raise_shard_errors(name):
             try:
                 return bytes(obstore.get(self._store, name).bytes())
             except (NotFoundError, FileNotFoundError):
@@ -131,7 +131,7 @@ class Store:
         Raises:
             ShardError: the file cannot be written.
         """
-        with self._as_shard_errors(name):
+        with self._raise_shard_errors(name):
             if self.is_local:
                 replace_durably(self._path, name, content)
             else:
@@ -147,7 +147,7 @@ class Store:
         Raises:
             ShardError: the file cannot be read, or changes while it is copied.
         """
-        with self._as_shard_errors(name), path.open("wb") as file:
+        with self._raise_shard_errors(name), path.open("wb") as file:
             try:
                 about = obstore.head(self._store, name)
             except (NotFoundError, FileNotFoundError):
@@ -170,14 +170,14 @@ class Store:
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
         """Yield the names of all files under `folder` and their sizes in bytes, in any order."""
-        with self._as_shard_errors(folder):
+        with self._raise_shard_errors(folder):
             for page in obstore.list(self._store, prefix=folder):
                 yield from ((meta["path"], meta["size"]) for meta in page)
 
     def read_tails(self, names: Iterable[str], num_bytes: int) -> Iterator[tuple[str, bytes]]:
         """Yield the last bytes of local files, fewer if a file is shorter; skip missing files."""
         root = str(self._path)
-        with self._as_shard_errors("labels"):
+        with self._raise_shard_errors("labels"):
             for name in names:
                 check_plain(f"{root}/{name}", ShardError, name=self.location)
                 try:
@@ -192,7 +192,7 @@ class Store:
 
     def append(self, name: str, content: bytes) -> None:
         """Append to a log with one writer process. On an object store, rewrite the whole file."""
-        with self._as_shard_errors(name):
+        with self._raise_shard_errors(name):
             if self.is_local:
                 with (self._path / name).open("ab") as file:
                     file.write(content)
@@ -201,20 +201,20 @@ class Store:
 
     def modified_times(self, folder: str) -> dict[str, datetime]:
         """Return the time of the last write to each file under `folder`, by the store's clock."""
-        with self._as_shard_errors(folder):
+        with self._raise_shard_errors(folder):
             pages = obstore.list(self._store, prefix=folder)
             return {meta["path"]: meta["last_modified"] for page in pages for meta in page}
 
     def delete(self, name: str) -> None:
         """Delete a file; do nothing if it does not exist."""
-        with self._as_shard_errors(name), suppress(NotFoundError, FileNotFoundError):
+        with self._raise_shard_errors(name), suppress(NotFoundError, FileNotFoundError):
             obstore.delete(self._store, name)
 
     def delete_folder(self, folder: str) -> None:
         """Delete a local folder if it is empty. An object store has no empty folders."""
         if not self.is_local:
             return
-        with self._as_shard_errors(folder):
+        with self._raise_shard_errors(folder):
             try:
                 (self._path / folder).rmdir()
             except OSError as error:
@@ -227,14 +227,14 @@ class Store:
             delete_partial_files(self._path)
 
     @contextmanager
-    def _as_shard_errors(self, name: str) -> Iterator[None]:
-        if not _is_name(name):  # a damaged or hostile file of the run can contain any name
+    def _raise_shard_errors(self, name: str) -> Iterator[None]:
+        if not _is_valid_name(name):  # a damaged or hostile file of the run can contain any name
             raise ShardError(
                 f"{self.location}: {name!r} is not a valid name of a file of the run, though "
                 "another file refers to it. Delete the damaged file and run the job again"
             )
         if not self._was_reached:
-            check_bucket_reachable(self.location, self._client_options())
+            check_bucket_reachable(self.location, self._make_client_options())
             self._was_reached = True
         if self.is_local and name:
             check_plain(self._path / name, ShardError, name=self.location)
@@ -246,12 +246,12 @@ class Store:
                 "Committed blocks are safe. When the store works again, run the same command"
             ) from error
 
-    def _client_options(self) -> dict[str, Any]:
+    def _make_client_options(self) -> dict[str, Any]:
         """Return the options of the HTTP client of a bucket, without its timeouts."""
         return {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
 
 
-def _is_name(name: Any) -> bool:
+def _is_valid_name(name: Any) -> bool:
     """Return whether a value read from a file of the run is a valid name of a file in the run."""
     if not isinstance(name, str) or not name.isprintable():
         return False
@@ -343,7 +343,7 @@ MAX_REASON = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Service:
+class _BucketService:
     """Environment variables that configure a kind of object store."""
 
     endpoint: tuple[str, ...]
@@ -354,20 +354,20 @@ class _Service:
     """Names of environment variables that set the credentials, for messages."""
 
 
-_S3 = _Service(
+_S3 = _BucketService(
     endpoint=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     default="Amazon's own address",
     credentials="AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
 )
-_AZURE = _Service(
+_AZURE = _BucketService(
     endpoint=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     default="Azure's own address",
     credentials="AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 )
-_SERVICES: Mapping[str, _Service] = {
+_SERVICES: Mapping[str, _BucketService] = {
     "s3": _S3,
     "s3a": _S3,
-    "gs": _Service(
+    "gs": _BucketService(
         endpoint=(), default="Google's own address", credentials="GOOGLE_APPLICATION_CREDENTIALS"
     ),
     **dict.fromkeys(("az", "adl", "azure", "abfs", "abfss"), _AZURE),

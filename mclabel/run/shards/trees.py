@@ -17,7 +17,7 @@ import pyarrow as pa
 from mclabel.core.errors import ShardError
 from mclabel.core.settings import Amount, Count, read_record
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.digest import parquet_with_digest
+from mclabel.run.shards.digest import encode_parquet_with_digest
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.plan import planned_blocks
 from mclabel.run.shards.shard import METADATA_KEY, read_stamped
@@ -137,22 +137,22 @@ class StoredTree:
         return any(node.id == self.chosen and node.outcome == "right" for node in self.nodes)
 
 
-def _required_field(name: str, arrow_type: pa.DataType) -> pa.Field:
+def _make_required_field(name: str, arrow_type: pa.DataType) -> pa.Field:
     return pa.field(name, arrow_type, nullable=False)
 
 
 _NODE = pa.struct(
     [
-        _required_field("id", pa.string()),
-        _required_field("parent", pa.string()),
-        _required_field("depth", pa.int32()),
-        _required_field("num_tokens", pa.int32()),
-        _required_field("steps", pa.list_(pa.string())),
-        _required_field("scores", pa.list_(pa.float64())),
-        _required_field("count", pa.int32()),
-        _required_field("num_sampled", pa.int32()),
-        _required_field("is_finished", pa.bool_()),
-        _required_field("is_cut", pa.bool_()),
+        _make_required_field("id", pa.string()),
+        _make_required_field("parent", pa.string()),
+        _make_required_field("depth", pa.int32()),
+        _make_required_field("num_tokens", pa.int32()),
+        _make_required_field("steps", pa.list_(pa.string())),
+        _make_required_field("scores", pa.list_(pa.float64())),
+        _make_required_field("count", pa.int32()),
+        _make_required_field("num_sampled", pa.int32()),
+        _make_required_field("is_finished", pa.bool_()),
+        _make_required_field("is_cut", pa.bool_()),
         pa.field("weight", pa.float64()),
         pa.field("score", pa.float64()),
         pa.field("outcome", pa.string()),
@@ -162,16 +162,18 @@ _NODE = pa.struct(
 )
 TREES_SCHEMA = pa.schema(
     [
-        _required_field("problem_id", pa.string()),
-        _required_field("problem", pa.string()),
-        _required_field("answer", pa.string()),
-        _required_field("meta", pa.string()),
-        _required_field("nodes", pa.list_(_NODE)),
+        _make_required_field("problem_id", pa.string()),
+        _make_required_field("problem", pa.string()),
+        _make_required_field("answer", pa.string()),
+        _make_required_field("meta", pa.string()),
+        _make_required_field("nodes", pa.list_(_NODE)),
         pa.field("chosen", pa.string()),
-        _required_field("is_spent", pa.bool_()),
-        _required_field(
+        _make_required_field("is_spent", pa.bool_()),
+        _make_required_field(
             "cost",
-            pa.struct([_required_field(field.name, pa.int64()) for field in fields(StoredCost)]),
+            pa.struct(
+                [_make_required_field(field.name, pa.int64()) for field in fields(StoredCost)]
+            ),
         ),
     ]
 )
@@ -198,7 +200,9 @@ def write_trees(
     stamp = json.dumps({**metadata, "version": VERSION, "block": block_id, "attempt": attempt})
     table = pa.Table.from_pylist(rows, schema=TREES_SCHEMA)
     table = table.replace_schema_metadata({METADATA_KEY: stamp.encode()})
-    store.create(tree_file(block_id, attempt), parquet_with_digest(table, compression="zstd"))
+    store.create(
+        tree_file(block_id, attempt), encode_parquet_with_digest(table, compression="zstd")
+    )
 
 
 def delete_trees(store: Store, block_id: str, attempt: str) -> None:
@@ -206,7 +210,7 @@ def delete_trees(store: Store, block_id: str, attempt: str) -> None:
     store.delete(tree_file(block_id, attempt))
 
 
-def sweep_trees(store: Store) -> None:
+def delete_uncommitted_trees(store: Store) -> None:
     """Delete the trees of all attempts that were not committed.
 
     It must be called only while no attempt is running.

@@ -15,7 +15,7 @@ from mclabel.core.errors import DamagedFile
 from mclabel.run.shards.opinions import FOLDER, block_id_of_shard, read_block
 from mclabel.run.shards.plan import planned_blocks, read_parts
 from mclabel.run.shards.store import Store, damaged_file_error
-from mclabel.run.verify.single_files import SingleFiles, Verification
+from mclabel.run.verify.single_files import SingleFilesCheck, Verification
 
 _ENTRY = np.dtype([("block", np.uint64), ("problem", np.uint64)])
 
@@ -38,8 +38,8 @@ class PlannedProblems:
         """
         planned, superseded = [np.zeros(0, _ENTRY)], [np.zeros(0, _ENTRY)]
         for part in read_parts(store):
-            planned.append(_entries(part.filter(pc.invert(part["superseded"]))))
-            superseded.append(_entries(part.filter(part["superseded"])))
+            planned.append(_hash_entries(part.filter(pc.invert(part["superseded"]))))
+            superseded.append(_hash_entries(part.filter(part["superseded"])))
         self.is_there = len(planned) > 1
         """True if the run has a plan. Imported runs and runs that were graded again have none."""
         self._entries = np.setdiff1d(np.concatenate(planned), np.concatenate(superseded))
@@ -49,20 +49,20 @@ class PlannedProblems:
 
         Items are problems; in a run of `mclabel judge` they are solutions.
         """
-        (key,) = name_hashes([block])
+        (key,) = hash_names([block])
         low = np.searchsorted(self._entries["block"], key, side="left")
         high = np.searchsorted(self._entries["block"], key, side="right")
         return set(self._entries["problem"][low:high].tolist())
 
 
-def _entries(part: pa.Table) -> NDArray[np.void]:
+def _hash_entries(part: pa.Table) -> NDArray[np.void]:
     entries = np.zeros(part.num_rows, _ENTRY)
-    entries["block"] = name_hashes(part["block"].to_pylist())
-    entries["problem"] = name_hashes(part["item_id"].to_pylist())
+    entries["block"] = hash_names(part["block"].to_pylist())
+    entries["problem"] = hash_names(part["item_id"].to_pylist())
     return entries
 
 
-class RepeatedIds:
+class RepeatedIdsFinder:
     """Finds problems that occur in two blocks, and solutions that occur twice.
 
     Ids are kept as 64-bit hashes with a block number, so that an id needs 12 bytes.
@@ -81,8 +81,8 @@ class RepeatedIds:
             labels: rows of the block's labels.
         """
         self._blocks.append(block)
-        self._solutions.append(name_hashes(labels["solution_id"].to_pylist()))
-        self._problems.append(name_hashes(pc.unique(labels["problem_id"]).to_pylist()))
+        self._solutions.append(hash_names(labels["solution_id"].to_pylist()))
+        self._problems.append(hash_names(pc.unique(labels["problem_id"]).to_pylist()))
 
     def find_repeats(self) -> Iterator[tuple[str, str, int, str]]:
         """Yield pairs of blocks that share problems, or that share only solutions.
@@ -99,7 +99,7 @@ class RepeatedIds:
                     yield self._blocks[pair[0]], self._blocks[pair[1]], count, noun
 
 
-def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
+def hash_names(names: Iterable[str]) -> NDArray[np.uint64]:
     """Return 64-bit hashes of names."""
     digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
@@ -120,7 +120,7 @@ def _count_shared_hashes(parts: list[NDArray[np.uint64]]) -> Counter[tuple[int, 
 def check_opinions(
     store: Store,
     result: Verification,
-    files: SingleFiles,
+    files: SingleFilesCheck,
     on_progress: Callable[[int, int], None],
 ) -> None:
     """Read all shards of a run of opinions, and record findings.
@@ -162,7 +162,7 @@ def check_opinions(
             if left_out:
                 files.check_note(block)
             _check_items(store, names[block], {*ids, *left_out}, planned, block)
-            for identity in name_hashes(ids).tolist():
+            for identity in hash_names(ids).tolist():
                 if (other := places.setdefault(identity, names[block])) != names[block]:
                     raise damaged_file_error(
                         store, names[block], f"holds solutions that {other} also holds"
@@ -179,7 +179,7 @@ def check_opinions(
 
 
 def _check_items(
-    store: Store, name: str, there: set[str], planned: PlannedProblems, block: str
+    store: Store, name: str, item_ids: set[str], planned: PlannedProblems, block: str
 ) -> None:
     """Compare the solutions of a block with the solutions that the plan assigns to it.
 
@@ -188,7 +188,7 @@ def _check_items(
     """
     if not planned.is_there:
         return
-    hashes, wanted = set(name_hashes(there).tolist()), planned.item_hashes_of_block(block)
+    hashes, wanted = set(hash_names(item_ids).tolist()), planned.item_hashes_of_block(block)
     if hashes != wanted:
         raise damaged_file_error(
             store,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.run.shards.catalog import FOLDER as LABELS
-from mclabel.run.shards.catalog import Catalog, labels_shard, read_catalog, read_labels_shard
+from mclabel.run.shards.catalog import Catalog, labels_shard_name, read_catalog, read_labels_shard
 from mclabel.run.shards.journal import FOLDER as JOURNALS
 from mclabel.run.shards.journal import journal_lines
 from mclabel.run.shards.labels import read_shard_rollouts
@@ -25,8 +25,13 @@ from mclabel.run.shards.plan import FOLDER as PLAN
 from mclabel.run.shards.shard import find_count_disagreements
 from mclabel.run.shards.store import Store, damaged_file_error, damaged_file_remedy
 from mclabel.run.shards.trees import FOLDER, is_search_config, read_block, tree_file
-from mclabel.run.verify.blocks import PlannedProblems, RepeatedIds, check_opinions, name_hashes
-from mclabel.run.verify.single_files import SingleFiles, Verification, check_training, is_training
+from mclabel.run.verify.blocks import PlannedProblems, RepeatedIdsFinder, check_opinions, hash_names
+from mclabel.run.verify.single_files import (
+    SingleFilesCheck,
+    Verification,
+    check_training,
+    is_training,
+)
 
 
 def verify(
@@ -45,7 +50,7 @@ def verify(
     if is_training(store):
         check_training(store, result)
         return result
-    files = SingleFiles(store, result)
+    files = SingleFilesCheck(store, result)
     files.check()
     if holds_opinions(store):
         result.holds = "opinions"
@@ -63,7 +68,7 @@ def verify(
     else:
         if not catalog.blocks and not store.names(PLAN) and not files.has_manifest:
             raise ShardError(f"{store.location}: holds no run. Give the `out` of a labelling job")
-        shards = _LabelShards(store, result, files, catalog, planned)
+        shards = _LabelShardsCheck(store, result, files, catalog, planned)
         shards.check(on_progress)
         blocks, used_priors = catalog.blocks, shards.used_priors
     _check_priors(store, result, used_priors)
@@ -71,14 +76,14 @@ def verify(
     return result
 
 
-class _LabelShards:
+class _LabelShardsCheck:
     """Checks the shards of labels, rollouts and trees against the run's plan and each other."""
 
     def __init__(
         self,
         store: Store,
         result: Verification,
-        files: SingleFiles,
+        files: SingleFilesCheck,
         catalog: Catalog,
         planned: PlannedProblems,
     ) -> None:
@@ -94,7 +99,7 @@ class _LabelShards:
 
     def check(self, on_progress: Callable[[int, int], None]) -> None:
         """Read all shards, and add notes about files to which no shard refers."""
-        blocks, ids = self._catalog.blocks, RepeatedIds()
+        blocks, ids = self._catalog.blocks, RepeatedIdsFinder()
         self._files.check_complete(blocks, LABELS)
         for done, block in enumerate(blocks, 1):
             try:
@@ -103,21 +108,21 @@ class _LabelShards:
                 self._result.add_error(error)
             on_progress(done, len(blocks))
         for block, other, count, noun in ids.find_repeats():
-            name = labels_shard(block)
+            name = labels_shard_name(block)
             if block == other:
                 self._result.add_finding(
                     name, f"holds {count:,} {noun} twice", damaged_file_remedy(name)
                 )
                 continue
-            fault = f"{count:,} of its {noun} also occur in {labels_shard(other)}"
+            fault = f"{count:,} of its {noun} also occur in {labels_shard_name(other)}"
             self._result.add_finding(
                 name, fault, "Delete one of the two files and run the job again"
             )
         self._files.check_configurations()
-        self._note_strangers()
+        self._note_foreign_files()
 
-    def _check_shard(self, block: str, ids: RepeatedIds) -> None:
-        result, name = self._result, labels_shard(block)
+    def _check_shard(self, block: str, ids: RepeatedIdsFinder) -> None:
+        result, name = self._result, labels_shard_name(block)
         result.num_blocks += 1
         try:
             metadata, labels = read_labels_shard(self._store, block)
@@ -125,7 +130,7 @@ class _LabelShards:
             self._unread.add(block)
             raise
         self._files.add_stamp(name, metadata)
-        current = self._catalog.current_rows(block, labels)
+        current = self._catalog.drop_superseded_rows(block, labels)
         result.num_solutions += current.num_rows
         ids.add(block, current)
         self._check_plan(block, metadata, current)
@@ -163,7 +168,7 @@ class _LabelShards:
             *pc.unique(labels["problem_id"]).to_pylist(),
         }
         present, planned = (
-            set(name_hashes(problems).tolist()),
+            set(hash_names(problems).tolist()),
             self._planned.item_hashes_of_block(block),
         )
         if present != planned:
@@ -171,27 +176,27 @@ class _LabelShards:
                 f"lacks {len(planned - present):,} problems that the plan assigns to it, and holds "
                 f"{len(present - planned):,} other problems"
             )
-            self._result.add_error(damaged_file_error(self._store, labels_shard(block), fault))
-        if planned & set(name_hashes(problems_without_rows["set_aside"]).tolist()):
+            self._result.add_error(damaged_file_error(self._store, labels_shard_name(block), fault))
+        if planned & set(hash_names(problems_without_rows["set_aside"]).tolist()):
             self._files.check_note(block)
 
-    def _unnamed_files(self, folder: str) -> list[str]:
+    def _list_unnamed_files(self, folder: str) -> list[str]:
         """Return the files of a folder to which no labels shard refers."""
         return [
             name
             for name in self._store.names(folder)
-            if name not in self._named and _block_of(name) not in self._unread
+            if name not in self._named and _parse_block_id(name) not in self._unread
         ]
 
-    def _note_strangers(self) -> None:
+    def _note_foreign_files(self) -> None:
         """Add notes about files that do not belong to the run's results."""
         catalog, notes = self._catalog, self._result.notes
-        if unnamed := self._unnamed_files("rollouts"):
+        if unnamed := self._list_unnamed_files("rollouts"):
             notes.append(
                 f"{len(unnamed):,} rollouts files do not belong to any labels shard: they come "
                 "from unfinished blocks or killed attempts, and are deleted when the job is done"
             )
-        if trees := self._unnamed_files(FOLDER):
+        if trees := self._list_unnamed_files(FOLDER):
             notes.append(
                 f"{len(trees):,} files in {FOLDER}/ do not belong to any labels shard, such as "
                 f"{trees[0]}: they come from unfinished blocks or killed attempts, or are foreign "
@@ -203,7 +208,7 @@ class _LabelShards:
                 f"and are not read: {', '.join(catalog.foreign[:5])}"
                 + (", …" if len(catalog.foreign) > 5 else "")
             )
-        ours = {*catalog.foreign, *map(labels_shard, catalog.blocks)}
+        ours = {*catalog.foreign, *map(labels_shard_name, catalog.blocks)}
         strange = [name for name in self._store.iter_names(LABELS) if name not in ours]
         if strange:
             notes.append(
@@ -212,7 +217,7 @@ class _LabelShards:
             )
 
 
-def _block_of(name: str) -> str:
+def _parse_block_id(name: str) -> str:
     """Return the id of the block of a file of rollouts or trees."""
     return name.rpartition("/")[2].partition(".")[0]
 

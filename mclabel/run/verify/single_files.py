@@ -17,13 +17,13 @@ from mclabel.run.shards.digest import Check, check_lines, parse_checked_object, 
 from mclabel.run.shards.finished import (
     AGAIN,
     CompletionMarker,
+    find_missing_files,
     find_unfinished_blocks,
-    missing_files,
     read_finished,
 )
 from mclabel.run.shards.finished import FILE as FINISHED
 from mclabel.run.shards.manifest import MANIFEST, read_claim, run_id
-from mclabel.run.shards.manifest_faults import REMEDY, manifest_faults
+from mclabel.run.shards.manifest_faults import REMEDY, find_manifest_faults
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import FOLDER as NOTES
 from mclabel.run.shards.rejects import blocks_with_set_aside_items
@@ -34,15 +34,15 @@ from mclabel.run.trainings import (
     COMPLETE,
     MODEL,
     checkpoint_step,
+    describe_model_remedy,
     find_checkpoint_faults,
     find_finished_faults,
-    model_remedy,
 )
 
 SPENT, PROGRESS = "spent.json", "progress.jsonl"
 
 
-class SingleFiles:
+class SingleFilesCheck:
     """Checks the single files of a run, and compares their content with the run's shards."""
 
     def __init__(self, store: Store, result: Verification) -> None:
@@ -88,7 +88,7 @@ class SingleFiles:
     def check_configurations(self) -> None:
         """Compare the manifest's configuration with the plan and with the shards' metadata."""
         try:
-            for fault in manifest_faults(self._store, dict(self._stamps.values())):
+            for fault in find_manifest_faults(self._store, dict(self._stamps.values())):
                 self._result.add_finding(MANIFEST, fault, REMEDY)
         except DamagedFile:
             return  # the damaged manifest or plan is already among the findings
@@ -113,7 +113,7 @@ class SingleFiles:
             if blocks:
                 self._result.notes.append(f"{len(blocks):,} planned blocks are not done yet")
             return
-        for loss in missing_files(self._store, self._finished, committed, folder):
+        for loss in find_missing_files(self._store, self._finished, committed, folder):
             self._result.add_error(loss)
 
     def check_note(self, block: str) -> None:
@@ -173,7 +173,7 @@ class SingleFiles:
                 state = "missing" if raw is None else "empty"
                 fault = f"{state}, although {FINISHED} records that the job wrote the file"
                 self._result.add_finding(name, fault, AGAIN)
-        self._same_run(FINISHED, self._finished.run)
+        self._check_same_run(FINISHED, self._finished.run)
 
     def _check_file(self, name: str, check_content: Callable[[bytes], Check]) -> None:
         if (raw := self._store.read(name)) is None:
@@ -183,9 +183,9 @@ class SingleFiles:
             self._result.add_error(damaged_file_error(self._store, name))
         else:
             first = raw.partition(b"\n")[0] if name == REJECTS else raw
-            self._same_run(name, json.loads(first).get("run"))
+            self._check_same_run(name, json.loads(first).get("run"))
 
-    def _same_run(self, name: str, run: str | None) -> None:
+    def _check_same_run(self, name: str, run: str | None) -> None:
         """Compare the run id in a file with the run id in the manifest."""
         own = run_id(self._store)
         if None not in (run, own) and run != own:
@@ -245,7 +245,7 @@ def check_training(store: Store, result: Verification) -> None:
         return
     result.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
     for fault in find_finished_faults(out):
-        result.add_finding(fault.name, fault.text, model_remedy(out))
+        result.add_finding(fault.name, fault.text, describe_model_remedy(out))
 
 
 def _check_claim(store: Store, result: Verification) -> None:

@@ -31,8 +31,8 @@ from mclabel.labeling.estimators import (
     answer_class,
     strongest_completer_index,
 )
-from mclabel.labeling.labeled import row_completers
-from mclabel.labeling.prefixes import contradicts_prefix, step_key
+from mclabel.labeling.labeled import get_row_completers
+from mclabel.labeling.prefixes import contradicts_prefix, restating_steps, step_key
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 
@@ -245,11 +245,12 @@ def _case(
                 sampled=row.solution.origin == "sampled" and not row.chosen_by_outcome,
                 step_tokens=tuple(b - a for a, b in pairwise(ends)),
                 step_keys=tuple(key(step.text) for step in row.solution.steps),
+                restating=restating_steps(problem.text, [s.text for s in row.solution.steps]),
                 commitments=tuple(step.committed for step in row.steps),
             )
         )
     texts = {index: text for text, index in index_of.items()}
-    completers = tuple(row_completers(rows[0]))
+    completers = tuple(get_row_completers(rows[0]))
     drawn: list[list[list[RecordedRollout]]] = []
     for number, completer in enumerate(completers):
         own = []

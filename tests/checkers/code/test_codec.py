@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, decode, encode
+from mclabel.checkers.code.codec import Malformed, NotReferable, TooLarge, decode, encode
 
 LIMIT = 1 << 20
 Point = namedtuple("Point", "x y")
@@ -125,7 +125,7 @@ def test_what_is_no_plain_data_or_too_much_is_not_written() -> None:
         {1: {2: print}},
         iter([]),
     ):
-        with pytest.raises(Opaque):
+        with pytest.raises(NotReferable):
             encode(opaque, LIMIT)
     for large in (endless, "x" * LIMIT * 2, 1 << 10**8, [0] * 2_000_000):
         with pytest.raises(TooLarge):

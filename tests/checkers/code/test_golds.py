@@ -13,7 +13,7 @@ import pytest
 
 from mclabel.checkers import GradeItem
 from mclabel.checkers.code.checker import CodeChecker
-from mclabel.checkers.code.completions import NoCode, extract_program
+from mclabel.checkers.code.completions import NoCodeFound, extract_program
 from mclabel.checkers.code.golds import Gold, read_gold
 from mclabel.checkers.guarded import is_weak_verdict
 from mclabel.core.records import Verdict
@@ -200,7 +200,7 @@ def test_bodies_continue_the_prompt() -> None:
         ("", "no_code"),
         ("```\nx =\n```", "syntax"),
     ]:
-        with pytest.raises(NoCode, match=reason):
+        with pytest.raises(NoCodeFound, match=reason):
             extract_program(text, Gold())
 
 

@@ -19,7 +19,7 @@ import pytest
 from mclabel.checkers import Grade, GradeItem
 from mclabel.checkers.code.checker import CodeChecker
 from mclabel.checkers.code.golds import Gold
-from mclabel.checkers.code.trials import Pair
+from mclabel.checkers.code.trials import BoxPair
 from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades, problem
 
@@ -60,9 +60,9 @@ def test_a_share_p_of_killed_attempts_leaves_p_squared_unknown_and_none_wrong(
 ) -> None:
     """In 30% of all attempts, the box is killed while the program runs in it."""
     checker = code_checker(processes=2)
-    chance, ran, killed = random.Random(0), Pair.run, Counter[str]()
+    chance, ran, killed = random.Random(0), BoxPair.test_program, Counter[str]()
 
-    def run(pair: Pair, gold: Gold, code: str) -> str:
+    def run(pair: BoxPair, gold: Gold, code: str) -> str:
         name = code.partition("#")[2]
         if name and chance.random() < 0.3:
             killed[name] += 1
@@ -70,7 +70,7 @@ def test_a_share_p_of_killed_attempts_leaves_p_squared_unknown_and_none_wrong(
             threading.Timer(0.1, os.kill, (box.pid, signal.SIGKILL)).start()
         return ran(pair, gold, code)
 
-    monkeypatch.setattr(Pair, "run", run)
+    monkeypatch.setattr(BoxPair, "test_program", run)
     code = "import time\ndef f(x):\n    time.sleep(.3)\n    return x\n"
     found = grades(checker, "assert f(1) == 1", [f"{code}#{name}" for name in range(100)])
     unknown = {str(at) for at, one in enumerate(found) if one.verdict is Verdict.UNKNOWN}

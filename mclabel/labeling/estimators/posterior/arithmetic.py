@@ -68,7 +68,7 @@ def weighted_sums(weights: Floats, vectors: Floats, out: Floats | None = None) -
     return np.asarray(_einsum("kj,k...->j...", weights, vectors, out=out))
 
 
-def ordered_sum(terms: Floats, axis: int = 0) -> Floats:
+def sum_in_order(terms: Floats, axis: int = 0) -> Floats:
     """Return the sum over an axis, added from the first term to the last.
 
     Args:

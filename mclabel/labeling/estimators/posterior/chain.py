@@ -41,7 +41,7 @@ from mclabel.labeling.estimators.posterior.arithmetic import (
     LANES,
     exp,
     log,
-    ordered_sum,
+    sum_in_order,
     weighted_sums,
 )
 from mclabel.labeling.estimators.posterior.priors import (
@@ -94,7 +94,7 @@ class Beliefs:
     length."""
     first_error: Floats
     """[e, batch]: probability of each first error e."""
-    mass: Floats
+    scaled_likelihood: Floats
     """[batch]: likelihood of the evidence, with the scaling of `likelihoods`."""
     likelihoods: EvidenceLikelihoods
     """Likelihoods from which the posterior was computed."""
@@ -104,14 +104,14 @@ class Beliefs:
         """[grid, R, batch]: probability of each value at each prefix. Index 0 of R is the prefix
         with one step to go.
         """
-        return ordered_sum(self.joint, axis=1)
+        return sum_in_order(self.joint, axis=1)
 
     @property
     def log_likelihood(self) -> Floats:
         """[batch]: log likelihood of the evidence, up to a term that does not depend on the
         priors.
         """
-        return np.asarray(log(self.mass) + log(self.likelihoods.scale).sum(0))
+        return np.asarray(log(self.scaled_likelihood) + log(self.likelihoods.scale).sum(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +121,14 @@ class EvidenceLikelihoods:
     A step has one of three kinds: it is right, it is the first wrong step, or it follows an error.
     """
 
-    emission: Floats
+    rollouts: Floats
     """[grid, R + 1, batch]: likelihood of the rollouts from the prefix with r steps to go under
     each value."""
-    agree: Floats
+    agreement: Floats
     """[kind, R + 1, batch]: likelihood of how many other samples took the same step from prefix r,
     under each kind of step."""
     scale: Floats
-    """[R + 1, batch]: number by which the likelihoods in `agree` were divided."""
+    """[R + 1, batch]: number by which the likelihoods in `agreement` were divided."""
 
 
 def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
@@ -137,25 +137,27 @@ def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
     Returns:
         Posterior with one element of the last axis per chain, in order, followed by padding.
     """
-    evidence = _in_whole_vectors(evidence)
+    evidence = _pad_to_whole_vectors(evidence)
     seen = compute_likelihoods(evidence, priors)
     count, width = evidence.right.shape
-    sound, fallen = _forward(evidence.num_steps, priors, seen)
-    lost, back = _backward(evidence.outcome, priors, seen)
+    sound, fallen = _compute_forward_messages(evidence.num_steps, priors, seen)
+    lost, back = _compute_backward_messages(evidence.outcome, priors, seen)
     joint = np.empty((_SIZE, width, width - 1, count))
     np.multiply(sound[:, 0, None], back[0], out=joint[:, :2, 0])
     np.multiply(lost[:, 0, None], fallen[0], out=joint[:, 2:, 0])
     # Every prefix of a chain gives the same marginal of e. Every chain has a prefix with one step
     # to go.
-    marginal = ordered_sum(joint[:, :, 0])
-    mass = ordered_sum(marginal)
+    marginal = sum_in_order(joint[:, :, 0])
+    mass = sum_in_order(marginal)
     joint[:, :, 0] /= mass
     sound /= mass
     lost /= mass
     for r in range(2, width):
         np.multiply(sound[:, r - 1, None], back[r - 1], out=joint[:, : r + 1, r - 1])
         np.multiply(lost[:, r - 1, None], fallen[r - 1], out=joint[:, r + 1 :, r - 1])
-    return Beliefs(joint=joint, first_error=marginal / mass, mass=mass, likelihoods=seen)
+    return Beliefs(
+        joint=joint, first_error=marginal / mass, scaled_likelihood=mass, likelihoods=seen
+    )
 
 
 def first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
@@ -164,9 +166,11 @@ def first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
     The result is equal to `infer_beliefs(...).first_error` in every bit, but the memory used grows
     linearly with the number of steps.
     """
-    evidence = _in_whole_vectors(evidence)
-    marginal = _first_error_marginal(evidence, priors, compute_likelihoods(evidence, priors))
-    return np.asarray(marginal / ordered_sum(marginal))
+    evidence = _pad_to_whole_vectors(evidence)
+    marginal = _compute_first_error_marginal(
+        evidence, priors, compute_likelihoods(evidence, priors)
+    )
+    return np.asarray(marginal / sum_in_order(marginal))
 
 
 def first_error_posterior_by_luck(
@@ -183,20 +187,20 @@ def first_error_posterior_by_luck(
         by_luck: for each hypothesis, its prior probability and the priors of chains under it, as
             `Priors.luck_variants` returns them.
     """
-    whole = _in_whole_vectors(evidence)
+    whole = _pad_to_whole_vectors(evidence)
     chances, logs = [], []
     for probability, priors in by_luck:
         seen = compute_likelihoods(whole, priors)
-        marginal = _first_error_marginal(whole, priors, seen)
-        mass = ordered_sum(marginal)
+        marginal = _compute_first_error_marginal(whole, priors, seen)
+        mass = sum_in_order(marginal)
         chances.append(marginal / mass)
-        logs.append(log(probability * mass) + ordered_sum(log(seen.scale)))
+        logs.append(log(probability * mass) + sum_in_order(log(seen.scale)))
     shares = exp(np.stack(logs) - np.max(logs, axis=0))
-    mixed = ordered_sum(np.stack(chances) * shares[:, None]) / ordered_sum(shares)
+    mixed = sum_in_order(np.stack(chances) * shares[:, None]) / sum_in_order(shares)
     return np.asarray(mixed.T[: len(evidence.num_steps)])
 
 
-def _first_error_marginal(
+def _compute_first_error_marginal(
     evidence: Evidence, priors: ClassPriors, seen: EvidenceLikelihoods
 ) -> Floats:
     """Compute the joint probability of each first error and the evidence, [e, batch].
@@ -204,15 +208,15 @@ def _first_error_marginal(
     The probability of the evidence is scaled like the likelihoods in `seen`.
     """
     count, width = evidence.right.shape
-    sound, fallen = _forward(evidence.num_steps, priors, seen, keep_all=False)
-    lost, back = _backward(evidence.outcome, priors, seen, most=1)
+    sound, fallen = _compute_forward_messages(evidence.num_steps, priors, seen, keep_all=False)
+    lost, back = _compute_backward_messages(evidence.outcome, priors, seen, most=1)
     ends = np.empty((_SIZE, width, count))  # at one step to go
     np.multiply(sound[:, 0, None], back[0], out=ends[:, :2])
     np.multiply(lost[:, 0, None], fallen[0], out=ends[:, 2:])
-    return ordered_sum(ends)
+    return sum_in_order(ends)
 
 
-def _forward(
+def _compute_forward_messages(
     num_steps: Ints, priors: ClassPriors, seen: EvidenceLikelihoods, *, keep_all: bool = True
 ) -> tuple[Floats, list[Floats]]:
     """Compute forward messages: joint likelihood of a prefix's state and the evidence before it.
@@ -231,12 +235,12 @@ def _forward(
         the prefix. Second, for each r from 1 to R, messages to the unsound prefix, [grid, e, batch]
         for e from r + 1 to R, which include the rollouts from the prefix.
     """
-    size, width, count = seen.emission.shape
+    size, width, count = seen.rollouts.shape
     # Likelihood of the step from r, and of the rollouts from the prefix at its end.
-    step = seen.agree[:, None, 1:] * seen.emission[:, :-1]  # [kind, grid, R, batch]
+    step = seen.agreement[:, None, 1:] * seen.rollouts[:, :-1]  # [kind, grid, R, batch]
     start, sound = np.zeros((2, size, width - 1, count))
     start[:, num_steps - 1, np.arange(count)] = priors.root[np.minimum(num_steps, NUM_TO_GO) - 1].T
-    np.multiply(start, seen.emission[:, 1:], out=sound)  # with their own rollouts
+    np.multiply(start, seen.rollouts[:, 1:], out=sound)  # with their own rollouts
     starting = set(num_steps.tolist())
     moved = np.zeros((2, size, width - 1, count))  # sound and wrong
     flat = moved.reshape(2 * size, width - 1, count)
@@ -247,7 +251,7 @@ def _forward(
         else:
             np.multiply(moved[0, :, r - 2], step[0, :, r - 1], out=sound[:, r - 2])
     before, first = moved
-    before[:, :-1] *= seen.agree[0, 2:]
+    before[:, :-1] *= seen.agreement[0, 2:]
     before += start
     first[:, :-1] *= step[1, :, 1:]
     fallen = np.empty((size, 0, count))
@@ -262,7 +266,7 @@ def _forward(
     return before, by_r
 
 
-def _backward(
+def _compute_backward_messages(
     outcome: Floats, priors: ClassPriors, seen: EvidenceLikelihoods, *, most: int | None = None
 ) -> tuple[Floats, list[Floats]]:
     """Compute backward messages: likelihood of the evidence after a prefix, given its state.
@@ -280,10 +284,10 @@ def _backward(
         from the prefix. Second, for each r from 1, messages to the sound prefix, [grid, e, batch]
         for e from 0 to r, which include the rollouts from the prefix.
     """
-    size, width, count = seen.emission.shape
+    size, width, count = seen.rollouts.shape
     width = width if most is None else most + 1
     # Likelihood of the step from r, and of the rollouts from prefix r.
-    step = seen.agree[:, None, 1:width] * seen.emission[:, 1:width]  # [kind, grid, R, batch]
+    step = seen.agreement[:, None, 1:width] * seen.rollouts[:, 1:width]  # [kind, grid, R, batch]
     wrong, right = priors.leaf.transpose(2, 0, 1)[..., None]
     ends = wrong * outcome[:, 0] + right * outcome[:, 1]  # [kind, grid, batch]
     lost = np.empty((size, width - 1, count))  # with their own rollouts
@@ -296,7 +300,7 @@ def _backward(
         np.multiply(moved[1, :, r - 1], step[2, :, r - 1], out=lost[:, r - 1])
     last, after = moved
     last *= step[1]
-    after *= seen.agree[2, 1:width]
+    after *= seen.agreement[2, 1:width]
     by_r = []
     back = ends[0][:, None]
     for r in range(1, width):
@@ -312,7 +316,7 @@ def _backward(
     return after, by_r
 
 
-def _in_whole_vectors(evidence: Evidence) -> Evidence:
+def _pad_to_whole_vectors(evidence: Evidence) -> Evidence:
     """Pad a batch to a multiple of `LANES` chains by repeating its last chain."""
     count = len(evidence.num_steps)
     if count % LANES == 0:
@@ -326,7 +330,9 @@ def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLike
     counts = (evidence.right, evidence.wrong, evidence.same, evidence.others)
     right, wrong, same, others = (np.ascontiguousarray(count.T) for count in counts)
     if max(right.max(), wrong.max()) < TABLE:
-        emission = np.take(_likelihood_table(), (right * TABLE + wrong).astype(np.intp), axis=1)
+        emission = np.take(
+            _make_likelihood_table(), (right * TABLE + wrong).astype(np.intp), axis=1
+        )
     else:
         emission = rollouts_likelihood(right, wrong)
     if others.max() < TABLE:
@@ -336,11 +342,11 @@ def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLike
     agree[1] *= evidence.external_likelihood.T  # if the step from r is the first wrong one, e = r
     if agree.shape[1] > 1:
         agree[0, 1] *= evidence.external_likelihood[:, 0]  # if the last step is right, e = 0
-    return EvidenceLikelihoods(emission=emission, agree=agree[:3], scale=agree[3])
+    return EvidenceLikelihoods(rollouts=emission, agreement=agree[:3], scale=agree[3])
 
 
 @lru_cache(maxsize=1)
-def _likelihood_table() -> Floats:
+def _make_likelihood_table() -> Floats:
     """Return `rollouts_likelihood` of all counts below `TABLE`, [grid, right * TABLE + wrong]."""
     right, wrong = np.divmod(np.arange(TABLE * TABLE), TABLE)
     return rollouts_likelihood(right, wrong)
@@ -374,9 +380,9 @@ class Messages:
     rollouts from it. Zero for prefixes that a chain does not have."""
     back: tuple[Floats, Floats]
     """Likelihood of the evidence after prefix r, given the state of prefix r."""
-    emission: Floats
+    rollouts: Floats
     """[R + 1, batch, grid]: likelihood of the rollouts from prefix r."""
-    agree: Floats
+    agreement: Floats
     """[R + 1, batch, kind]: likelihood of how many other samples took the same step from prefix r,
     under each kind of step."""
 
@@ -392,7 +398,7 @@ class Messages:
 def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
     """Compute forward and backward messages along every chain, for all first errors at once."""
     seen = compute_likelihoods(evidence, priors)
-    emission, kinds = (x.transpose(1, 2, 0).copy() for x in (seen.emission, seen.agree))
+    emission, kinds = (x.transpose(1, 2, 0).copy() for x in (seen.rollouts, seen.agreement))
     agree = kinds[..., None]
     count, width = evidence.right.shape
     steps, chains = evidence.num_steps, np.arange(count)
@@ -413,7 +419,9 @@ def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
         behind, behind_lost = back[r - 1] * emission[r - 1], lost[r - 1] * emission[r - 1]
         back[r] = (behind @ priors.sound[i].T) * right + (behind_lost @ priors.wrong[i].T) * first
         lost[r] = (behind_lost @ priors.unsound[i].T) * later
-    return Messages(forward=(forward, fallen), back=(back, lost), emission=emission, agree=kinds)
+    return Messages(
+        forward=(forward, fallen), back=(back, lost), rollouts=emission, agreement=kinds
+    )
 
 
 def error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
@@ -427,9 +435,9 @@ def error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
     chances = np.zeros((count, width))
     for e in (0, 1):
         ends = forward[1] * (evidence.outcome @ priors.leaf[e].T)
-        chances[:, e] = ends.sum(-1) * messages.agree[1, :, e]
+        chances[:, e] = ends.sum(-1) * messages.agreement[1, :, e]
     for r in range(2, width):
         first = forward[r] @ priors.wrong[min(r, NUM_TO_GO) - 1]
-        after = messages.emission[r - 1] * lost[r - 1]
-        chances[:, r] = (first * after).sum(-1) * messages.agree[r, :, 1]
+        after = messages.rollouts[r - 1] * lost[r - 1]
+        chances[:, r] = (first * after).sum(-1) * messages.agreement[r, :, 1]
     return np.asarray(chances / chances.sum(-1, keepdims=True))

@@ -47,7 +47,7 @@ from mclabel.labeling.estimators.paths import (
     mean_solution_tokens,
     strongest_completer_index,
 )
-from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
+from mclabel.labeling.estimators.posterior.fit import EvidenceReadings, fit_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
 from mclabel.labeling.estimators.posterior.plan import make_plans
 from mclabel.labeling.estimators.posterior.priors import (
@@ -225,7 +225,7 @@ class PosteriorEstimator(Estimator):
             size, self._every = self._every, 0
             prefixes = distinct_prefixes(self._paths)
             if prefixes:
-                return self._ask_for_probes(
+                return self._request_probes(
                     [
                         (view, prefix, size - view.num_asked.get(prefix, 0))
                         for view in self._asked
@@ -243,7 +243,7 @@ class PosteriorEstimator(Estimator):
             tokens_left=self._tokens_left,
         )
         self._done = not choices
-        return self._ask_for_probes(choices)
+        return self._request_probes(choices)
 
     def record(self, rollout: RecordedRollout) -> None:
         """Add the outcome of a rollout to the evidence."""
@@ -257,11 +257,11 @@ class PosteriorEstimator(Estimator):
         else:
             view.count_requests(rollout.prefix, 1, self._max_rollouts)
 
-    def evidence(self) -> Readings:
+    def evidence(self) -> EvidenceReadings:
         """Return the evidence recorded so far, in the form to which priors are fitted."""
-        return Readings(
+        return EvidenceReadings(
             outcomes=self._outcomes.evidence(),
-            once={
+            counted_once={
                 view.completer.name: view.starting_prefix_evidence()
                 for view in self._outcomes.views
             },
@@ -285,7 +285,7 @@ class PosteriorEstimator(Estimator):
             families[True] = self._agreeing
         plans = {kind: family.plan_for_labels(number) for kind, family in families.items()}
         view = self._outcomes.requestable_views[number]
-        by_outcomes = make_plans([view.values_request()])[0].mean
+        by_outcomes = make_plans([view.evidence_for_values()])[0].mean
         means = [by_outcomes[view.table.chain_index]]
         if self._agreeing is not None:
             chains = self._agreeing.requestable_views[number].table.chain_index
@@ -306,7 +306,7 @@ class PosteriorEstimator(Estimator):
             for solution, path in enumerate(self._paths)
         ]
 
-    def _ask_for_probes(
+    def _request_probes(
         self, choices: Sequence[tuple[CompleterView, int, int]]
     ) -> list[int | Probe]:
         asked: list[int | Probe] = []
@@ -318,7 +318,7 @@ class PosteriorEstimator(Estimator):
         return asked
 
 
-class PriorLearner(FittingLearner[Priors, Readings]):
+class PriorLearner(FittingLearner[Priors, EvidenceReadings]):
     """Learns the priors of a run, and adjusts `min_gain` to a budget of tokens.
 
     With a budget, `min_gain` rises a little after each problem that spent more tokens per solution
@@ -352,7 +352,7 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         return float(f"{self._min_gain:.6g}")
 
     def record(
-        self, problem: ProblemPaths, estimator: HoldsEvidence[Readings], *, num_tokens: int
+        self, problem: ProblemPaths, estimator: HoldsEvidence[EvidenceReadings], *, num_tokens: int
     ) -> None:
         """Add the evidence of a finished problem and the cost of its rollouts."""
         super().record(problem, estimator, num_tokens=num_tokens)
@@ -364,10 +364,10 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         """Parse the JSON that `Priors.to_json` wrote."""
         return Priors.from_json(content)
 
-    def num_solutions(self, evidence: Readings) -> int:
+    def num_solutions(self, evidence: EvidenceReadings) -> int:
         """Return the number of solutions in the evidence on a problem."""
         return len(evidence.outcomes[AUTHOR].num_steps)
 
-    def fit_knowledge(self, evidence: Mapping[str, Sequence[Readings]]) -> Priors:
+    def fit_knowledge(self, evidence: Mapping[str, Sequence[EvidenceReadings]]) -> Priors:
         """Return priors fitted to all recorded evidence."""
-        return fit_readings(evidence).as_written
+        return fit_readings(evidence).rounded_as_stored

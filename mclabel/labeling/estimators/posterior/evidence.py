@@ -29,6 +29,9 @@ Nothing is rolled out after the last step, so these chains could tell the two ca
 how often their own model errs, and it did not write the solution. So both cases get the same
 likelihood, computed from the sum of their probabilities.
 
+A step that states no new number is seldom the first wrong one. So the author's prior of e is
+multiplied by `RESTATING` where e is such a step.
+
 Each chain receives the likelihood of e from all other chains as `Evidence.external_likelihood`. If
 only the author samples rollouts, this likelihood is 1, and the posterior is that of the author's
 chain.
@@ -49,6 +52,10 @@ from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.priors import ClassPriors
 
 Floats = NDArray[np.float64]
+
+
+RESTATING = 0.3
+"""Factor of the prior probability that the first error is a step that states no new number."""
 
 
 class EvidenceTable:
@@ -77,7 +84,7 @@ class EvidenceTable:
                 the steps that they share.
         """
         self._agreement, self._truncated = agreement, truncated
-        names = [(*self._prefix_keys(path), path.outcome, path.sampled) for path in paths]
+        names = [(*self._make_prefix_keys(path), path.outcome, path.sampled) for path in paths]
         chains = {name: chain for chain, name in enumerate(dict.fromkeys(names))}
         self.chain_index = np.array([chains[name] for name in names], dtype=np.intp)
         """[solution]: index of the solution's chain."""
@@ -94,16 +101,24 @@ class EvidenceTable:
         self._right, self._wrong, self._same, self._others = self.counts
         # Parts of right and wrong: outcomes that also count at the prefix where they started.
         self._again = np.zeros((2, len(chains), width))
-        ends = [_outcome_likelihoods(path.outcome) for path in self.paths]
+        ends = [_get_outcome_likelihoods(path.outcome) for path in self.paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
         """[chain, 2]: likelihood of the solution's observed outcome, as in `Evidence.outcome`."""
-        if not is_author:
+        self.step_odds = np.ones((len(chains), width))
+        """[chain, R + 1]: factor of the prior probability of each first error e, from what its step
+        states."""
+        if is_author:
+            for chain, path in enumerate(self.paths):
+                for step, is_restating in enumerate(path.restating[:-1]):
+                    if is_restating:
+                        self.step_odds[chain, path.num_steps - step] = RESTATING
+        else:
             self.outcome[:] = 1.0
         self.holders: dict[int, list[tuple[int, int]]] = {}
         """For each prefix index, pairs of the index of a chain that contains the prefix and the
         number of steps of the prefix in this chain."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
-        """For each prefix index, the result of `_branching_chains`; empty with agreement."""
+        """For each prefix index, the result of `_find_branching_chains`; empty with agreement."""
         self._index_holders(paths)
         for index, (name, path) in enumerate(zip(names, paths, strict=True)):
             if path.sampled and is_author:
@@ -143,7 +158,7 @@ class EvidenceTable:
             same=same,
             others=others,
             outcome=self.outcome[self.chain_index],
-            external_likelihood=external_likelihood[self.chain_index],
+            external_likelihood=(self.step_odds * external_likelihood)[self.chain_index],
         )
 
     def starting_prefix_counts(self) -> Floats:
@@ -156,7 +171,7 @@ class EvidenceTable:
         counts[:2] -= self._again
         return counts
 
-    def _prefix_keys(self, path: SolutionPath) -> tuple[object, ...]:
+    def _make_prefix_keys(self, path: SolutionPath) -> tuple[object, ...]:
         """Return a key for each prefix of a solution, by which prefixes are compared.
 
         With agreement, a key of the complete solution follows.
@@ -170,18 +185,20 @@ class EvidenceTable:
         prefixes: dict[int, object] = {}
         for chain, path in zip(self.chain_index.tolist(), paths, strict=True):
             for depth, (prefix, state) in enumerate(
-                zip((ROOT, *path.prefixes), self._prefix_keys(path), strict=False)
+                zip((ROOT, *path.prefixes), self._make_prefix_keys(path), strict=False)
             ):
                 holders.setdefault(state, {})[chain, depth] = None
                 prefixes.setdefault(prefix, state)
         self.holders = {prefix: list(holders[state]) for prefix, state in prefixes.items()}
         if not self._agreement:
             for prefix, held in self.holders.items():
-                self._reached[prefix] = self._branching_chains(
+                self._reached[prefix] = self._find_branching_chains(
                     *held[0], {chain for chain, _ in held}
                 )
 
-    def _branching_chains(self, chain: int, depth: int, held: set[int]) -> list[tuple[int, int]]:
+    def _find_branching_chains(
+        self, chain: int, depth: int, held: set[int]
+    ) -> list[tuple[int, int]]:
         """Return the chains that share some but not all steps of a prefix.
 
         Args:
@@ -194,7 +211,7 @@ class EvidenceTable:
         """
         way = self.paths[chain].prefixes[:depth]
         parts = [
-            (other, _common_length(way, path.prefixes))
+            (other, _count_common_beginning(way, path.prefixes))
             for other, path in enumerate(self.paths)
             if other not in held
         ]
@@ -226,25 +243,25 @@ class EvidenceTable:
             self._right[chain, to_go] += right
             self._wrong[chain, to_go] += wrong
             if not self._agreement:
-                shared = _common_length(path.prefixes[begin:], prefixes)
+                shared = _count_common_beginning(path.prefixes[begin:], prefixes)
                 if shared:
                     self._right[chain, to_go - shared] += right
                     self._wrong[chain, to_go - shared] += wrong
                     self._again[:, chain, to_go - shared] += right, wrong
             elif path.step_keys:
-                shared = _common_length(path.step_keys[begin:], step_keys)
+                shared = _count_common_beginning(path.step_keys[begin:], step_keys)
                 parted = shared < min(to_go, len(step_keys))
                 self._others[chain, to_go - shared + 1 - parted : to_go + 1] += 1
                 self._same[chain, to_go - shared + 1 : to_go + 1] += 1
 
 
-def _common_length(first: Sequence[object], second: Sequence[object]) -> int:
+def _count_common_beginning(first: Sequence[object], second: Sequence[object]) -> int:
     """Return the length of the longest common beginning of two sequences."""
     parts = (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
     return next(parts, min(len(first), len(second)))
 
 
-def _outcome_likelihoods(outcome: Outcome) -> tuple[float, float]:
+def _get_outcome_likelihoods(outcome: Outcome) -> tuple[float, float]:
     """Return an outcome's likelihoods as in `Evidence.outcome`.
 
     A solution that was truncated or not graded is no evidence on its steps.
@@ -258,17 +275,17 @@ def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
     """Concatenate several batches into one, padded to the longest solution."""
     width = max(part.right.shape[1] for part in parts)
 
-    def padded(name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    def stack_padded(name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         arrays = [getattr(part, name) for part in parts]
         return np.concatenate([np.pad(a, ((0, 0), (0, width - a.shape[1]))) for a in arrays])
 
     return Evidence(
         num_steps=np.concatenate([part.num_steps for part in parts]),
-        right=padded("right"),
-        wrong=padded("wrong"),
-        same=padded("same"),
-        others=padded("others"),
-        external_likelihood=padded("external_likelihood"),
+        right=stack_padded("right"),
+        wrong=stack_padded("wrong"),
+        same=stack_padded("same"),
+        others=stack_padded("others"),
+        external_likelihood=stack_padded("external_likelihood"),
         outcome=np.concatenate([part.outcome for part in parts]),
     )
 
@@ -291,7 +308,10 @@ def external_likelihoods(posteriors: Sequence[Floats], priors: Sequence[Floats])
     """
     shown = [
         posteriors[0],
-        *(_other_completer_likelihood(a, b) for a, b in zip(posteriors[1:], priors, strict=True)),
+        *(
+            _compute_other_completer_likelihood(a, b)
+            for a, b in zip(posteriors[1:], priors, strict=True)
+        ),
     ]
     by_completer = []
     for number in range(len(posteriors)):
@@ -320,7 +340,7 @@ def evidence_likelihoods(posterior: Floats, prior: Floats) -> Floats:
     return _scale_to_largest(_divide_or_zero(posterior, prior))
 
 
-def _other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
+def _compute_other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
     """Return the likelihood of each first error, given only the rollouts of one completer that is
     not the author.
 
@@ -361,12 +381,12 @@ def prior_error_chances(num_steps: NDArray[np.int64], priors: ClassPriors, width
     """
     chances = np.zeros((len(num_steps), width))
     for steps in np.unique(num_steps).tolist():
-        chances[num_steps == steps, : steps + 1] = _prior_first_error(steps, priors)
+        chances[num_steps == steps, : steps + 1] = _compute_prior_first_error(steps, priors)
     return chances
 
 
 @lru_cache(maxsize=4096)
-def _prior_first_error(steps: int, priors: ClassPriors) -> Floats:
+def _compute_prior_first_error(steps: int, priors: ClassPriors) -> Floats:
     return infer_beliefs(empty_evidence(np.array([steps])), priors).first_error[:, 0].copy()
 
 

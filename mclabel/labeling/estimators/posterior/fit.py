@@ -68,32 +68,32 @@ _BLUR = 0.6 * np.eye(len(GRID)) + 0.2 * (np.eye(len(GRID), k=1) + np.eye(len(GRI
 _BLUR /= _BLUR.sum(1, keepdims=True)
 
 
-ByCompleter = Mapping[str, Evidence]
+EvidenceByCompleter = Mapping[str, Evidence]
 """Evidence on the same solutions from each completer, by completer name, the author first."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Readings:
+class EvidenceReadings:
     """Evidence on a problem's solutions in several readings. A reading is a rule for counting
     samples.
 
     `mclabel.labeling.estimators.posterior.evidence` explains the rules.
     """
 
-    outcomes: ByCompleter
+    outcomes: EvidenceByCompleter
     """Evidence without agreement (the content of steps is not compared). An outcome counts at up to
     two prefixes: where its sample started, and at the last prefix that the sample shares with a
     solution."""
-    once: ByCompleter
+    counted_once: EvidenceByCompleter
     """Evidence without agreement, in which every outcome counts once, where its sample started;
     used for expected values."""
-    agreement: ByCompleter | None = None
+    agreement: EvidenceByCompleter | None = None
     """Evidence that also counts which other samples take the same steps; None if this is not
     used."""
 
 
 def fit_readings(
-    problems: Mapping[str, Iterable[Readings]],
+    problems: Mapping[str, Iterable[EvidenceReadings]],
     *,
     start: Priors | None = None,
     strength: float = TO_START,
@@ -107,21 +107,25 @@ def fit_readings(
         strength: weight of `start` in observations per row, if only the author samples rollouts.
     """
 
-    def read(name: str) -> dict[str, list[ByCompleter]]:
+    def collect_reading(name: str) -> dict[str, list[EvidenceByCompleter]]:
         of_class = {
             kind: [getattr(reading, name) for reading in own] for kind, own in problems.items()
         }
         return {kind: own for kind, all_ in of_class.items() if (own := [o for o in all_ if o])}
 
     return fit_priors(
-        read("outcomes"), read("once"), read("agreement"), start=start, strength=strength
+        collect_reading("outcomes"),
+        collect_reading("counted_once"),
+        collect_reading("agreement"),
+        start=start,
+        strength=strength,
     )
 
 
 def fit_priors(
-    evidence: Mapping[str, Sequence[ByCompleter]],
-    once: Mapping[str, Sequence[ByCompleter]] | None = None,
-    agreement: Mapping[str, Sequence[ByCompleter]] | None = None,
+    evidence: Mapping[str, Sequence[EvidenceByCompleter]],
+    once: Mapping[str, Sequence[EvidenceByCompleter]] | None = None,
+    agreement: Mapping[str, Sequence[EvidenceByCompleter]] | None = None,
     *,
     start: Priors | None = None,
     strength: float = TO_START,
@@ -150,7 +154,7 @@ def fit_priors(
         return replace(outcomes, agreement=found, rates=found.rates)
     if once:
         values = start if start.values is None else replace(start, classes=start.values)
-        return _with_values(
+        return _add_value_priors(
             fit_priors(evidence, start=start, strength=strength, rounds=rounds),
             fit_priors(once, start=values, strength=strength, rounds=rounds),
         )
@@ -173,7 +177,7 @@ def fit_priors(
         POOLED: first,
         **{name: priors_with_guesses(first, guess_probability(name)) for name in own},
     }
-    current: _Current = dict.fromkeys(everyone, begun)
+    current: _CurrentPriors = dict.fromkeys(everyone, begun)
     for number in range(rounds if alone else 2 * rounds):
         crossed = _exchange_likelihoods(stacked, current, author_leads=number < rounds)
         current = {
@@ -194,7 +198,7 @@ def fit_priors(
     return replace(priors.pop(AUTHOR), completers=priors, rates=rates)
 
 
-def _with_values(priors: Priors, once: Priors) -> Priors:
+def _add_value_priors(priors: Priors, once: Priors) -> Priors:
     completers = {
         name: replace(completer_priors, values=once.completers[name].classes)
         for name, completer_priors in priors.completers.items()
@@ -202,12 +206,15 @@ def _with_values(priors: Priors, once: Priors) -> Priors:
     return replace(priors, values=once.classes, completers=completers, rates=once.rates)
 
 
-_Current = Mapping[str, Mapping[str, ClassPriors]]
+_CurrentPriors = Mapping[str, Mapping[str, ClassPriors]]
 """Priors by completer and answer class."""
 
 
 def _exchange_likelihoods(
-    stacked: Mapping[str, ByCompleter], current: _Current, *, author_leads: bool = False
+    stacked: Mapping[str, EvidenceByCompleter],
+    current: _CurrentPriors,
+    *,
+    author_leads: bool = False,
 ) -> Mapping[str, Mapping[str, Evidence]]:
     """Return the evidence with `external_likelihood` computed from the other completers.
 
@@ -264,17 +271,19 @@ def _update_priors(
             prefix, repeated blurring would erase their information.
     """
     expected = {
-        name: _expected_counts(own_evidence, select_class_priors(current, name))
+        name: _compute_expected_counts(own_evidence, select_class_priors(current, name))
         for name, own_evidence in evidence.items()
     }
     unguessed = [
         own_evidence for name, own_evidence in expected.items() if not guess_probability(name)
     ]
     pooled = (
-        _maximise(_sum_expected(unguessed), first, strength, smooth=smooth) if unguessed else first
+        _maximise_priors(_sum_expected(unguessed), first, strength, smooth=smooth)
+        if unguessed
+        else first
     )
     return {POOLED: pooled} | {
-        name: _maximise(
+        name: _maximise_priors(
             expected[name],
             priors_with_guesses(pooled, guess_probability(name)),
             TO_POOLED,
@@ -285,7 +294,7 @@ def _update_priors(
 
 
 def _estimate_rates(
-    crossed: Mapping[str, Mapping[str, Evidence]], current: _Current
+    crossed: Mapping[str, Mapping[str, Evidence]], current: _CurrentPriors
 ) -> dict[str, Rates]:
     """Estimate the rates of each completer that sampled rollouts, by completer name.
 
@@ -305,8 +314,8 @@ def _estimate_rates(
             evidence, priors = by[who], select_class_priors(classes, name)
             for start in range(0, len(evidence.num_steps), CHUNK):
                 seen.append(
-                    _rollouts_and_soundness(
-                        _evidence_rows(evidence, slice(start, start + CHUNK)), priors
+                    _collect_rollouts_and_soundness(
+                        _slice_evidence(evidence, slice(start, start + CHUNK)), priors
                     )
                 )
         right, trials, sound = np.concatenate(seen, axis=1)
@@ -319,7 +328,7 @@ def _estimate_rates(
     return rates
 
 
-def _rollouts_and_soundness(evidence: Evidence, priors: ClassPriors) -> Floats:
+def _collect_rollouts_and_soundness(evidence: Evidence, priors: ClassPriors) -> Floats:
     """Return three rows, with one column for every prefix that has rollouts.
 
     The rows are the number of right rollouts, the number of rollouts, and the probability that the
@@ -355,7 +364,7 @@ def _fit_mean(right: Floats, trials: Floats, weight: Floats) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Expected:
+class _ExpectedCounts:
     """Expected counts of every transition, shaped like the fields of `ClassPriors`.
 
     n is the number of steps before which there were other samples, so that they could agree or not.
@@ -375,32 +384,32 @@ class _Expected:
     follows an error."""
 
 
-def _sum_expected(parts: Sequence[_Expected]) -> _Expected:
-    def total(name: str) -> Floats:
+def _sum_expected(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
+    def sum_field(name: str) -> Floats:
         return np.asarray(sum(getattr(part, name) for part in parts))
 
-    def joined(name: str) -> Floats:
+    def concatenate_field(name: str) -> Floats:
         return np.concatenate([getattr(part, name) for part in parts], axis=-1)
 
-    return _Expected(
-        **{name: total(name) for name in ("root", "sound", "wrong", "unsound", "leaf")},
-        **{name: joined(name) for name in ("same", "others", "weight")},
+    return _ExpectedCounts(
+        **{name: sum_field(name) for name in ("root", "sound", "wrong", "unsound", "leaf")},
+        **{name: concatenate_field(name) for name in ("same", "others", "weight")},
     )
 
 
-def _expected_counts(evidence: Evidence, priors: ClassPriors) -> _Expected:
+def _compute_expected_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedCounts:
     count = len(evidence.num_steps)
     rows = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
     return _sum_expected(
-        [_expected_counts_of_chunk(_evidence_rows(evidence, part), priors) for part in rows]
+        [_compute_chunk_counts(_slice_evidence(evidence, part), priors) for part in rows]
     )
 
 
-def _evidence_rows(evidence: Evidence, part: slice) -> Evidence:
+def _slice_evidence(evidence: Evidence, part: slice) -> Evidence:
     return Evidence(**{f.name: getattr(evidence, f.name)[part] for f in fields(Evidence)})
 
 
-def _expected_counts_of_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
+def _compute_chunk_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedCounts:
     messages = pass_messages(evidence, priors)
     (forward, fallen), (back, lost) = messages.forward, messages.back
     width = evidence.right.shape[1]
@@ -415,8 +424,8 @@ def _expected_counts_of_chunk(evidence: Evidence, priors: ClassPriors) -> _Expec
     kinds = np.zeros((width, 3, len(batch)))
     for r in range(2, width):
         i = min(r, NUM_TO_GO) - 1
-        emission = messages.emission[r - 1]
-        right, first, later = messages.agree[r].T[..., None]
+        emission = messages.rollouts[r - 1]
+        right, first, later = messages.agreement[r].T[..., None]
         after, after_lost = back[r - 1] * emission, lost[r - 1] * emission
         moved = (
             (sound, priors.sound, forward, after * right),
@@ -427,21 +436,21 @@ def _expected_counts_of_chunk(evidence: Evidence, priors: ClassPriors) -> _Expec
             total[i] += move[i] * (before[r].T @ behind)
             kinds[r, kind] = ((before[r] @ move[i]) * behind).sum(-1)
     states = np.stack([forward[1], forward[1], fallen[1]])
-    agree = messages.agree[1].T
+    agree = messages.agreement[1].T
     leaf = priors.leaf * np.einsum("sbg,bo,sb->sgo", states, evidence.outcome, agree)
     kinds[1] = np.einsum("sbg,bo,sb,sgo->sb", states, evidence.outcome, agree, priors.leaf)
-    return _Expected(
+    return _ExpectedCounts(
         root=root,
         sound=sound,
         wrong=wrong,
         unsound=unsound,
         leaf=leaf,
-        **_agreement_counts(evidence, kinds.transpose(1, 2, 0)),
+        **_select_agreement_counts(evidence, kinds.transpose(1, 2, 0)),
     )
 
 
-def _agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
-    """Return the fields `same`, `others` and `weight` of `_Expected`.
+def _select_agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
+    """Return the fields `same`, `others` and `weight` of `_ExpectedCounts`.
 
     Steps before which there were no other samples are left out.
 
@@ -459,13 +468,13 @@ def _agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
     }
 
 
-def _maximise(
-    expected: _Expected, towards: ClassPriors, strength: float, *, smooth: bool
+def _maximise_priors(
+    expected: _ExpectedCounts, towards: ClassPriors, strength: float, *, smooth: bool
 ) -> ClassPriors:
-    def smoothed(counts: Floats) -> Floats:
+    def smooth_counts(counts: Floats) -> Floats:
         return _add_neighbours(counts @ _BLUR if smooth else counts)
 
-    moves = np.concatenate([smoothed(expected.sound), smoothed(expected.wrong)], axis=-1)
+    moves = np.concatenate([smooth_counts(expected.sound), smooth_counts(expected.wrong)], axis=-1)
     target = np.concatenate([towards.sound, towards.wrong], axis=-1)
     moves = _shrink_towards(moves, target, strength)
     size = len(GRID)
@@ -478,10 +487,10 @@ def _maximise(
         ]
     )
     return ClassPriors(
-        root=_shrink_towards(smoothed(expected.root[:, None])[:, 0], towards.root, strength),
+        root=_shrink_towards(smooth_counts(expected.root[:, None])[:, 0], towards.root, strength),
         sound=moves[..., :size],
         wrong=moves[..., size:],
-        unsound=_shrink_towards(smoothed(expected.unsound), towards.unsound, strength),
+        unsound=_shrink_towards(smooth_counts(expected.unsound), towards.unsound, strength),
         leaf=leaf,
         agreement=np.array(
             [
@@ -522,8 +531,8 @@ def _fit_beta_binomial(
     The grid consists of means and sizes; the size is the sum of the two parameters.
 
     Args:
-        same: [n], as in `_Expected`.
-        others: [n], as in `_Expected`.
+        same: [n], as in `_ExpectedCounts`.
+        others: [n], as in `_ExpectedCounts`.
         weight: [n], weight of each step.
         towards: the two parameters of a distribution, towards whose mean the result is shrunk.
         strength: weight of `towards`, in pairs of samples.

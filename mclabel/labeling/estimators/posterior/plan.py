@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.labeling.estimators.posterior.arithmetic import LANES, log, ordered_sum, weighted_sums
+from mclabel.labeling.estimators.posterior.arithmetic import LANES, log, sum_in_order, weighted_sums
 from mclabel.labeling.estimators.posterior.chain import (
     Beliefs,
     Evidence,
@@ -52,7 +52,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProbePlan:
     """Gain of each probe of a problem's chains, and posterior of the chains. R is the number of
     steps of the longest chain.
     """
@@ -78,7 +78,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRequest:
+class ChainEvidence:
     """Evidence on a problem's solutions, one chain per distinct solution, from which its plan is
     computed.
     """
@@ -92,45 +92,48 @@ class PlanRequest:
     external_likelihood: Floats
     """[chain, R + 1], as in `Evidence.external_likelihood`."""
     priors: ClassPriors
-    previous: Plan | None
+    previous_plan: ProbePlan | None
     """The problem's previous plan, from which the rows of unchanged chains are copied; None if
     there is none."""
-    changed: Sequence[int]
-    """Indices of the chains with new evidence since `previous`; all chains if that is None."""
+    changed_chains: Sequence[int]
+    """Indices of the chains with new evidence since `previous_plan`; all chains if that is None."""
 
 
-def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
+def make_plans(requests: Sequence[ChainEvidence]) -> list[ProbePlan]:
     """Return a plan for each of many problems, in order. Each equals the plan that is made for the
     problem alone.
     """
     if not requests:
         return []
     width = max(request.counts.shape[2] for request in requests)
-    size = sum(len(request.changed) for request in requests)
+    size = sum(len(request.changed_chains) for request in requests)
     table = np.zeros((size, width, 2 * len(DRAWS) + 2))
-    for rows, evidence, priors in _batches(requests, size, width):
+    for rows, evidence, priors in _iter_batches(requests, size, width):
         beliefs = infer_beliefs(evidence, priors)
         wide = evidence.right.shape[1]
         there = np.arange(1, wide) <= evidence.num_steps[:, None]
         probes = np.concatenate(
-            [probe_gains(beliefs), weighted_sums(_DRAWS_AND_MEAN, beliefs.value_probabilities)]
+            [
+                compute_probe_gains(beliefs),
+                weighted_sums(_DRAWS_AND_MEAN, beliefs.value_probabilities),
+            ]
         )
         table[rows, 1:wide, :-1] = np.where(there[..., None], probes.T[: len(rows)], 0.0)
         table[rows, :wide, -1] = beliefs.first_error.T[: len(rows)]
     plans, begin = [], 0
     for request in requests:
-        wide, end = request.counts.shape[2], begin + len(request.changed)
-        if request.previous is None:
+        wide, end = request.counts.shape[2], begin + len(request.changed_chains)
+        if request.previous_plan is None:
             whole = table[begin:end, :wide].copy()
         else:
-            whole = request.previous.table.copy()
-            whole[request.changed] = table[begin:end, :wide]
-        plans.append(Plan(whole))
+            whole = request.previous_plan.table.copy()
+            whole[request.changed_chains] = table[begin:end, :wide]
+        plans.append(ProbePlan(whole))
         begin = end
     return plans
 
 
-def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
+def infer_first_errors(requests: Sequence[ChainEvidence]) -> list[Floats]:
     """Return, for each request, the probability of each first error of its changed chains.
 
     Each array has the shape [changed, R + 1].
@@ -138,9 +141,9 @@ def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
     if not requests:
         return []
     width = max(request.counts.shape[2] for request in requests)
-    sizes = [len(request.changed) for request in requests]
+    sizes = [len(request.changed_chains) for request in requests]
     beliefs = np.zeros((sum(sizes), width))
-    for rows, evidence, priors in _batches(requests, len(beliefs), width):
+    for rows, evidence, priors in _iter_batches(requests, len(beliefs), width):
         beliefs[rows, : evidence.right.shape[1]] = first_error_posterior(evidence, priors).T[
             : len(rows)
         ]
@@ -151,7 +154,7 @@ def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
     ]
 
 
-def probe_gains(beliefs: Beliefs) -> Floats:
+def compute_probe_gains(beliefs: Beliefs) -> Floats:
     """Return the gain of each kind of probe at each prefix, [len(DRAWS), R, batch].
 
     Index 0 of R is the prefix with one step to go.
@@ -161,12 +164,12 @@ def probe_gains(beliefs: Beliefs) -> Floats:
     part = max(1, MAX_CELLS // (4 * num_errors * count))  # number of prefixes processed together
     for at in range(0, length, part):
         joint = np.ascontiguousarray(beliefs.joint[:, :, at : at + part])
-        gains[:, at : at + part] = _gains(joint, beliefs.first_error)
+        gains[:, at : at + part] = _compute_gains(joint, beliefs.first_error)
     return gains
 
 
-def _gains(joint: Floats, marginal: Floats) -> Floats:
-    """Return the gains of `probe_gains` for the prefixes in `joint`, [len(DRAWS), R, batch].
+def _compute_gains(joint: Floats, marginal: Floats) -> Floats:
+    """Return the gain of each kind of probe at the prefixes in `joint`, [len(DRAWS), R, batch].
 
     Args:
         joint: [grid, e, R, batch], as in `Beliefs`, or a part of it along R.
@@ -183,18 +186,18 @@ def _gains(joint: Floats, marginal: Floats) -> Floats:
     by_error = chances[:, :, :-1]
     weighted_sums(_NONE, joint, by_error[0])
     np.subtract(marginal[:, None], by_error[0], out=by_error[1])
-    chances[:, :, -1] = ordered_sum(by_error, axis=2)
-    rise = ordered_sum(by_error.max(2)) - marginal.max(0)
+    chances[:, :, -1] = sum_in_order(by_error, axis=2)
+    rise = sum_in_order(by_error.max(2)) - marginal.max(0)
     # Entropies are differences of sums of p log p: over first errors, less that of their sum.
-    content = _xlogx(everything)
+    content = _compute_p_log_p(everything)
     after = content[:-num_errors].reshape(shape)
-    likelihood = ordered_sum(ordered_sum(after[:, :, :-1], axis=2) - after[:, :, -1])
-    fall = likelihood - ordered_sum(content[-num_errors:])
+    likelihood = sum_in_order(sum_in_order(after[:, :, :-1], axis=2) - after[:, :, -1])
+    fall = likelihood - sum_in_order(content[-num_errors:])
     return np.asarray(rise + ENTROPY_WEIGHT * fall)
 
 
-def _batches(
-    requests: Sequence[PlanRequest], size: int, width: int
+def _iter_batches(
+    requests: Sequence[ChainEvidence], size: int, width: int
 ) -> Iterator[tuple[Ints, Evidence, ClassPriors]]:
     """Divide the changed chains of all requests into batches for one computation each.
 
@@ -206,17 +209,17 @@ def _batches(
     classes: dict[int, tuple[ClassPriors, list[int]]] = {}
     begin = 0
     for request in requests:
-        changed, end = request.changed, begin + len(request.changed)
+        changed, end = request.changed_chains, begin + len(request.changed_chains)
         wide = request.counts.shape[2]
         counts[:4, begin:end, :wide] = request.counts[:, changed]
         counts[4, begin:end, :wide] = request.external_likelihood[changed]
         classes.setdefault(id(request.priors), (request.priors, []))[1].extend(range(begin, end))
         begin = end
-    num_steps = np.concatenate([request.num_steps[request.changed] for request in requests])
-    outcome = np.concatenate([request.outcome[request.changed] for request in requests])
+    num_steps = np.concatenate([request.num_steps[request.changed_chains] for request in requests])
+    outcome = np.concatenate([request.outcome[request.changed_chains] for request in requests])
     for priors, members in classes.values():
         chains = np.array(members)
-        for rows in _batch_by_length(chains, num_steps[chains]):
+        for rows in _iter_batches_by_length(chains, num_steps[chains]):
             longest = int(num_steps[rows].max()) + 1
             right, wrong, same, others, external_likelihood = counts[:, rows, :longest]
             yield (
@@ -234,7 +237,7 @@ def _batches(
             )
 
 
-def _batch_by_length(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
+def _iter_batches_by_length(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
     """Divide chains into batches of chains of about equal length, the longest first."""
     order = np.argsort(-num_steps, kind="stable")
     chains, num_steps = chains[order], num_steps[order]
@@ -249,7 +252,7 @@ def _batch_by_length(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Int
             begin = end
 
 
-def _xlogx(p: Floats) -> Floats:
+def _compute_p_log_p(p: Floats) -> Floats:
     product = log(np.maximum(p, _TINY))
     product *= p
     return product

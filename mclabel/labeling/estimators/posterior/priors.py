@@ -110,8 +110,8 @@ class ClassPriors:
         Args:
             chance: probability that a guess is right.
         """
-        there = _interpolation_weights(GRID + (1 - GRID) * chance)
-        back = _interpolation_weights((GRID - chance) / (1 - chance))
+        there = _compute_interpolation_weights(GRID + (1 - GRID) * chance)
+        back = _compute_interpolation_weights((GRID - chance) / (1 - chance))
         moved = {
             name: np.einsum("ij,rjk,kl->ril", back, getattr(self, name), there, optimize=False)
             for name in ("sound", "wrong", "unsound")
@@ -245,7 +245,7 @@ class Priors:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     @cached_property
-    def as_written(self) -> Priors:
+    def rounded_as_stored(self) -> Priors:
         """These priors rounded as their file stores them, so that labels can be reproduced."""
         return Priors.from_json(self.to_json())
 
@@ -256,10 +256,10 @@ class Priors:
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
             "num_solutions": self.num_solutions,
-            "classes": _classes_to_json(self.classes),
+            "classes": _convert_classes_to_json(self.classes),
         }
         if self.values is not None:
-            content["values"] = _classes_to_json(self.values)
+            content["values"] = _convert_classes_to_json(self.values)
         if self.agreement is not None:
             content["agreement"] = self.agreement._content()
         if self.completers:
@@ -280,17 +280,19 @@ class Priors:
         raw = read_record(dict[str, Any], json.loads(text))
         if (file_format := raw.pop("format", None)) != FORMAT:
             raise ValueError(f"priors have format {file_format!r}, must be {FORMAT}")
-        return cls._from_written(read_record(_Written, raw))
+        return cls._from_parsed_json(read_record(_PriorsJson, raw))
 
     @classmethod
-    def _from_written(cls, written: _Written) -> Priors:
+    def _from_parsed_json(cls, written: _PriorsJson) -> Priors:
         return cls(
-            classes=_classes_from_json(written.classes),
+            classes=_parse_classes(written.classes),
             num_solutions=written.num_solutions,
-            values=None if written.values is None else _classes_from_json(written.values),
-            agreement=None if written.agreement is None else cls._from_written(written.agreement),
+            values=None if written.values is None else _parse_classes(written.values),
+            agreement=None
+            if written.agreement is None
+            else cls._from_parsed_json(written.agreement),
             completers={
-                name: cls._from_written(completer_priors)
+                name: cls._from_parsed_json(completer_priors)
                 for name, completer_priors in written.completers.items()
             },
             rates=written.rates,
@@ -317,34 +319,34 @@ _Numbers = Mapping[str, Mapping[str, list[Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Written:
+class _PriorsJson:
     """Priors as their file stores them."""
 
     classes: _Numbers
     num_solutions: Count
     values: _Numbers | None = None
-    agreement: _Written | None = None
-    completers: Mapping[str, _Written] = field(default_factory=dict)
+    agreement: _PriorsJson | None = None
+    completers: Mapping[str, _PriorsJson] = field(default_factory=dict)
     rates: Mapping[str, Rates] = field(default_factory=dict)
 
 
-def _classes_to_json(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
+def _convert_classes_to_json(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
     return {
         name: {f.name: _round_to_list(getattr(class_priors, f.name)) for f in fields(class_priors)}
         for name, class_priors in sorted(classes.items())
     }
 
 
-def _classes_from_json(classes: _Numbers) -> dict[str, ClassPriors]:
+def _parse_classes(classes: _Numbers) -> dict[str, ClassPriors]:
     if POOLED not in classes:
         raise ValueError(
             f"classes: priors of the answer classes must include {POOLED}, "
             f"but include {', '.join(classes) or 'none'}"
         )
-    return {name: _read_class(name, arrays) for name, arrays in classes.items()}
+    return {name: _parse_class(name, arrays) for name, arrays in classes.items()}
 
 
-def _read_class(name: str, given: Mapping[str, list[Any]]) -> ClassPriors:
+def _parse_class(name: str, given: Mapping[str, list[Any]]) -> ClassPriors:
     if given.keys() != _SHAPES.keys():
         raise ValueError(f"classes.{name}: must have {', '.join(_SHAPES)}, has {', '.join(given)}")
     arrays = {key: np.array(value) for key, value in given.items()}
@@ -407,7 +409,7 @@ def uninformed_priors() -> Priors:
     drift = np.log(kept / (1 - np.minimum(kept, 0.9995)))
     sound = _move_probabilities(drift, logit, width=1.0)
     fall = np.exp(-0.9 * np.arange(len(GRID)))
-    wrong = np.broadcast_to(_normalised_rows(fall + 0.004), sound.shape)
+    wrong = np.broadcast_to(_normalise_rows(fall + 0.004), sound.shape)
     unsound = np.broadcast_to(_move_probabilities(logit[None], logit, width=0.8), sound.shape)
     failing = np.stack([1 - GRID, GRID], axis=-1)
     last_hazard = 1 - GRID
@@ -426,7 +428,7 @@ def uninformed_priors() -> Priors:
         leaf=leaf,
         agreement=np.array([[1.0, 1.0]] * 3),
     )
-    return Priors(classes={POOLED: priors}, num_solutions=0).as_written
+    return Priors(classes={POOLED: priors}, num_solutions=0).rounded_as_stored
 
 
 def _move_probabilities(centre: Floats, logit: Floats, *, width: float) -> Floats:
@@ -441,10 +443,10 @@ def _move_probabilities(centre: Floats, logit: Floats, *, width: float) -> Float
         width: standard deviation of the moves, in log odds.
     """
     near = np.exp(-0.5 * ((logit[None, None, :] - centre[..., None]) / width) ** 2)
-    return _normalised_rows(_normalised_rows(near) + 0.05 / len(GRID))
+    return _normalise_rows(_normalise_rows(near) + 0.05 / len(GRID))
 
 
-def _interpolation_weights(values: Floats) -> Floats:
+def _compute_interpolation_weights(values: Floats) -> Floats:
     """Return interpolation weights [value, grid].
 
     They express each value as a weighted mean of the two grid values next to it.
@@ -458,7 +460,7 @@ def _interpolation_weights(values: Floats) -> Floats:
     return weights
 
 
-def _normalised_rows(rows: Floats) -> Floats:
+def _normalise_rows(rows: Floats) -> Floats:
     return np.asarray(rows / rows.sum(-1, keepdims=True))
 
 
@@ -480,11 +482,15 @@ def agreement_likelihood(same: NDArray[Any], others: NDArray[Any], parameters: F
     a, b = parameters[:, :1], parameters[:, 1:]
     count = np.arange(int(n.max(initial=0)))
 
-    def rising(x: Floats) -> Floats:
+    def compute_log_rising_factorials(x: Floats) -> Floats:
         """Return logarithms of the rising factorials of x."""
         logs = np.add.accumulate(log(x + count), axis=1)
         return np.concatenate([np.zeros((3, 1)), logs], axis=1)
 
-    likely = rising(a)[:, m] + rising(b)[:, n - m] - rising(a + b)[:, n]
+    likely = (
+        compute_log_rising_factorials(a)[:, m]
+        + compute_log_rising_factorials(b)[:, n - m]
+        - compute_log_rising_factorials(a + b)[:, n]
+    )
     best = likely.max(0)
     return np.concatenate([exp(likely - best), exp(best)[None]])

@@ -31,12 +31,12 @@ from mclabel.labeling.estimators.posterior.evidence import (
     external_likelihoods,
     prior_error_chances,
 )
-from mclabel.labeling.estimators.posterior.fit import ByCompleter
+from mclabel.labeling.estimators.posterior.fit import EvidenceByCompleter
 from mclabel.labeling.estimators.posterior.plan import (
     DRAWS,
-    Plan,
-    PlanRequest,
-    error_beliefs,
+    ChainEvidence,
+    ProbePlan,
+    infer_first_errors,
     make_plans,
 )
 from mclabel.labeling.estimators.posterior.priors import ClassPriors, Priors
@@ -88,7 +88,7 @@ class CompleterView:
         self.full_candidates: set[int] = set()
         """Indices of candidates from which no more rollouts may be requested."""
         everything = range(len(self.table.num_steps))
-        self.changed = set(everything)
+        self.changed_chains = set(everything)
         """Indices of the chains whose evidence, in this view or another, has changed since the plan
         was made."""
         self.unshared_chains = set(everything)
@@ -103,7 +103,7 @@ class CompleterView:
         """[chain, R + 1]: probability of each first error; updated only in a view without plans."""
         self.own_beliefs: Floats | None = None
         """[chain, R + 1]: probability of each first error given this view's evidence alone."""
-        self.plan: Plan | None = None
+        self.plan: ProbePlan | None = None
         """Latest plan; None before the first."""
         self.rates: Floats | None = None
         """[candidate]: gain per token of each candidate under the latest plan."""
@@ -116,7 +116,7 @@ class CompleterView:
     def record(self, rollout: RecordedRollout) -> None:
         """Add a rollout's outcome to the evidence."""
         changed = self.table.record(rollout)
-        self.changed |= changed
+        self.changed_chains |= changed
         self.unshared_chains |= changed
 
     def evidence(self) -> Evidence:
@@ -134,67 +134,69 @@ class CompleterView:
 
     def prior_error_chances(self) -> Floats:
         """Return the probability of each first error before any evidence, [chain, R + 1]."""
-        width = self.external_likelihood.shape[1]
-        return prior_error_chances(self.table.num_steps, self.priors, width)
+        odds = self.table.step_odds
+        return odds * prior_error_chances(self.table.num_steps, self.priors, odds.shape[1])
 
     def receive_likelihood(self, likelihood: Floats) -> None:
         """Store the likelihood of each first error from the other views, [chain, R + 1]."""
         moved = np.flatnonzero((likelihood != self.external_likelihood).any(-1))
-        self.changed |= set(moved.tolist())
+        self.changed_chains |= set(moved.tolist())
         self.external_likelihood = likelihood
 
     def receive_agreement(self, agreement_likelihood: Floats) -> None:
         """Store the likelihood of each first error from agreement, [chain, R + 1]."""
         moved = np.flatnonzero((agreement_likelihood != self.agreement_likelihood).any(-1))
-        self.changed |= set(moved.tolist())
+        self.changed_chains |= set(moved.tolist())
         self.agreement_likelihood = agreement_likelihood
 
-    def plan_request(self) -> PlanRequest:
+    def evidence_for_plan(self) -> ChainEvidence:
         """Return the evidence from which the next plan, the gain of each probe, is computed."""
-        return PlanRequest(
+        return ChainEvidence(
             num_steps=self.table.num_steps,
             counts=self.table.counts,
             outcome=self.table.outcome,
-            external_likelihood=self.external_likelihood * self.agreement_likelihood,
+            external_likelihood=(
+                self.table.step_odds * self.external_likelihood * self.agreement_likelihood
+            ),
             priors=self.priors,
-            previous=self.plan,
-            changed=sorted(self.changed),
+            previous_plan=self.plan,
+            changed_chains=sorted(self.changed_chains),
         )
 
-    def labelling_request(self) -> PlanRequest:
+    def evidence_for_labels(self) -> ChainEvidence:
         """Return the evidence from which labels are inferred. It covers all chains, and leaves out
         `agreement_likelihood`.
         """
         everything = range(len(self.table.num_steps))
         return replace(
-            self.plan_request(),
-            external_likelihood=self.external_likelihood,
-            previous=None,
-            changed=everything,
+            self.evidence_for_plan(),
+            external_likelihood=self.table.step_odds * self.external_likelihood,
+            previous_plan=None,
+            changed_chains=everything,
         )
 
-    def own_evidence_request(self) -> PlanRequest:
+    def own_evidence(self) -> ChainEvidence:
         """Return the evidence from which `own_beliefs` is updated.
 
         It covers only the chains in `unshared_chains`.
         """
         return replace(
-            self.plan_request(),
-            external_likelihood=np.ones_like(self.external_likelihood),
-            previous=None,
-            changed=sorted(self.unshared_chains),
+            self.evidence_for_plan(),
+            external_likelihood=self.table.step_odds,
+            previous_plan=None,
+            changed_chains=sorted(self.unshared_chains),
         )
 
-    def values_request(self) -> PlanRequest:
+    def evidence_for_values(self) -> ChainEvidence:
         """Return the evidence from which expected values of steps are computed. Each outcome counts
         once.
         """
         return replace(
-            self.plan_request(),
+            self.evidence_for_plan(),
             counts=self.table.starting_prefix_counts(),
             priors=self._value_priors,
-            previous=None,
-            changed=range(len(self.table.num_steps)),
+            previous_plan=None,
+            changed_chains=range(len(self.table.num_steps)),
         )
 
     def available_rates(self) -> Floats:
@@ -272,9 +274,9 @@ class CompleterViews:
     @property
     def is_changed(self) -> bool:
         """Return whether any view has new evidence since the latest plans were made."""
-        return any(view.changed for view in self.requestable_views)
+        return any(view.changed_chains for view in self.requestable_views)
 
-    def plan_for_labels(self, completer_index: int) -> Plan:
+    def plan_for_labels(self, completer_index: int) -> ProbePlan:
         """Return a plan of all chains, from which labels are made, by this reading alone.
 
         Args:
@@ -283,9 +285,9 @@ class CompleterViews:
         """
         if len(self.views) > 1:
             _share_likelihoods([self.views])
-        return make_plans([self.requestable_views[completer_index].labelling_request()])[0]
+        return make_plans([self.requestable_views[completer_index].evidence_for_labels()])[0]
 
-    def first_error_posterior(self, plan: Plan, completer_index: int) -> Floats:
+    def first_error_posterior(self, plan: ProbePlan, completer_index: int) -> Floats:
         """Return the probabilities of each first error, [solution, R + 1], indexed by steps to go.
 
         They are those of the plan, unless there are several hypotheses about luck (see
@@ -296,7 +298,7 @@ class CompleterViews:
             return first_error_posterior_by_luck(view.evidence(), self._by_luck)
         return plan.first_error[view.table.chain_index]
 
-    def evidence(self) -> ByCompleter:
+    def evidence(self) -> EvidenceByCompleter:
         """Return the evidence recorded so far, by completer name."""
         return {view.completer.name: view.evidence() for view in self.views}
 
@@ -313,12 +315,12 @@ def share_agreement(problems: Sequence[tuple[CompleterViews, CompleterViews]]) -
     """
     _share_likelihoods([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
     views = [agreeing.requestable_views[0] for _, agreeing in problems]
-    due = [view for view in views if view.changed]
+    due = [view for view in views if view.changed_chains]
     for view, beliefs in zip(
-        due, error_beliefs([view.plan_request() for view in due]), strict=True
+        due, infer_first_errors([view.evidence_for_plan() for view in due]), strict=True
     ):
-        view.beliefs[sorted(view.changed)] = beliefs
-        view.changed.clear()
+        view.beliefs[sorted(view.changed_chains)] = beliefs
+        view.changed_chains.clear()
     for (outcomes, agreeing), view in zip(problems, views, strict=True):
         likely = evidence_likelihoods(view.beliefs, agreeing.views[0].prior_error_chances())
         for own in outcomes.requestable_views:
@@ -336,12 +338,14 @@ def update_plans(problems: Sequence[Sequence[CompleterView]]) -> None:
         problems: for each problem, all its views, the author's first.
     """
     _share_likelihoods([views for views in problems if len(views) > 1])
-    due = [view for views in problems for view in views if view.can_roll_out and view.changed]
-    plans = make_plans([view.plan_request() for view in due])
+    due = [
+        view for views in problems for view in views if view.can_roll_out and view.changed_chains
+    ]
+    plans = make_plans([view.evidence_for_plan() for view in due])
     pairs = [(view.candidates, plan) for view, plan in zip(due, plans, strict=True)]
     for view, plan, rates in zip(due, plans, gains_per_token(pairs), strict=True):
         view.plan, view.rates = plan, rates
-        view.changed.clear()
+        view.changed_chains.clear()
 
 
 def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
@@ -353,7 +357,7 @@ def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
     """
     due = [view for views in problems for view in views if view.unshared_chains]
     for view, beliefs in zip(
-        due, error_beliefs([view.own_evidence_request() for view in due]), strict=True
+        due, infer_first_errors([view.own_evidence() for view in due]), strict=True
     ):
         own = (
             np.zeros_like(view.external_likelihood)
@@ -415,7 +419,7 @@ def choose_probes(
         # batch of one saves a few percent of the tokens, but takes more rounds with fewer
         # concurrent rollouts.
         size = min(batch, max(FIRST_ROLLOUTS, asked), max_rollouts - asked)
-        tokens_left -= size * candidates.tokens[number]
+        tokens_left -= size * candidates.expected_tokens[number]
         if tokens_left < 0:
             break
         chosen.append((view, prefix, size))
@@ -427,7 +431,7 @@ Ints = NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidates:
+class ProbeCandidates:
     """Prefixes of a problem that can be rolled out, one for each set of prefixes with equal
     evidence.
 
@@ -437,13 +441,13 @@ class Candidates:
 
     prefixes: tuple[int, ...]
     """[candidate]: index of the prefix."""
-    tokens: Floats
+    expected_tokens: Floats
     """[candidate]: expected number of tokens of one rollout."""
     places: tuple[Ints, Ints]
     """Two arrays [place]: index of the chain, and number of steps to go."""
-    copies: Floats
+    num_copies: Floats
     """[place]: number of solutions that share the chain."""
-    starts: Ints
+    first_places: Ints
     """[candidate]: index of the candidate's first place."""
     chains: tuple[frozenset[int], ...]
     """[candidate]: indices of the chains that contain the prefix."""
@@ -451,7 +455,7 @@ class Candidates:
     """Cost of a token of the completer, relative to a token of the cheapest completer."""
 
 
-def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
+def find_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidates:
     """Find the prefixes that can be rolled out; of prefixes in the same chains at the same depth,
     only one.
 
@@ -480,18 +484,18 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
             places.append((chain, to_go))
         tokens.append(max(1.0, tokens_to_go / len(holders)))
     chains, to_go_ = np.array(places, dtype=np.intp).reshape(-1, 2).T
-    return Candidates(
+    return ProbeCandidates(
         prefixes=tuple(prefixes),
-        tokens=np.array(tokens),
+        expected_tokens=np.array(tokens),
         places=(chains, to_go_),
-        copies=table.copies[chains].astype(np.float64),
-        starts=np.array(starts, dtype=np.intp),
+        num_copies=table.copies[chains].astype(np.float64),
+        first_places=np.array(starts, dtype=np.intp),
         chains=tuple(held),
         cost=completer.cost,
     )
 
 
-def gains_per_token(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]:
+def gains_per_token(problems: Sequence[tuple[ProbeCandidates, ProbePlan]]) -> list[Floats]:
     """Return the rate of each candidate, [candidate], for many problems at once.
 
     The rate is the gain of the candidate's best probe per expected token, divided by the
@@ -501,16 +505,16 @@ def gains_per_token(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]
         return []
     parts = [candidates for candidates, _ in problems]
     tables = [plan.table[candidates.places] for candidates, plan in problems]
-    sizes = [len(p.copies) for p in parts]
-    copies = np.concatenate([p.copies for p in parts])
-    offsets = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(p.starts) for p in parts])
-    starts = np.concatenate([p.starts for p in parts]) + offsets
-    tokens = np.concatenate([p.tokens * p.cost for p in parts])
+    sizes = [len(p.num_copies) for p in parts]
+    copies = np.concatenate([p.num_copies for p in parts])
+    offsets = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(p.first_places) for p in parts])
+    starts = np.concatenate([p.first_places for p in parts]) + offsets
+    tokens = np.concatenate([p.expected_tokens * p.cost for p in parts])
     held = np.add.reduceat(np.concatenate(tables)[:, :-2] * copies[:, None], starts)
     worth, draws = held[:, : len(DRAWS)], held[:, len(DRAWS) :]
     # The expected number of rollouts is the mean over the solutions that contain the prefix.
     cost = draws * (tokens / np.add.reduceat(copies, starts))[:, None]
     # Rounding gives equal solutions equal rates, whatever the order of summation.
     best = np.round((worth / cost).max(1), 12)
-    ends = np.cumsum([len(p.tokens) for p in parts]).tolist()
+    ends = np.cumsum([len(p.expected_tokens) for p in parts]).tolist()
     return [best[a:b] for a, b in zip([0, *ends], ends, strict=False)]

@@ -64,7 +64,7 @@ The kinds of each source are:
 """
 
 
-def compare_solutions(
+def count_step_agreement(
     paths: Sequence[SolutionPath], samples: Sequence[SolutionPath]
 ) -> dict[str, Floats]:
     """Count, for each step, the repetitions in its solution and the samples that agree with it, in
@@ -82,7 +82,7 @@ def compare_solutions(
     counts = {
         source: np.zeros((width, len(kinds[0]), len(paths))) for source, kinds in SOURCES.items()
     }
-    others = _Samples()
+    others = _SampleCounts()
     for sample in samples:
         others.add(sample, 1)
     for chain, path in enumerate(paths):
@@ -105,7 +105,7 @@ def repeats_and_departs(before: Sequence[str], keys: Sequence[str]) -> bool:
     return any(after.get(last, key) != key and key != before[0] for last, key in pairwise(derived))
 
 
-class _Samples:
+class _SampleCounts:
     """Counts of samples that contain a step, and of samples that take it after another step."""
 
     def __init__(self) -> None:
@@ -145,7 +145,9 @@ class _Samples:
             self.taking[pair] += increment
 
 
-def _iter_evidence(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int, int]]:
+def _iter_evidence(
+    path: SolutionPath, others: _SampleCounts
+) -> Iterator[tuple[int, str, int, int]]:
     """Yield the evidence on a solution's steps as tuples: step index from 0, source, index of the
     kind, and count.
     """
@@ -165,19 +167,19 @@ def _iter_evidence(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, 
         yield step, WAY, way, 1
         if key not in held:
             for source, count in others.ended.items():
-                yield from _agreement_counts(step, source, others.holding[source, key], count)
+                yield from _iter_agreement_counts(step, source, others.holding[source, key], count)
         come, take = others.coming[last], others.taking[last, key]
         if way == FIRST and last is not None:
-            yield from _agreement_counts(step, "follows", take, come)
+            yield from _iter_agreement_counts(step, "follows", take, come)
         if way == OTHERWISE and taken is not None:
-            yield from _agreement_counts(step, "turns to", take, come)
-            yield from _agreement_counts(step, "turns from", others.taking[last, taken], come)
+            yield from _iter_agreement_counts(step, "turns to", take, come)
+            yield from _iter_agreement_counts(step, "turns from", others.taking[last, taken], come)
         held.add(key)
         after[last] = key
         last = key
 
 
-def _agreement_counts(
+def _iter_agreement_counts(
     step: int, source: str, num_agreeing: int, num_samples: int
 ) -> Iterator[tuple[int, str, int, int]]:
     """Yield two counts of a source, samples that agree with a step and samples that do not, as
@@ -210,14 +212,18 @@ def _has_two_numbers(key: str) -> bool:
 
 
 def add_rollout(
-    counts: Mapping[str, Floats], path: SolutionPath, chain: int, begin: int, keys: Sequence[str]
+    step_counts: Mapping[str, Floats],
+    path: SolutionPath,
+    chain: int,
+    begin: int,
+    keys: Sequence[str],
 ) -> None:
     """Count, in the source `rollouts`, whether a rollout agrees with a solution's steps.
 
     Steps are counted up to the first one in which the rollout differs from the solution.
 
     Args:
-        counts: counts that `compare_solutions` returned; they are changed in place.
+        step_counts: counts that `count_step_agreement` returned; they are changed in place.
         path: the solution.
         chain: index of the solution's chain.
         begin: number of steps of the prefix from which the rollout was sampled.
@@ -226,6 +232,6 @@ def add_rollout(
     for step, (ours, taken) in enumerate(
         zip(path.step_keys[begin:-1], keys, strict=False), start=begin
     ):
-        counts["rollouts"][step, int(ours != taken), chain] += 1
+        step_counts["rollouts"][step, int(ours != taken), chain] += 1
         if ours != taken:
             return

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.labeling.estimators.posterior.arithmetic import exp, log, ordered_sum, weighted_sums
+from mclabel.labeling.estimators.posterior.arithmetic import exp, log, sum_in_order, weighted_sums
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -233,13 +233,13 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
         scale[t] = np.where(there[t], size, 1.0)
         after[t] = np.where(there[t], behind / size, after[t + 1])
     shown = after[0, SOUND::2]  # [level, chain]
-    root = _root(evidence, rates)
+    root = _compute_root_level(evidence, rates)
     start = np.zeros((NUM_STATES, count))
     # Logarithms are added, as a product over thousands of chains leaves the range of floats.
     each = log(np.maximum(shown, _TINY))
     whole = log(np.maximum(root, _TINY))[:, None] + np.cumsum(each, axis=1)[:, -1:]
     start[SOUND::2] = _normalise_logs(whole - each)
-    mass = np.maximum(ordered_sum(start[SOUND::2] * shown), _TINY)
+    mass = np.maximum(sum_in_order(start[SOUND::2] * shown), _TINY)
     before = np.empty((width + 1, NUM_STATES, count))
     unbroken = np.empty((width + 1, NUM_STATES, count))
     before[0], unbroken[0] = start / mass, start / mass
@@ -257,10 +257,10 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     for a in (UNSOUND, SOUND):
         for b in (UNSOUND, SOUND):
             reached = _apply_moves(moves[a::2, b::2], before[:-1, a::2])
-            pairs[:, 2 * a + b] = ordered_sum(reached * to[:, a, b::2], axis=1)
+            pairs[:, 2 * a + b] = sum_in_order(reached * to[:, a, b::2], axis=1)
     gone = _apply_moves(moves[SOUND::2, UNSOUND::2], unbroken[:-1, SOUND::2])
-    errors = ordered_sum(gone * to[:, SOUND, UNSOUND::2], axis=1)
-    none = ordered_sum(unbroken[-1, SOUND::2])
+    errors = sum_in_order(gone * to[:, SOUND, UNSOUND::2], axis=1)
+    none = sum_in_order(unbroken[-1, SOUND::2])
     return TraceBeliefs(
         root=_normalise_logs(whole)[:, 0],
         states=np.where(there, before[1:] * after[1:], 0.0).reshape(width, NUM_LEVELS, 2, count),
@@ -276,7 +276,7 @@ def _normalise_logs(logs: Floats) -> Floats:
     chain.
     """
     weights = exp(logs - logs.max(0))
-    return weights / ordered_sum(weights)
+    return weights / sum_in_order(weights)
 
 
 def _apply_moves(matrix: Floats, states: Floats) -> Floats:
@@ -284,7 +284,7 @@ def _apply_moves(matrix: Floats, states: Floats) -> Floats:
     return np.moveaxis(weighted_sums(matrix, np.ascontiguousarray(np.moveaxis(states, 1, 0))), 0, 1)
 
 
-def _root(evidence: TraceEvidence, rates: ClassRates) -> Floats:
+def _compute_root_level(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     """Return the probabilities of the problem's level, [level], given the completions of the
     problem without steps.
     """

@@ -44,7 +44,7 @@ from mclabel.labeling.estimators.trace.agreement import (
     WAY,
     add_rollout,
     comparable_steps,
-    compare_solutions,
+    count_step_agreement,
     repeats_and_departs,
 )
 from mclabel.labeling.estimators.trace.chain import (
@@ -115,7 +115,7 @@ class TraceEstimator(Estimator):
         self._settings, self._problem = settings, problem
         run_rates = rates or uninformed_rates(problem.completers)
         self._rates = run_rates.for_class(problem.answer_class, problem.completers)
-        self._table = _Table(problem, settings.truncated)
+        self._table = _TraceEvidenceTable(problem, settings.truncated)
 
     @classmethod
     def begin(
@@ -196,7 +196,7 @@ class TraceEstimator(Estimator):
             hard = [True if sound[t] >= settings.min_belief else None for t in range(steps - 1)]
             error = None
         sources: list[LabelSource] = ["trace"] * (steps - 1)
-        means = self._table.means(
+        mean_values = self._table.compute_mean_values(
             beliefs, self._rates, chain, strongest_completer_index(self._problem.completers)
         )
         estimates = [
@@ -204,7 +204,7 @@ class TraceEstimator(Estimator):
                 counts[prefix],
                 horizon=MAX_ON_RECORD,
                 truncated=settings.truncated,
-                mean=float(means[t]),
+                mean=float(mean_values[t]),
             )
             for t, prefix in enumerate(path.prefixes)
         ]
@@ -237,7 +237,7 @@ class TraceLearner(FittingLearner[TraceRates, ObservedProblem]):
 
     def fit_knowledge(self, evidence: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
         """Return rates fitted to all recorded evidence."""
-        return fit_rates(evidence).as_written
+        return fit_rates(evidence).rounded_as_stored
 
 
 def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
@@ -262,7 +262,7 @@ def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
     return path
 
 
-class _Table:
+class _TraceEvidenceTable:
     """The evidence on one problem's solutions, to which every recorded rollout is added.
 
     Solutions with the same prefixes and the same outcome share one chain.
@@ -288,17 +288,17 @@ class _Table:
         self._counts: dict[tuple[int, int], Floats] = {}
         """For each pair of a prefix index and a completer index, [3]: number of completions by
         result."""
-        self._steps = compare_solutions(self.paths, problem.paths)
+        self._steps = count_step_agreement(self.paths, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:
-        kind = self._rollout_kind(rollout)
+        kind = self._classify_rollout(rollout)
         if kind is not None:
             counts = self._counts.setdefault((rollout.prefix, rollout.completer), np.zeros(3))
             counts[kind] += 1
         for chain, step in self.holders[rollout.prefix]:
             add_rollout(self._steps, self.paths[chain], chain, step + 1, rollout.step_keys)
 
-    def _rollout_kind(self, rollout: RecordedRollout) -> int | None:
+    def _classify_rollout(self, rollout: RecordedRollout) -> int | None:
         if rollout.outcome is Outcome.RIGHT:
             return REPAIRED if rollout.repairs or self._leaves_prefix(rollout) else RIGHT
         cut = rollout.outcome is Outcome.TRUNCATED and self._truncated == "wrong"
@@ -344,7 +344,7 @@ class _Table:
         """Return whether other samples were compared with any step of the chain."""
         return any(seen[..., chain].any() for source, seen in self._steps.items() if source != WAY)
 
-    def means(
+    def compute_mean_values(
         self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, completer_index: int
     ) -> Floats:
         """Return the expected share of right completions after each step, for one completer."""

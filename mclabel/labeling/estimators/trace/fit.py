@@ -86,17 +86,17 @@ def fit_rates(problems: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
     current = {POOLED: wide, **dict.fromkeys(own, wide)}
     for _ in range(ROUNDS):
         expected = {
-            name: _expected_counts(seen, current.get(name, current[POOLED]), list(everyone))
+            name: _compute_expected_counts(seen, current.get(name, current[POOLED]), list(everyone))
             for name, seen in sorted(problems.items())
         }
-        pooled = _maximise(_sum_expected(list(expected.values())), wide, TO_WIDE)
-        mine = {name: _maximise(expected[name], pooled, TO_POOLED) for name in own}
+        pooled = _maximise_rates(_sum_expected(list(expected.values())), wide, TO_WIDE)
+        mine = {name: _maximise_rates(expected[name], pooled, TO_POOLED) for name in own}
         current = {POOLED: pooled, **mine}
     return TraceRates(classes=current, num_solutions=sum(sizes.values()))
 
 
 @dataclass(kw_only=True)
-class _Expected:
+class _ExpectedCounts:
     """Expected counts, from which `ClassRates` are computed.
 
     `level`, `moves`, `end` and `commitment` are shaped like the fields of `ClassRates` with the
@@ -118,8 +118,8 @@ class _Expected:
     """
 
 
-def _sum_expected(parts: Sequence[_Expected]) -> _Expected:
-    totals = _Expected()
+def _sum_expected(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
+    totals = _ExpectedCounts()
     for part in parts:
         for name in ("level", "moves", "end", "commitment"):
             setattr(totals, name, getattr(totals, name) + getattr(part, name))
@@ -130,16 +130,16 @@ def _sum_expected(parts: Sequence[_Expected]) -> _Expected:
     return totals
 
 
-def _expected_counts(
+def _compute_expected_counts(
     problems: Sequence[ObservedProblem], rates: ClassRates, names: Sequence[str]
-) -> _Expected:
-    expected = _Expected(seen={name: [] for name in names})
+) -> _ExpectedCounts:
+    expected = _ExpectedCounts(seen={name: [] for name in names})
     for problem in problems:
         _add_expected(expected, problem.evidence, rates)
     return expected
 
 
-def _add_expected(expected: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
+def _add_expected(expected: _ExpectedCounts, evidence: TraceEvidence, rates: ClassRates) -> None:
     beliefs = infer_beliefs(evidence, rates)
     expected.level += beliefs.root
     for state in (UNSOUND, SOUND):
@@ -174,8 +174,8 @@ def _add_expected(expected: _Expected, evidence: TraceEvidence, rates: ClassRate
             expected.seen[name].append((root[None], furthest.astype(np.float64), at))
 
 
-def _maximise(expected: _Expected, towards: ClassRates, strength: float) -> ClassRates:
-    def shrunk(counts: Floats, target: Floats) -> Floats:
+def _maximise_rates(expected: _ExpectedCounts, towards: ClassRates, strength: float) -> ClassRates:
+    def shrink_to_shares(counts: Floats, target: Floats) -> Floats:
         mixed = counts + strength * target
         return np.asarray(mixed / mixed.sum(-1, keepdims=True))
 
@@ -197,7 +197,7 @@ def _maximise(expected: _Expected, towards: ClassRates, strength: float) -> Clas
     end = expected.end + certain * towards.end
     commitment = expected.commitment + certain * towards.commitment
     return ClassRates(
-        level=shrunk(expected.level, towards.level),
+        level=shrink_to_shares(expected.level, towards.level),
         moves=_fit_moves(expected.moves, towards.moves, strength),
         end=end / end.sum(-1, keepdims=True),
         commitment=commitment / commitment.sum(-1, keepdims=True),
@@ -248,7 +248,8 @@ def _fit_shares(
     spread + 1 observations.
 
     Args:
-        places: triples of counts, bins and weights, as in `_Expected.seen` and `_Expected.steps`.
+        places: triples of counts, bins and weights, as in `_ExpectedCounts.seen` and
+            `_ExpectedCounts.steps`.
         target: mean shares towards which the result is shrunk.
         spread: spread before this fit.
         strength: weight of `target`, in observations per array element.

@@ -91,7 +91,7 @@ class TraceRates(Knowledge):
         )
 
     @cached_property
-    def as_written(self) -> TraceRates:
+    def rounded_as_stored(self) -> TraceRates:
         """These rates rounded as their file stores them, so that labels can be reproduced."""
         return TraceRates.from_json(self.to_json())
 
@@ -123,7 +123,7 @@ class TraceRates(Knowledge):
         raw = read_record(dict[str, Any], json.loads(text))
         if (file_format := raw.pop("format", None)) != FORMAT:
             raise ValueError(f"rates have format {file_format!r}, must be {FORMAT!r}")
-        written = read_record(_Written, raw)
+        written = read_record(_TraceRatesJson, raw)
         if POOLED not in written.classes:
             has = ", ".join(written.classes) or "none"
             raise ValueError(
@@ -131,14 +131,15 @@ class TraceRates(Knowledge):
             )
         return cls(
             classes={
-                name: _read(name, class_rates) for name, class_rates in written.classes.items()
+                name: _parse_class_rates(name, class_rates)
+                for name, class_rates in written.classes.items()
             },
             num_solutions=written.num_solutions,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _WrittenClass:
+class _ClassRatesJson:
     level: list[Any]
     moves: list[Any]
     end: list[Any]
@@ -150,18 +151,24 @@ class _WrittenClass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Written:
+class _TraceRatesJson:
     """Rates as their file stores them."""
 
-    classes: Mapping[str, _WrittenClass]
+    classes: Mapping[str, _ClassRatesJson]
     num_solutions: Count
 
 
-def _read(name: str, given: _WrittenClass) -> ClassRates:
-    arrays = {key: _array(f"{name}.{key}", getattr(given, key), _SHAPES[key]) for key in _SHAPES}
-    shares = {who: _array(f"{name}.{who}", number, _SHARES) for who, number in given.shares.items()}
+def _parse_class_rates(name: str, given: _ClassRatesJson) -> ClassRates:
+    arrays = {
+        key: _parse_probabilities(f"{name}.{key}", getattr(given, key), _SHAPES[key])
+        for key in _SHAPES
+    }
+    shares = {
+        who: _parse_probabilities(f"{name}.{who}", number, _SHARES)
+        for who, number in given.shares.items()
+    }
     steps = {
-        source: _array(f"{name}.{source}", given.steps.get(source, []), wide.shape)
+        source: _parse_probabilities(f"{name}.{source}", given.steps.get(source, []), wide.shape)
         for source, wide in _STEPS.items()
     }
     for key, of in (("spread", shares), ("step_spread", steps)):
@@ -177,7 +184,7 @@ def _read(name: str, given: _WrittenClass) -> ClassRates:
     )
 
 
-def _array(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
+def _parse_probabilities(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
     try:
         array = np.array(given)
     except ValueError as error:
@@ -200,10 +207,10 @@ def _round_stored(array: Floats) -> Floats:
 
 def uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
     """Return the rates with which a run begins, before any evidence."""
-    shares = {completer.name: _wide_shares() for completer in completers}
+    shares = {completer.name: _make_wide_shares() for completer in completers}
     wide = ClassRates(
         level=np.full(NUM_LEVELS, 1 / NUM_LEVELS),
-        moves=_wide_moves(),
+        moves=_make_wide_moves(),
         end=np.array([[0.02, 0.98], [0.98, 0.02]]),
         commitment=np.array([[0.05, 0.95], [0.95, 0.05]]),
         shares=shares,
@@ -215,7 +222,7 @@ def uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
 
 
 @lru_cache(maxsize=1)
-def _wide_moves() -> Floats:
+def _make_wide_moves() -> Floats:
     """Return wide probabilities of moves, `ClassRates.moves`.
 
     The level mostly stays the same over a step. After an error any level can follow, most often the
@@ -234,7 +241,7 @@ def _wide_moves() -> Floats:
 
 
 @lru_cache(maxsize=1)
-def _wide_shares() -> Floats:
+def _make_wide_shares() -> Floats:
     shares = np.zeros(_SHARES)
     reached = np.tile(_LEVELS[:, None], NUM_TO_GO)
     repaired = REPAIR * reached
