@@ -107,7 +107,7 @@ MIN_LIKENESS = 0.51
 one."""
 
 
-def write_page() -> str:
+def make_page() -> str:
     """Return the page. Keys that an earlier section has under another prefix become references."""
     parts, written, once = (
         [HEAD, _format_often_set_table()],
@@ -379,4 +379,4 @@ def _join_into_one_line(text: str | None) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(write_page(), encoding="utf-8")
+    PAGE.write_text(make_page(), encoding="utf-8")

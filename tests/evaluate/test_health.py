@@ -287,7 +287,7 @@ def test_guesses_are_counted_and_reported(tmp_path: Path) -> None:
     counts = Counts(num_right=1, num_wrong=7)
     for block, number in enumerate((3, 5)):
         rows = [solution(f"p{block}.{i}", [True, True], R, counts=counts) for i in range(4)]
-        store = write(tmp_path, rows, block=block, weak=number)
+        store = write(tmp_path, rows, block=block, num_weak_verdicts=number)
     health = assess_run_health(store)
     assert shares(health)["rollouts_weak"] == (8, 64)
     assert findings(health)["rollouts_weak"] == "warning"

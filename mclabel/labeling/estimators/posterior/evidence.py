@@ -55,7 +55,10 @@ Floats = NDArray[np.float64]
 
 
 RESTATING = 0.3
-"""Factor of the prior probability that the first error is a step that states no new number."""
+"""Factor of the prior probability that the first error is a step that states no new number.
+
+In ProcessBench's solutions of GSM8K problems, .05 of such steps are the first error, and .17 of the
+other steps before the last; in its solutions of MATH problems .12 and .15."""
 
 
 class EvidenceTable:
