@@ -576,7 +576,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device", "figures.json")
 
-    monkeypatch.setattr("mclabel.data.exchange.job._write_json_line", full)
+    monkeypatch.setattr("mclabel.data.exchange.job._format_json_line", full)
     result = run_verb(["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")], code=2)
     assert "figures.json: No space left on device. Completed work is kept" in result.output
 

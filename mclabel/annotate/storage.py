@@ -194,7 +194,7 @@ class EventLog:
         self._lock = threading.Lock()
         os.ftruncate(file, self._size)
         os.fsync(file)
-        self._acknowledge_events(self._end)
+        self._record_acknowledged_end(self._end)
 
     def add(self, event: Event) -> bool:
         """Record an event, and return after it is written to disk.
@@ -224,7 +224,7 @@ class EventLog:
             try:
                 os.ftruncate(self._file, self._size)  # removes the rest of a failed write
                 write_synced(self._file, line)
-                self._acknowledge_events(end)
+                self._record_acknowledged_end(end)
             except OSError as error:
                 path = self._folder / EVENTS
                 raise ShardError(f"{path}: cannot be written ({error.strerror})") from error
@@ -234,7 +234,7 @@ class EventLog:
             self._first |= first_opinions([event])
             return True
 
-    def _acknowledge_events(self, end: FileEnd) -> None:
+    def _record_acknowledged_end(self, end: FileEnd) -> None:
         """Record the end of the acknowledged events in the manifest."""
         manifest = Manifest(
             settings=self._manifest.settings, items=self._manifest.items, events=end
@@ -365,7 +365,7 @@ class _FolderReader:
         return result
 
     def _check_ends(self, manifest: Manifest, items: _FileLines, events: _FileLines) -> None:
-        """Compare the numbers of lines and the last digests with the manifest."""
+        """Compare each file's number of lines and the digest in its last line with the manifest."""
         for name, lines, end in ((ITEMS, items, manifest.items), (EVENTS, events, manifest.events)):
             num, is_whole = len(lines.digests), name == ITEMS
             if num < end.num or (is_whole and num > end.num):

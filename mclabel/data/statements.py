@@ -219,7 +219,7 @@ class _Block:
         return number
 
     def _shows_invalid_code(self, number: int, line: str) -> bool:
-        """Return whether a line shows that the open statement is not valid code."""
+        """Return whether a line shows that the statement begun before it is not valid code."""
         assert self._first is not None
         if self._lines[number][1] - self._lines[self._first][0] > MAX_CODE:
             return True

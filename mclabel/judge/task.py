@@ -27,7 +27,7 @@ from mclabel.run.shards.opinions import (
     read_items_without_opinions,
     read_opinion_blocks,
 )
-from mclabel.run.shards.rejects import Reject, blocks_with_set_aside_items
+from mclabel.run.shards.rejects import Reject, list_blocks_with_set_aside_items
 from mclabel.run.shards.store import Store
 from mclabel.run.task import (
     Attempt,
@@ -245,7 +245,7 @@ class OpinionOutputs:
 
     def iter_set_aside_items(self, store: Store) -> Iterator[Reject]:
         """Yield the rejected solutions of committed blocks, which have no row in a shard."""
-        for why in read_items_without_opinions(store, blocks_with_set_aside_items(store)):
+        for why in read_items_without_opinions(store, list_blocks_with_set_aside_items(store)):
             yield Reject(
                 row=why["row"], source=self.source, reason=why["reason"], detail=why["detail"]
             )

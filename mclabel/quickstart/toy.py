@@ -329,7 +329,7 @@ def compute_accuracy_differences(best: BestOfN, other: str) -> dict[str, dict[st
         method: {
             str(n): [d.value, d.low, d.high]
             for n in by_size
-            if (d := best.less(method, other, n)) is not None
+            if (d := best.difference(method, other, n)) is not None
         }
         for method, by_size in best.accuracy.items()
     }

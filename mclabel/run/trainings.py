@@ -71,7 +71,7 @@ def mark_checkpoint(folder: Path) -> None:
 
 def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
     """Read every file of a checkpoint that is marked as complete, and yield the faults."""
-    files = yield from _find_mark_faults(
+    files = yield from _find_completion_mark_faults(
         folder, COMPLETE, folder.parent.parent, step=checkpoint_step(folder)
     )
     if files is not None:
@@ -104,7 +104,7 @@ def mark_finished(out: Path, model: Path) -> None:
 
 def find_finished_faults(out: Path) -> Iterator[FileFault]:
     """Read every file of a finished training, and yield the faults."""
-    yield from _find_mark_faults(out, FINISHED, out)
+    yield from _find_completion_mark_faults(out, FINISHED, out)
 
 
 def check_finished(out: Path) -> None:
@@ -129,10 +129,12 @@ def describe_model_remedy(out: Path) -> str:
     )
 
 
-def _find_mark_faults(
+def _find_completion_mark_faults(
     root: Path, name: str, out: Path, *, step: int | None = None
 ) -> Generator[FileFault, None, Mapping[str, str] | None]:
-    """Yield the faults of a mark, and of the files that it lists.
+    """Yield the faults of a completion mark, and of the files that it lists.
+
+    A completion mark is a JSON file that is written last, with the digests of all other files.
 
     Args:
         root: folder of the mark.

@@ -87,13 +87,13 @@ class SelectConfig(RunsInProcess):
     """PyTorch device of the scorer. `auto` takes cuda if the machine of the command has a GPU."""
 
     @checked
-    def _the_manifest_is_a_parquet_file(self) -> str | None:
+    def _check_manifest_is_parquet(self) -> str | None:
         if not self.out.endswith(".parquet") or "://" in self.out:
             return f"out={self.out}: must be a local file that ends in .parquet. Rename it"
         return None
 
     @checked
-    def _scores_come_from_one_place(self) -> str | None:
+    def _check_scores_come_from_one_place(self) -> str | None:
         if self.prm is not None and self.scores is not None:
             return "prm and scores are both given. Give only one of the two"
         return None

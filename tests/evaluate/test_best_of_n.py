@@ -94,8 +94,8 @@ def test_the_whole_table() -> None:
     found = (accuracy["s"][4].value, accuracy["majority"][4].value, accuracy["random"][2].value)
     assert found == pytest.approx((1, 1 / 3, 5 / 12))
     # The differences by problem are 1/2, 1/2 (ties of the vote) and 1, so no resample gives 0.
-    less = result.less("s", "majority", 4)
-    assert less is not None and result.less("s", "s", 4) is None
+    less = result.difference("s", "majority", 4)
+    assert less is not None and result.difference("s", "s", 4) is None
     assert (less.value, less.low, less.high, less.p_value) == pytest.approx(
         (2 / 3, 0.5, 1, 2 / 1001)
     )

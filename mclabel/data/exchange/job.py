@@ -130,7 +130,7 @@ def export_run(
                 continue
             num_cut += exchange_format.is_cut and None in texts.ratings
             num_rows += 1
-            file.write(_write_json_line(exported, to))
+            file.write(_format_json_line(exported, to))
     num_left_out = len(left_out)
     if not num_rows:
         partial.unlink()
@@ -164,7 +164,7 @@ def _write_exported_row(form: Format, texts: LabeledTexts, to: str) -> Mapping[s
     return f"the format {to} cannot represent its labels" if exported is None else exported
 
 
-def _write_json_line(row: Mapping[str, Any], to: str) -> str:
+def _format_json_line(row: Mapping[str, Any], to: str) -> str:
     """Return a row as a line of JSON.
 
     Raises:

@@ -96,7 +96,7 @@ class BestOfN:
     references: tuple[str, ...] = ()
     """Names of scorers that serve only for comparison. Their results are shown separately."""
 
-    def less(self, method: str, other: str, size: int) -> Difference | None:
+    def difference(self, method: str, other: str, size: int) -> Difference | None:
         """Return the accuracy of a method minus that of another.
 
         It is None if there is no such difference, as for a method and itself.

@@ -42,7 +42,7 @@ def best_of_n_grid(
     rows = []
     for method in sorted(shown_as, key=lambda m: ranks[m]):
         differences = [
-            None if method == PASS else result.less(method, m, sizes[-1]) for m in against
+            None if method == PASS else result.difference(method, m, sizes[-1]) for m in against
         ]
         pairs = result.pair_accuracy.get(method)
         rows.append(
@@ -72,7 +72,7 @@ def best_of_n_grid(
     conclusions = [
         describe_difference(shown_as[mine], NAMED.get(m, shown_as[m]), margin, result.num_problems)
         for m in against
-        if mine is not None and (margin := result.less(mine, m, sizes[-1])) is not None
+        if mine is not None and (margin := result.difference(mine, m, sizes[-1])) is not None
     ]
     return Grid(
         title=f"Best of N on {result.num_problems} problems [95% interval]",

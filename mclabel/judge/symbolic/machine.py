@@ -182,7 +182,7 @@ class SideParser:
             case Kind.CLOSE:
                 return self._close_bracket(token)
             case Kind.OPEN:
-                return self._read_bracket_behind(token)
+                return self._read_bracket_after_number(token)
             case Kind.WORD:
                 return self._read_words(token)
             case Kind.LETTER:
@@ -279,7 +279,7 @@ class SideParser:
             self._open_bracket(opening, "}", due - 1)
         return True
 
-    def _read_bracket_behind(self, token: Token) -> bool:
+    def _read_bracket_after_number(self, token: Token) -> bool:
         """Read a bracket after a number. The bracket holds words about the number, or a factor."""
         depth = 0
         has_words = has_numbers = False

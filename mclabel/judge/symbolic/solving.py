@@ -124,11 +124,13 @@ def find_contradiction(first: Equation, second: Equation) -> str | None:
 
 
 def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
-    """Return whether only words of solving occur between two equations.
+    """Return whether two equations are consecutive steps of solving for a letter.
+
+    This is so if nothing but words such as "so" or "divide by 2" stands between them.
 
     Args:
         between: tokens between the equations.
-        letter: the letter of the equations, which may also occur.
+        letter: the letter that is solved for, which may also stand between the equations.
     """
     if len(between) > _MAX_BETWEEN:
         return False

@@ -127,7 +127,7 @@ def _derive_hard_target(step: StepLabel) -> float | None:
     return None if step.hard is None else float(step.hard)
 
 
-def _derive_class_target(step: StepLabel, root_value: float | None) -> float | None:
+def _derive_ternary_target(step: StepLabel, root_value: float | None) -> float | None:
     value = step.estimate
     if value is None or step.hard is False:
         return _derive_hard_target(step)
@@ -151,7 +151,7 @@ ADVANTAGE = Target(derive=_derive_advantage_targets, is_change=True)
 """Change of the value V by step t: (1 + V(t) - V(t-1)) / 2, so that 0.5 stands for no change (PAV,
 arXiv 2410.08146)."""
 THREE_CLASSES = Target(
-    derive=lambda row: tuple(_derive_class_target(step, row.root_value) for step in row.steps),
+    derive=lambda row: tuple(_derive_ternary_target(step, row.root_value) for step in row.steps),
     has_neutral=True,
 )
 """Three classes as in PRM800K (arXiv 2305.20050): 0 wrong, 0.5 neutral, 1 sound. With labels from

@@ -158,15 +158,15 @@ def iter_opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
         yield from (row for row in table.to_pylist() if row["id"] not in left_out)
 
 
-def read_items_without_opinions(store: Store, noted: Iterable[str]) -> Iterator[dict[str, Any]]:
+def read_items_without_opinions(store: Store, block_ids: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield `row`, `reason` and `detail` of each solution without an opinion in committed blocks.
 
     Args:
         store: the run's store.
-        noted: ids of the blocks to look in: all blocks that may have such solutions.
+        block_ids: ids of all blocks that may have such solutions.
     """
     done = read_opinion_blocks(store, require_complete=False)
-    for block in noted:
+    for block in block_ids:
         if block in done.blocks:
             left_out = done.superseded.get(block, frozenset())
             set_aside: dict[str, dict[str, Any]] = read_block(store, block)[0]["set_aside"]

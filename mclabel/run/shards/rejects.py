@@ -51,7 +51,7 @@ class Reject:
         return json.dumps(self.content(), ensure_ascii=True).encode() + b"\n"
 
 
-def blocks_with_set_aside_items(store: Store) -> list[str]:
+def list_blocks_with_set_aside_items(store: Store) -> list[str]:
     """Return the ids of blocks for which any attempt, committed or not, has set items aside."""
     return [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
 
@@ -63,7 +63,7 @@ def note_set_aside(store: Store, block_id: str) -> None:
 
 def read_set_aside(store: Store) -> Iterator[Reject]:
     """Yield the problems that committed blocks have set aside, sorted by id."""
-    noted = blocks_with_set_aside_items(store)
+    noted = list_blocks_with_set_aside_items(store)
     if not noted:
         return
     catalog = read_catalog(store, require_complete=False)

@@ -26,7 +26,7 @@ from mclabel.run.shards.manifest import MANIFEST, read_claim, run_id
 from mclabel.run.shards.manifest_faults import REMEDY, find_manifest_faults
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import FOLDER as NOTES
-from mclabel.run.shards.rejects import blocks_with_set_aside_items
+from mclabel.run.shards.rejects import list_blocks_with_set_aside_items
 from mclabel.run.shards.store import Store, damaged_file_error
 from mclabel.run.trainings import (
     CHECKPOINTS,
@@ -121,7 +121,7 @@ class SingleFilesCheck:
         made.
         """
         if self._noted is None:
-            self._noted = set(blocks_with_set_aside_items(self._store))
+            self._noted = set(list_blocks_with_set_aside_items(self._store))
         if block not in self._noted:
             self._result.add_finding(
                 f"{NOTES}/{block}.json",

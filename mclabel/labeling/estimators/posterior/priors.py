@@ -143,8 +143,9 @@ class ClassPriors:
     def to_unsound(self) -> Floats:
         """Transitions to an unsound prefix, [r, grid, 2 * grid], for backward messages.
 
-        The middle axis is the value after the step. The last axis holds the values before it: those
-        of a sound prefix (`wrong`), then those of an unsound prefix (`unsound`).
+        r is the number of steps to go before the transition. The middle axis is the value after the
+        step. The last axis holds the values before it: those of a sound prefix (`wrong`), then
+        those of an unsound prefix (`unsound`).
         """
         back = np.concatenate([self.wrong, self.unsound], axis=1).transpose(0, 2, 1)
         return np.ascontiguousarray(back)
@@ -302,7 +303,8 @@ class Priors:
 def select_class_priors(classes: Mapping[str, ClassPriors], answer_class: str) -> ClassPriors:
     """Return the priors of an answer class.
 
-    If the class has none, return the pooled priors with the class's probability of a right guess.
+    If the class has none, return the pooled priors, adjusted by the probability of a right guess
+    that the name of the class states.
     """
     if answer_class in classes:
         return classes[answer_class]
