@@ -43,14 +43,15 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    steps = list_steps(TINY if args.tiny else FULL)
+    size = TINY if args.tiny else FULL
+    steps = list_steps(size)
     path = args.out / REPORT
     if args.scratch is not None:
         run_steps(steps, path, args.scratch, tiny=args.tiny, until=args.until)
         return
     args.out.mkdir(parents=True, exist_ok=True)
     _save_report(path, {name: {"status": "waiting"} for name in steps})
-    until = time.time() + TOTAL_S
+    until = time.time() + TOTAL_S * size.time_factor
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "scripts.gpu_check", *sys.argv[1:]]
         command += ["--scratch", scratch, "--until", str(until)]

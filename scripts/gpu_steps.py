@@ -54,6 +54,8 @@ class Size:
     """Bytes of one copy."""
     square: int = 8192
     """Number of rows and columns of the matrices that are multiplied."""
+    time_factor: float = 1.0
+    """Factor of all time limits. They spare the time of a GPU, and a CPU may be busy."""
 
 
 FULL = Size(
@@ -69,7 +71,7 @@ TINY = Size(
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
     },
     live=(8, 16), num_context=16, num_sampled=4, solutions=(2, 32), num_steps=4,
-    copied=1 << 22, square=128,
+    copied=1 << 22, square=128, time_factor=10.0,
 )  # fmt: skip
 
 
@@ -352,10 +354,11 @@ def list_steps(size: Size) -> dict[str, Step]:
     """Return the steps by name, in the order in which they run."""
     steps: dict[str, Step] = {
         "device": (60, device_step),
-        "tests": (120, partial(tests_step, limit_s=120)),
+        "tests": (120, partial(tests_step, limit_s=120 * size.time_factor)),
         "weights": (60, weights_step),
     }
     for live in size.live:
         steps[f"engine-{live}"] = (80, partial(engine_step, live=live))
         steps[f"generate-{live}"] = (80, partial(generate_step, live=live))
-    return {**steps, "training": (100, training_step)}
+    steps["training"] = (100, training_step)
+    return {name: (limit_s * size.time_factor, step) for name, (limit_s, step) in steps.items()}
