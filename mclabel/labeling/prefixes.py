@@ -232,7 +232,7 @@ class PrefixTable:
             sampled=solution.origin == "sampled" and self._free_outcomes,
             step_tokens=tuple(s.end - a for s, a in zip(solution.steps, starts, strict=True)),
             step_keys=tuple(step_key(s.text) for s in solution.steps),
-            restating=restating_steps(self._problem.text, [s.text for s in solution.steps]),
+            restating=mark_restating_steps(self._problem.text, [s.text for s in solution.steps]),
             commitments=commitments,
         )
 
@@ -387,12 +387,12 @@ def step_key(text: str) -> str:
     answer = extract_answer(text) if _ANSWER.search(text) else None
     if answer is not None:
         return f"answer {answer_key(answer)}"
-    if numbers := _numbers(text):
+    if numbers := _extract_numbers(text):
         return "numbers " + " ".join(sorted(numbers))
     return "words " + " ".join(_WORD.findall(text.casefold()))
 
 
-def restating_steps(problem: str, steps: Sequence[str]) -> tuple[bool, ...]:
+def mark_restating_steps(problem: str, steps: Sequence[str]) -> tuple[bool, ...]:
     """Return for each step whether it states no number that is new.
 
     Such a step has no equals sign, and each of its numbers is in the problem or in an earlier step.
@@ -402,15 +402,15 @@ def restating_steps(problem: str, steps: Sequence[str]) -> tuple[bool, ...]:
         problem: text of the problem.
         steps: texts of a solution's steps.
     """
-    stated = _numbers(problem)
+    stated = _extract_numbers(problem)
     restating = []
     for step in steps:
-        numbers = _numbers(step)
+        numbers = _extract_numbers(step)
         restating.append("=" not in step and numbers <= stated)
         stated |= numbers
     return tuple(restating)
 
 
-def _numbers(text: str) -> set[str]:
+def _extract_numbers(text: str) -> set[str]:
     plain = unicodedata.normalize("NFKC", text)
     return {answer_key(number.rstrip(",")) for number in _NUMBER.findall(plain)}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mclabel.core.records import Outcome
-from mclabel.labeling.prefixes import restating_steps, step_key
+from mclabel.labeling.prefixes import mark_restating_steps, step_key
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.benchmarks import simulate
@@ -141,7 +141,7 @@ def test_step_keys(one: str, other: str, same: bool) -> None:
     assert (step_key(one) == step_key(other)) is same
 
 
-def test_restating_steps() -> None:
+def test_restating_steps_are_marked() -> None:
     problem = "Eva has 3 pens, Ben twice as many, and 1,000 pens cost $50."
     steps = {
         "Eva has 3 pens.": True,
@@ -151,7 +151,7 @@ def test_restating_steps() -> None:
         "Together they have 9.": False,
         "3 = 3.0": False,
     }
-    assert restating_steps(problem, list(steps)) == tuple(steps.values())
+    assert mark_restating_steps(problem, list(steps)) == tuple(steps.values())
 
 
 def test_step_keys_see_through_paraphrases() -> None:

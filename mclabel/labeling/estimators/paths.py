@@ -48,7 +48,7 @@ class SolutionPath:
     (`mclabel.labeling.prefixes.step_key`)."""
     restating: tuple[bool, ...] = ()
     """For each step, True if it states no number that is new (see
-    `mclabel.labeling.prefixes.restating_steps`); empty if the steps were not compared."""
+    `mclabel.labeling.prefixes.mark_restating_steps`); empty if the steps were not compared."""
     commitments: tuple[Outcome | None, ...] = ()
     """For each step, the verdict on the answer that the step states; None for a step that states no
     answer. Empty if the steps were not searched for answers."""
