@@ -359,8 +359,7 @@ def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
             "a text"
         )
     separator = None if row.get("step_separator") is None else str(row["step_separator"])
-    whole = row.get("solution")
-    return row["problem"], join_steps(steps, separator=separator, whole=whole)
+    return row["problem"], join_steps(steps, separator=separator, whole=row.get("solution"))
 
 
 def load_steps(run: Place) -> datasets.Dataset:

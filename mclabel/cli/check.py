@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
@@ -76,10 +77,8 @@ def check(
 def _check_file(pairs: str, out: str | None) -> None:
     from mclabel.evaluate.check import check_file
 
-    def print_bad_line(fault: str) -> None:
-        errors.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
-
-    report = check_file(pairs, out, on_bad_line=print_bad_line)
+    show = partial(errors.print, style="red", markup=False, highlight=False, soft_wrap=True)
+    report = check_file(pairs, out, on_bad_line=show)
     rate = report.num_pairs / report.seconds if report.seconds else 0.0
     verdicts = {verdict: report.verdicts[verdict] for verdict in ("right", "wrong", "unknown")}
     record_result(

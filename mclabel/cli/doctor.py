@@ -85,8 +85,7 @@ def _list_missing_modules(modules: Iterable[str]) -> list[str]:
 
 def _collect_device_facts() -> dict[str, Any]:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    cores = num_cores()
-    facts: dict[str, Any] = {"cores": cores, "memory_gib": round(pages / _GIB, 1)}
+    facts: dict[str, Any] = {"cores": num_cores(), "memory_gib": round(pages / _GIB, 1)}
     facts |= {"cuda": None, "gpus": [], "error": None}
     if _list_missing_modules(["torch"]):
         return facts | {"error": "torch is not installed"}

@@ -99,7 +99,8 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
         if summary := "; ".join(f"{count:,} {noun}" for noun, count in counts.items() if count):
             console.print(f"{summary}.", highlight=False)
         console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
-    _fail_if_reason_given(report.no_result)
+    if report.no_result is not None:
+        fail(report.no_result, EXIT_NOTHING)
 
 
 @evaluate.command(name="labels")
@@ -273,11 +274,6 @@ def processbench_golds(
         f"{report.num_from_files} solutions with a gold from files, {report.num_from_solutions} "
         f"from right solutions{without if report.without else ''}. Written to {out}",
     )
-
-
-def _fail_if_reason_given(why: str | None) -> None:
-    if why is not None:
-        fail(why, EXIT_NOTHING)
 
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:

@@ -149,8 +149,7 @@ def label(
     )
     _print_row_limit(checked)
     print_num_rejected(report.num_rejected, REJECTED, checked.out)
-    health = _print_run_health(checked.out)
-    record_result({"out": checked.out, "job": report, "health": health})
+    record_result({"out": checked.out, "job": report, "health": _print_run_health(checked.out)})
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
         about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
@@ -221,8 +220,7 @@ def _print_input_changes(changes: InputChanges) -> None:
         if count
     ]
     if changed:
-        text = f"Since the run began: {'; '.join(changed)}."
-        print_lines(text)
+        print_lines(f"Since the run began: {'; '.join(changed)}.")
 
 
 def _build_selection_overrides(manifest: str, overrides: Sequence[str]) -> list[str]:

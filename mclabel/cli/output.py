@@ -224,7 +224,8 @@ def exit_with_messages() -> Iterator[None]:
             if (
                 stop := get_requested_stop()
             ) is not None:  # the signal may have interrupted an import
-                fail(f"{stop.message}. While ending: {_format_error_line(error)}", stop.exit_code)
+                line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                fail(f"{stop.message}. While ending: {line}", stop.exit_code)
             if (
                 isinstance(error, ModuleNotFoundError)
                 and (message := advise_installation(error.name)) is not None
@@ -263,10 +264,6 @@ def _print_and_kill_process(error: MclabelError) -> None:
     """
     _errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     end_at_once(EXIT_USER_ERROR)
-
-
-def _format_error_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _build_fault_advice() -> str:

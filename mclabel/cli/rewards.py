@@ -35,8 +35,7 @@ def serve_rewards(
     checked = load_config(ServeRewardsConfig, config, overrides, allow=allow)
 
     def print_address(address: str, stop: object) -> None:
-        line = f"Serving rewards at {address}\nStop with Ctrl-C."
-        print_lines(line)
+        print_lines(f"Serving rewards at {address}\nStop with Ctrl-C.")
 
     serve(
         checked,

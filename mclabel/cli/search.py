@@ -130,8 +130,7 @@ def serve_search(
     checked = load_config(ServeSearchConfig, config, overrides, allow=allow)
 
     def print_address(address: str, stop: object) -> None:
-        line = f"Serving {name or checked.policy.model} at {address}\nStop with Ctrl-C."
-        print_lines(line)
+        print_lines(f"Serving {name or checked.policy.model} at {address}\nStop with Ctrl-C.")
 
     serve(
         checked,

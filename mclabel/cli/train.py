@@ -32,7 +32,7 @@ from mclabel.prm.scoring import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring import OWN_FORMAT
 
 if TYPE_CHECKING:
-    from mclabel.run.tally import JobState
+    pass
 
 
 @click.command()
@@ -358,7 +358,7 @@ def score(
     shown = console if out is not None else errors
     quiet = out is None and not errors.is_terminal  # then standard error has only rejected rows
     with (
-        nullcontext(_ignore_job_state)
+        nullcontext(lambda state: None)
         if quiet
         else job_progress(shown, "score", "solutions") as progress
     ):
@@ -382,10 +382,6 @@ def score(
     if job.num_rejected:
         place = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
         click.echo(f"{job.num_rejected} rows could not be scored; the reasons are in {place}")
-
-
-def _ignore_job_state(state: JobState) -> None:
-    """Ignore the state of a job, so that no progress is shown."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

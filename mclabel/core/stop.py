@@ -14,10 +14,11 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 
 SAME_S = 0.5
 """Seconds within which several signals count as one, because a terminal and a wrapper process may
@@ -155,7 +156,7 @@ def end_process_within(seconds: float) -> Iterator[None]:
 def _handle_signal(number: int, frame: FrameType | None) -> None:
     if _StopState.number is not None:
         return  # the thread has seen it as well
-    codes = list(_iterate_running_code(frame))
+    codes = [running.f_code for running, _ in traceback.walk_stack(frame)]
     if _StopState.ask is None and any(code.co_filename == _IMPORTS for code in codes):
         _wait_for_import(number)
     elif _raise_dropped_stop.__code__ in codes:
@@ -198,17 +199,9 @@ def _raise_dropped_stop(dropped: sys.UnraisableHookArgs) -> None:
 def _send_signal_later(number: int) -> None:
     """Send a signal to the main thread again, after `REPEAT_S` seconds."""
     _StopState.num_repeated += 1
-    main = threading.main_thread().ident
-    again = threading.Timer(REPEAT_S, signal.pthread_kill, [main, number])
+    again = threading.Timer(REPEAT_S, signal.pthread_kill, [threading.main_thread().ident, number])
     again.daemon = True
     again.start()
-
-
-def _iterate_running_code(frame: FrameType | None) -> Iterator[CodeType]:
-    """Yield the code objects of a stack frame and of its callers."""
-    while frame is not None:
-        yield frame.f_code
-        frame = frame.f_back
 
 
 def _end_at_second_signal(reader: int) -> None:

@@ -154,18 +154,6 @@ class KeyValuePools:
             self._free = list(range(held, self.chunks.shape[2]))
         return heapq.heappop(self._free)
 
-    def copy_chunks(self, source: Sequence[int], target: Sequence[int]) -> None:
-        """Copy the keys and values of each source chunk to the target chunk at the same index."""
-        self.chunks[:, :, list(target)] = self.chunks[:, :, list(source)]
-
-    def read_chunks(self, chunks: Sequence[int]) -> Tensor:
-        """Return a copy of the content of chunks, to be stored outside the pool."""
-        return self.chunks[:, :, list(chunks)]
-
-    def write_chunks(self, chunks: Sequence[int], content: Tensor) -> None:
-        """Fill chunks with content that `read_chunks` returned."""
-        self.chunks[:, :, list(chunks)] = content
-
     def free_chunks(self, chunks: Sequence[int]) -> None:
         """Mark chunks as free."""
         for chunk in chunks:

@@ -165,8 +165,8 @@ class SharedPrefixDecoder:
             if not self._place_lane(lane, prefix):
                 return False
             if held is not None:
-                lane.chunks = [self._allocate_chunk() for _ in range(held.num_chunks)]
-                self._pools.write_chunks(lane.chunks, held.content)
+                lane.chunks = [self._allocate_chunk() for _ in range(held.content.shape[2])]
+                self._pools.chunks[:, :, lane.chunks] = held.content
             entry = self._fresh[key] = lane, held
         lane, held = entry
         if held is not None:
@@ -205,7 +205,9 @@ class SharedPrefixDecoder:
             num_before = len(ended)
             for row, token in zip(lane.rows, chosen, strict=True):
                 row.sampled.append(token)
-                if token in self._end_ids or len(row.sampled) >= self._compute_max_new_tokens(row):
+                if token in self._end_ids or len(row.sampled) >= min(
+                    row.max_tokens + row.num_given, self.max_context - len(row.context)
+                ):
                     ended.append(row)
                 else:
                     going_on.setdefault(token, []).append(row)
@@ -240,7 +242,8 @@ class SharedPrefixDecoder:
             if not self._place_lane(new, prefix):
                 self._parked.append((new, prefix))
         if copies:
-            self._pools.copy_chunks(*zip(*copies, strict=True))
+            source, target = map(list, zip(*copies, strict=True))
+            self._pools.chunks[:, :, target] = self._pools.chunks[:, :, source]
 
     def ended_by_token(self, row: LiveRollout) -> bool:
         """Return whether a rollout ended by an end token rather than by its budget."""
@@ -253,9 +256,6 @@ class SharedPrefixDecoder:
     def is_at_stop(self, row: LiveRollout) -> bool:
         """Return whether a rollout's last token completed one of its own stop texts."""
         return bool(row.stop and row.new_ids) and self._ends_with(row.sampled, row.stop)
-
-    def _compute_max_new_tokens(self, row: LiveRollout) -> float:
-        return min(row.max_tokens + row.num_given, self.max_context - len(row.context))
 
     def _get_lane_prefix(self, lane: Lane) -> Prefix:
         prefix = self._block_prefix[lane.slot // LANES_PER_BLOCK]
@@ -391,8 +391,7 @@ def draw_tokens(
     draws[is_row] = draw_uniform_numbers([row for rows in lanes for row in rows])
     places = torch.from_numpy(draws).to(logits.device) * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, places, right=True).clamp(max=logits.shape[1] - 1)
-    drawn = zip(tokens.tolist(), counts.tolist(), strict=True)
-    return [chosen[:count] for chosen, count in drawn]
+    return [chosen[:count] for chosen, count in zip(tokens.tolist(), counts.tolist(), strict=True)]
 
 
 def _check_free_of_nan(lane_values: Tensor) -> None:

@@ -82,8 +82,7 @@ class ServerAnswer:
     @property
     def has_known_finish_reason(self) -> bool:
         """True if the server's `finish_reason` is one of the values that mclabel knows."""
-        word = (self.finish_reason or "").lower()
-        return word in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
+        return (self.finish_reason or "").lower() in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
 
 
 def parse_json_object(content: bytes, path: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A new rollout may begin with a cached prefix, or continue an ended rollout.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -132,13 +132,7 @@ class EndedRollout:
     """
     prefix: Prefix
     content: Tensor
-    """Keys and values of the sampled tokens, by chunk, as returned by
-    `KeyValuePools.read_chunks`."""
-
-    @property
-    def num_chunks(self) -> int:
-        """Number of chunks that the content needs."""
-        return int(self.content.shape[2])
+    """Copy of the chunks of `KeyValuePools` with the keys and values of the sampled tokens."""
 
     def move_ids_to(self, row: LiveRollout) -> None:
         """Make a new rollout continue this ended rollout.
@@ -168,7 +162,7 @@ class EndedRolloutCache:
         """Maps the token ids of prompt, prefix and sampled text to the kept rollout. The last
         sampled token is left out, because its keys and values were not computed."""
 
-    def put(self, row: LiveRollout, prefix: Prefix, chunks: Sequence[int]) -> None:
+    def put(self, row: LiveRollout, prefix: Prefix, chunks: list[int]) -> None:
         """Keep the keys and values that were computed for a rollout.
 
         Args:
@@ -181,7 +175,7 @@ class EndedRolloutCache:
             self._by_ids.move_to_end(ids)
             return
         held = EndedRollout(
-            context=row.context, prefix=prefix, content=self._pools.read_chunks(chunks)
+            context=row.context, prefix=prefix, content=self._pools.chunks[:, :, chunks]
         )
         self._by_ids[ids] = held
         self._num_bytes += held.content.nbytes

@@ -434,5 +434,4 @@ class StopTexts:
             return False
         longest = len(text.encode())
         before = self._decode(ids[-longest - 1 : -1])
-        after = self._decode(ids[-longest - 1 :])
-        return after.count(text) > before.count(text)
+        return self._decode(ids[-longest - 1 :]).count(text) > before.count(text)

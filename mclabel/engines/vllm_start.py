@@ -326,8 +326,7 @@ def _open_bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
             return stream
     except (OSError, ValueError):  # the stream has no file, as in tests, or is closed
         return stream
-    copy = os.dup(saved)
-    return open(copy, "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
+    return open(os.dup(saved), "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
 
 
 class EngineLog:

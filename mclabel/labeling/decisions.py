@@ -76,8 +76,7 @@ class DecisionBatcher:
             estimator: estimator whose decision is due.
             num_prefixes: current number of prefixes of the estimator's problem.
         """
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[Sequence[Probe]] = loop.create_future()
+        turn: asyncio.Future[Sequence[Probe]] = asyncio.get_running_loop().create_future()
         self._due.append(((estimator, num_prefixes), turn))
         self._begin_batch_or_wait()
         return await turn

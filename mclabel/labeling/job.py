@@ -9,6 +9,7 @@ from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.core.errors import CheckerError, ConfigError, DataError
+from mclabel.core.records import AUTHOR
 from mclabel.core.seeds import ID_LENGTH
 from mclabel.core.settings import list_content_fields
 from mclabel.data.boundaries import SPLITTER_VERSION
@@ -72,7 +73,11 @@ def label(
     task = LabelTask(
         make_policy=models.author.engine_factory(config.seed),
         completers=models.estimator_completers,
-        make_completers=models.completer_factories(config.seed),
+        make_completers={
+            name: model.engine_factory(config.seed)
+            for name, model in models.by_name.items()
+            if name != AUTHOR
+        },
         source=source,
         settings=config,
         provenance=run.shard_metadata(

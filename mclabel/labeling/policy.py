@@ -14,7 +14,7 @@ from typing import Any, Self
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import AUTHOR
 from mclabel.data.readers.rows import read_file_rows
-from mclabel.engines import Engine, EngineResources, Example, Policy, PolicySettings, make_engine
+from mclabel.engines import Engine, EngineResources, Example, PolicySettings, make_engine
 from mclabel.engines.settings import MAX_EXAMPLES
 from mclabel.labeling.completers import CompleterSettings
 from mclabel.labeling.config import LabelConfig
@@ -42,8 +42,7 @@ class PreparedPolicy:
 
     def resources(self, ray: RayConfig) -> EngineResources:
         """Return the cluster resources that one engine of the job needs."""
-        own = self.engine.resources()
-        return own.with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+        return self.engine.resources().with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
 
 def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> PreparedPolicy:
@@ -109,8 +108,7 @@ class PreparedModels:
         completers = []
         for number, settings in enumerate(config.completers):
             if "max_tokens" not in settings.model_fields_set:
-                longest = {"max_tokens": config.policy.max_tokens}
-                settings = settings.model_copy(update=longest)
+                settings = settings.model_copy(update={"max_tokens": config.policy.max_tokens})
             policy = author if settings.is_author else prepare(settings)
             update: dict[str, Any] = {"name": settings.label_name}
             if settings.cost is None and not all(
@@ -143,19 +141,6 @@ class PreparedModels:
             )
             for completer, cost in zip(self.completers, costs, strict=True)
         ) or (Completer(),)
-
-    def completer_factories(self, seed: int) -> dict[str, Callable[[], Policy]]:
-        """Return, by completer name, functions that create a policy with a sampling engine. The
-        author has no entry.
-
-        Args:
-            seed: seed of the run.
-        """
-        return {
-            name: model.engine_factory(seed)
-            for name, model in self.by_name.items()
-            if name != AUTHOR
-        }
 
     @property
     def packages(self) -> tuple[str, ...]:

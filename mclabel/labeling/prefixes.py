@@ -322,8 +322,7 @@ class PrefixTable:
 
 def _list_remaining_tokens(solution: Solution) -> list[int]:
     """Return the number of remaining tokens of a solution after 0, 1, … steps, without the last."""
-    ends = (0, *(step.end for step in solution.steps[:-1]))
-    return [len(solution.ids) - end for end in ends]
+    return [len(solution.ids) - end for end in (0, *(step.end for step in solution.steps[:-1]))]
 
 
 _MARKS = re.compile(

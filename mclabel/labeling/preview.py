@@ -184,8 +184,7 @@ def preview(config: LabelConfig) -> Preview:
     except MclabelError as error:
         faults.append(str(error))
     try:
-        models = PreparedModels.prepare_all(config)
-        for name, policy in models.by_name.items():
+        for name, policy in PreparedModels.prepare_all(config).by_name.items():
             if (shown := policy.engine.preview()) is not None:
                 facts[name] = summarise_model(policy.settings, shown, longest)
     except MclabelError as error:

@@ -430,8 +430,7 @@ async def _estimate_labels(
             knowledge=knowledge,
             min_gain=min_gain,
         )
-        follows = [sampler.policy for sampler in samplers]
-        return paths, EstimatorRun(estimator, table, follows)
+        return paths, EstimatorRun(estimator, table, [sampler.policy for sampler in samplers])
 
     with_steps = [solution for solution in solutions if solution.steps]
     stated = await grade_intermediate_answers(problem, with_steps, context.checker, executor.run)

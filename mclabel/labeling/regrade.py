@@ -12,17 +12,17 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from mclabel.answers.golds import Gold, InvalidGold, read_gold
-from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, make_checker, run_inline
+from mclabel.checkers import Checker, make_checker, run_inline
 from mclabel.checkers.base import CheckerField, default_checker, keep_valid_keys
 from mclabel.core.components import ComponentNotAllowed, allow_components
 from mclabel.core.config.load import load_content
 from mclabel.core.errors import ConfigError, DataError
-from mclabel.core.records import LabeledSolution, Problem, Solution
+from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import CONTENT, Settings, find_settings_class
 from mclabel.data.readers.rows import read_file_rows
 from mclabel.labeling.estimators import EstimatorSettings
-from mclabel.labeling.grading import IntermediateOutcomes, grade_intermediate_answers
+from mclabel.labeling.grading import grade_intermediate_answers
 from mclabel.labeling.regrading import Regraded, regrade_block
 from mclabel.labeling.rewritten import (
     RewrittenRun,
@@ -141,11 +141,14 @@ def regrade(
         )
     with allow_components(allow):
         settings = _read_recorded_estimator(config, run)
-    chosen = _apply_checker_changes(config, checker, allow)
-    recorded = _get_recorded_checker_kind(config)
-    if recorded not in (None, chosen.kind) and not change_checker:
+    recorded = config.get("checker")
+    recorded = recorded if isinstance(recorded, Mapping) else {}
+    content = {"checker": keep_valid_keys(recorded)} if recorded else {}
+    chosen = load_content(_CheckerChoice, content, checker, allow=allow).checker
+    kind = recorded.get("kind")
+    if kind not in (None, chosen.kind) and not change_checker:
         raise ConfigError(
-            f"checker.kind={chosen.kind}: {run} was graded by {recorded}, and another checker may "
+            f"checker.kind={chosen.kind}: {run} was graded by {kind}, and another checker may "
             "change every verdict. Remove checker.kind, or pass --change-checker to change it"
         )
     grader = make_checker(chosen)
@@ -165,7 +168,7 @@ def regrade(
     target, provenance = begin_rewritten_run(run, out, semantic, action="graded again")
     rewritten = RewrittenRun(source, target, provenance, action="regraded")
     work = _Regrading(rewritten, settings, corrected, grader, run)
-    return work.run(_describe_recorded_checker(config), on_progress)
+    return work.run(f"{kind} {recorded.get('version')}" if recorded else "none", on_progress)
 
 
 class _Regrading:
@@ -226,17 +229,11 @@ class _Regrading:
                 if (gold := self._golds.get(name)) is not None and gold.matches_problem(text)
             },
             read_knowledge=self._knowledge,
-            grade=self._grade_items,
-            grade_intermediate=self._grade_intermediate_answers,
+            grade=lambda items: self._runner.run(self._checker.grade(items, run_inline)),
+            grade_intermediate=lambda problem, solutions: self._runner.run(
+                grade_intermediate_answers(problem, solutions, self._checker)
+            ),
         )
-
-    def _grade_intermediate_answers(
-        self, problem: Problem, solutions: Sequence[Solution]
-    ) -> list[IntermediateOutcomes]:
-        return self._runner.run(grade_intermediate_answers(problem, solutions, self._checker))
-
-    def _grade_items(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
-        return self._runner.run(self._checker.grade(items, run_inline))
 
     def _read_knowledge(self, identity: str) -> Any:
         content = self._rewritten.copy_and_read_priors(identity)
@@ -295,28 +292,6 @@ class _CheckerChoice(Settings):
     """Settings of the checker for grading a run again."""
 
     checker: CheckerField = Field(default_factory=default_checker)
-
-
-def _apply_checker_changes(
-    config: Mapping[str, Any], changes: Sequence[str], allow: Sequence[str]
-) -> CheckerSettings:
-    """Return the settings of the run's recorded checker, with the requested changes applied."""
-    recorded = config.get("checker")
-    content = {"checker": keep_valid_keys(recorded)} if isinstance(recorded, Mapping) else {}
-    return load_content(_CheckerChoice, content, changes, allow=allow).checker
-
-
-def _get_recorded_checker_kind(config: Mapping[str, Any]) -> Any:
-    """Return the `kind` of the run's recorded checker; None if none is recorded."""
-    recorded = config.get("checker")
-    return recorded.get("kind") if isinstance(recorded, Mapping) else None
-
-
-def _describe_recorded_checker(config: Mapping[str, Any]) -> str:
-    recorded = config.get("checker")
-    if isinstance(recorded, Mapping):
-        return f"{recorded.get('kind')} {recorded.get('version')}"
-    return "none"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,8 +133,7 @@ class RewrittenRun:
     def finish(self) -> None:
         """Write the files that complete the new run: its rejects and the completion marker."""
         delete_uncommitted(self._target)
-        rejects = read_rejects(self._source)
-        files = (REJECTS,) if write_rejects(self._target, rejects) else ()
+        files = (REJECTS,) if write_rejects(self._target, read_rejects(self._source)) else ()
         write_finished(self._target, num_blocks=self.num_blocks, files=files)
 
     def copy_priors(self, block: SourceBlock) -> None:
@@ -238,8 +237,7 @@ those of problems that a later block of the source run labelled again."""
 
 def hash_superseded_rows(source: Store) -> dict[str, str]:
     """Return a hash of the run's superseded rows under the key `SUPERSEDED`; empty without any."""
-    superseded = read_catalog(source).superseded
-    rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
+    rows = sorted((block, sorted(ids)) for block, ids in read_catalog(source).superseded.items())
     return {SUPERSEDED: content_id(rows)} if rows else {}
 
 

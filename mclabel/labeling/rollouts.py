@@ -203,8 +203,7 @@ class Sampler:
             completer=self.completer_name,
         )
         if self.journal is not None and why is None:
-            line = partial(rollout_line, rollout, completion.ids, failed=grade.failed)
-            self.journal.add(line)
+            self.journal.add(partial(rollout_line, rollout, completion.ids, failed=grade.failed))
         return completion, rollout
 
     async def sample(self, prefix: tuple[int, ...], *, seed: int) -> tuple[Completion, str | None]:

@@ -100,8 +100,7 @@ async def encode_given_solution(
         steps = splitter.split(ids, given.text, policy.decode, opened=prompt_opens_thinking)
     else:
         steps = split_steps(ids, given.text, given.step_ends, policy.decode)
-    completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    grade = await sampler.grade(completion)
+    grade = await sampler.grade(Completion(ids=ids, text=given.text, finish_reason="stop"))
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,

@@ -150,16 +150,7 @@ class LabelTask:
 
     def runner(self, store: Store) -> LabelRunner:
         """Return a runner that works on the task's blocks with one engine."""
-        return LabelRunner(
-            policy=self.make_policy,
-            completers=self.completers,
-            make_completers=self.make_completers,
-            source=self.source,
-            settings=self.settings,
-            store=store,
-            provenance=self.provenance,
-            keep_rollouts=self.keep_rollouts,
-        )
+        return LabelRunner(self, store)
 
     def read_entry(self, line: Line) -> JournalEntry:
         """Parse the solution or rollout in a journal line."""
@@ -171,40 +162,19 @@ class LabelRunner:
     `mclabel.run.task.Runner`.
     """
 
-    def __init__(
-        self,
-        *,
-        policy: Callable[[], Policy],
-        completers: Sequence[Completer] = (Completer(),),
-        make_completers: Mapping[str, Callable[[], Policy]] | None = None,
-        source: SourceRun | None = None,
-        settings: LabelSettings,
-        store: Store,
-        provenance: Mapping[str, Any],
-        keep_rollouts: bool,
-    ) -> None:
+    def __init__(self, task: LabelTask, store: Store) -> None:
         """Prepare to label; `start` loads the engine.
 
         Args:
-            policy: function that creates the policy; called by `start`.
-            completers: models that sample rollouts.
-            make_completers: functions that create the completers' policies, by completer name. A
-                completer that is the policy itself has no entry.
-            source: source run whose solutions are labelled; None if not used.
-            settings: settings that determine how problems are labelled.
+            task: the job.
             store: store of the run.
-            provenance: metadata of every shard.
-            keep_rollouts: True if rollouts are written.
         """
-        self._makers = {AUTHOR: policy, **(make_completers or {})}
-        self._completers, self._source = completers, source
-        self._settings, self._store = settings, store
-        self._provenance, self._keep_rollouts = provenance, keep_rollouts
+        self._task, self._store = task, store
         self._policies: dict[str, Policy] = {}
         """Started policies by completer name."""
         self._context: EngineContext | None = None
-        self._learner = make_run_learner(settings)
-        self._estimators = Boundary("estimators", settings.estimator.component)
+        self._learner = make_run_learner(task.settings)
+        self._estimators = Boundary("estimators", task.settings.estimator.component)
         self._executor = CpuExecutor()
         self._learning_queue: LearningQueue | None = None
         if (learner := self._learner) is not None:
@@ -216,7 +186,7 @@ class LabelRunner:
 
     async def start(self) -> None:
         """Load the engines, one after the other."""
-        for name, make in self._makers.items():
+        for name, make in {AUTHOR: self._task.make_policy, **self._task.make_completers}.items():
             policy = make()
             with add_completer_name_to_errors(name):
                 await policy.start()
@@ -228,14 +198,14 @@ class LabelRunner:
                     completer=completer,
                     policy=self._policies.get(completer.name, self._policies[AUTHOR]),
                 )
-                for completer in self._completers
+                for completer in self._task.completers
             ],
-            settings=self._settings,
-            checker=make_checker(self._settings.checker),
+            settings=self._task.settings,
+            checker=make_checker(self._task.settings.checker),
             executor=self._executor,
             decisions=DecisionBatcher(self._executor),
             first_state=None if self._learner is None else LearnerState.from_learner(self._learner),
-            source=self._source,
+            source=self._task.source,
         )
 
     async def begin(self, attempt: Attempt) -> None:
@@ -287,8 +257,8 @@ class LabelRunner:
             finished.block.id,
             finished.attempt,
             labeled,
-            rollouts if self._keep_rollouts else None,
-            self._provenance,
+            rollouts if self._task.keep_rollouts else None,
+            self._task.provenance,
             dropped={
                 item.id: result.dropped_counts
                 for item, result in finished.results

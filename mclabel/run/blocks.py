@@ -140,12 +140,12 @@ class JobBlocks:
             places = plan.find(hash_ids(item.id for item in chunk))
             if len(unknown := np.flatnonzero(places < 0)):
                 raise _make_changing_input_error(f"{word} {chunk[unknown[0]].id[:60]!r}")
-            orders = plan.order[places]
-            for number, start, end in _iter_adjacent_groups(plan.blocks[places]):
+            columns = plan.blocks[places].tolist(), plan.order[places].tolist(), chunk
+            for number, order, item in zip(*columns, strict=True):
                 if number not in chosen:
                     continue
                 part = parts.setdefault(number, [])
-                part.extend(zip(orders[start:end].tolist(), chunk[start:end], strict=True))
+                part.append((order, item))
                 if len(part) == chosen[number]:
                     in_order = sorted(parts.pop(number), key=itemgetter(0))
                     items = tuple(item for _, item in in_order)
@@ -263,15 +263,6 @@ def _iter_new_parts(
             number, rows = number + 1, []
     if rows:
         yield pa.Table.from_pylist(rows, schema=PLAN_SCHEMA)
-
-
-def _iter_adjacent_groups(block_numbers: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Yield each group of adjacent items in the same block as a tuple: block number, index of the
-    first item, and index after the last item.
-    """
-    starts = np.flatnonzero(np.diff(block_numbers, prepend=-1))
-    ends = [*starts[1:].tolist(), len(block_numbers)]
-    return zip(block_numbers[starts].tolist(), starts.tolist(), ends, strict=True)
 
 
 def _make_plan_row(

@@ -108,8 +108,7 @@ class LeaseBook:
     @property
     def num_unfinished(self) -> int:
         """Approximate number of blocks that are not done."""
-        waiting = len(self._released) + len(self._due_alone)
-        return self._num_left + waiting + len(self._running)
+        return self._num_left + (len(self._released) + len(self._due_alone)) + len(self._running)
 
     def close(self) -> None:
         """Lease no more blocks. This method may be called from a signal handler."""
@@ -134,8 +133,7 @@ class LeaseBook:
             return [] if num_running else [self._lease_alone(worker)]
         more = count_more_leases(num_running, engine, num_ended=num_ended)
         # Each worker holds at most an even share of the unfinished blocks, including running ones.
-        share = max(1, math.ceil(self.num_unfinished / num_workers))
-        count = min(more, share - num_running)
+        count = min(more, max(1, math.ceil(self.num_unfinished / num_workers)) - num_running)
         leases: list[Lease] = []
         while len(leases) < count and (block := self._take_next_block()) is not None:
             replay = block.id in self._losses or block.id in self._journaled

@@ -193,8 +193,7 @@ def _sum_decompressed_bytes(metadata: pq.FileMetaData, number: int) -> int:
     for index in range(metadata.num_columns):
         column = group.column(index)
         is_nested = metadata.schema.column(index).max_repetition_level > 0
-        items = 8 * column.num_values if is_nested else 0
-        total += max(0, column.total_uncompressed_size, items)
+        total += max(0, column.total_uncompressed_size, 8 * column.num_values if is_nested else 0)
     return total
 
 

@@ -294,8 +294,7 @@ class JobFleet:
         ray, resources = self.ray, self.resources()
         fleet: Fleet = RayFleet(self.make_worker, ray, resources=resources)
         if ray.address == "none":
-            num_gpus = resources.total_gpus
-            fleet = LocalFleet(self.make_worker, num_gpus=num_gpus, stall_s=ray.stall_s)
+            fleet = LocalFleet(self.make_worker, num_gpus=resources.total_gpus, stall_s=ray.stall_s)
         return fleet.run(book, on_progress)
 
 

@@ -312,8 +312,7 @@ class EngineWatch:
         """Seconds of silence after which the engine is reported as silent."""
         if not self._has_begun:
             return FIRST * self._stall_s
-        longest = self._pauses[0][1] if self._pauses else 0.0
-        return max(self._stall_s, PACE * longest)
+        return max(self._stall_s, PACE * (self._pauses[0][1] if self._pauses else 0.0))
 
     @property
     def is_silent(self) -> bool:

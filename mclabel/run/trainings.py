@@ -77,8 +77,7 @@ def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
     if files is not None:
         for path in _list_files(folder):
             if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
-                fault = "does not belong to the checkpoint"
-                yield FileFault(name=name, text=fault)
+                yield FileFault(name=name, text="does not belong to the checkpoint")
 
 
 def mark_finished(out: Path, model: Path) -> None:

@@ -261,8 +261,7 @@ class Refused(MclabelError):
     def body(self) -> dict[str, Any]:
         """Body of the response, in the format of the OpenAI API."""
         kind = _TYPES.get(self.status, "invalid_request_error")
-        error = {"message": str(self), "type": kind, "param": self.param, "code": None}
-        return {"error": error}
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": None}}
 
 
 def to_json(content: Any) -> bytes:

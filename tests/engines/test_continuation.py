@@ -22,10 +22,6 @@ from tests.support.continuation import (
 )
 
 
-def policy_of(model: str) -> PolicySettings:
-    return PolicySettings(model=model, temperature=TEMPERATURE, max_tokens=96, engine="hf")
-
-
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Record the contexts and the sampled ids of the decoder."""
@@ -42,7 +38,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 @pytest.mark.slow
 def test_prefixes_are_continued_by_the_ids_that_were_sampled(calls: Calls, tmp_path: Path) -> None:
-    policy = HfEngine(policy_of(chat_model(tmp_path)))
+    policy = HfEngine(
+        PolicySettings(
+            model=chat_model(tmp_path), temperature=TEMPERATURE, max_tokens=96, engine="hf"
+        )
+    )
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 2 * NUM_SOLUTIONS
     # so that tokenizing the text again would be noticed

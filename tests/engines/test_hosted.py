@@ -44,8 +44,9 @@ def test_messages_go_out_and_the_service_counts_the_tokens(
     monkeypatch.setenv("HOSTED_KEY", KEY)
 
     async def run(server: HostedServer) -> Completion:
-        example = {"problem": "1 + 2?", "solution": "3"}
-        policy = settings(server, few_shot=[example], stop=["END"], temperature=0.5)
+        policy = settings(
+            server, few_shot=[{"problem": "1 + 2?", "solution": "3"}], stop=["END"], temperature=0.5
+        )
         engine = HostedEngine(policy)
         await engine.start()
         try:

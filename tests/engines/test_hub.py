@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
-from mclabel.engines.hub import fetch_model, resolve_model_commit
 
 COMMIT = "c" * 40
 FILES = {p.name: p.read_bytes() for p in bundled_model("policy").iterdir() if p.is_file()}
@@ -125,9 +123,7 @@ def said(child: subprocess.Popen[str]) -> str:
 
 def test_engines_of_a_node_download_a_model_once(hub: Hub, tmp_path: Path) -> None:
     code = f"fetch_model('arith/policy', revision='{COMMIT}')"
-    children = [in_child(hub, tmp_path, code) for _ in range(2)]
-    folders = {said(child) for child in children}
-    (folder,) = folders
+    (folder,) = {said(child) for child in [in_child(hub, tmp_path, code) for _ in range(2)]}
     assert (Path(folder) / "model.safetensors").read_bytes() == FILES["model.safetensors"]
     wanted = {name for name in FILES if "/" not in name and name != "README.md"}
     assert set(hub.downloads) == wanted
@@ -181,13 +177,3 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
     )
     assert answer.startswith("refused: policy.model='arith/policy': ")
     assert "cannot be reached" in answer
-
-
-def test_folders_are_taken_as_they_are(tmp_path: Path) -> None:
-    folder = str(bundled_model("policy"))
-    assert resolve_model_commit(folder, revision=None) is None
-    assert fetch_model(folder, revision=None) == folder
-    with pytest.raises(EngineError, match=r"holds no config\.json"):
-        resolve_model_commit(str(tmp_path), revision=None)
-    with pytest.raises(EngineError, match="no such folder"):
-        fetch_model(str(tmp_path / "none"), revision=None)

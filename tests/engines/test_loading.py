@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from threading import Event
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -22,14 +20,11 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate_problems
-from mclabel.engines import Engine, PolicySettings, make_engine
+from mclabel.engines import PolicySettings, make_engine
 from mclabel.engines.cascade import LiveRollout
 from mclabel.engines.decoder import draw_tokens
-from mclabel.engines.hf import HfEngine
 from mclabel.engines.loading import (
     get_current_stage,
-    load_in_thread,
     mark_engine_start,
     record_stage,
 )
@@ -78,30 +73,6 @@ def test_the_log_of_vllm_gives_the_stages_and_its_detail_is_not_shown(
     assert all(StartLog(None, on_ray=False).is_shown(line) for line in LOG.splitlines())
 
 
-def test_a_start_has_stages_in_whatever_thread_it_loads() -> None:
-    goes_on = Event()
-
-    def load() -> int:
-        record_stage("loading weights")
-        goes_on.wait(60)
-        return 3
-
-    async def start() -> None:
-        with mark_engine_start():
-            assert re.fullmatch(r"loading \(\d+ s\)", str(get_current_stage()))
-            loaded = asyncio.create_task(load_in_thread(load))
-            while str(get_current_stage()).startswith("loading ("):
-                await asyncio.sleep(0.001)
-            assert re.fullmatch(r"loading weights \(\d+ s\)", str(get_current_stage()))
-            goes_on.set()
-            assert await loaded == 3
-        assert get_current_stage() is None
-        record_stage("sampling")  # no engine is starting
-        assert get_current_stage() is None
-
-    asyncio.run(start())
-
-
 class SlowEngine(ScriptedEngine):
     """A scripted engine that takes a second to start."""
 
@@ -128,14 +99,8 @@ def test_a_job_shows_what_its_engines_do_while_they_start(
     assert stages & {"loading weights (0 s)", "loading weights (1 s)"}
     assert all(state.num_starting == 1 for state in states if state.stage is not None)
     assert states[-1].stage is None and states[-1].num_workers == 1
-
-
-PROBLEMS = [one.text for one in generate_problems(3, seed=11, split="test")]
-
-
-def engine(model: str, **settings: object) -> Engine:
-    policy = {"model": f"arith:{model}", "max_tokens": 120, **settings}
-    return make_engine(PolicySettings.model_validate(policy), seed=0)
+    record_stage("sampling")
+    assert get_current_stage() is None  # the start has ended
 
 
 def damaged_policy(folder: Path, damage: float) -> Path:
@@ -143,8 +108,7 @@ def damaged_policy(folder: Path, damage: float) -> Path:
     shutil.copytree(bundled_model("policy"), folder)
     (path,) = folder.glob("*.safetensors")
     weights = load_file(path)
-    name = next(key for key in sorted(weights) if "mlp" in key)
-    weights[name][0, 0] = damage
+    weights[next(key for key in sorted(weights) if "mlp" in key)][0, 0] = damage
     save_file(weights, path, metadata={"format": "pt"})
     return folder
 
@@ -154,8 +118,7 @@ def test_a_policy_whose_weights_are_no_numbers_is_refused(tmp_path: Path, damage
     model = damaged_policy(tmp_path / "model", damage)
     job = [f"policy.model={model}", "policy.engine=hf", "problems.source=arith", "ray.address=none"]
     job += ["problems.limit=1", f"out={tmp_path / 'out'}"]
-    result = run_verb(["label", "/dev/null", *job], code=2)
-    said = " ".join(result.output.split())
+    said = " ".join(run_verb(["label", "/dev/null", *job], code=2).output.split())
     assert f"policy.model='{model}': its weight" in said
     assert "holds NaN or infinities" in said and "Train or download it again" in said
     assert not list((tmp_path / "out" / "labels").glob("*"))
@@ -183,23 +146,23 @@ def test_rows_of_tokens_that_no_text_has_may_be_anything(tied: bool) -> None:
 def test_logits_that_are_no_numbers_draw_nothing(temperature: float) -> None:
     logits = torch.zeros(2, 5)
     lanes = [[LiveRollout(context=(1,), max_tokens=4, seed=seed, tag=seed)] for seed in range(2)]
-    drawn = draw_tokens(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
-    assert [len(row) for row in drawn] == [1, 1]
+    assert [
+        len(row) for row in draw_tokens(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
+    ] == [1, 1]
     logits[1, 3] = float("nan")
     with pytest.raises(EngineError, match="logits are NaN"):
         draw_tokens(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
 
 
 def test_an_engine_keeps_its_number_of_threads_beside_others() -> None:
-    policy = PolicySettings.model_validate({"model": "arith:policy", "max_tokens": 8})
-    engine = make_engine(policy, seed=0)
-    assert isinstance(engine, HfEngine)
+    engine = make_engine(
+        PolicySettings.model_validate({"model": "arith:policy", "max_tokens": 8}), seed=0
+    )
     seen: list[int] = []
 
     async def run() -> None:
         await engine.start()
         decoder = engine._decoder
-        assert decoder is not None
         step = decoder.step
 
         def watched() -> object:
@@ -249,7 +212,6 @@ def test_children_that_live_on_are_copied_and_need_no_reader(
         )
     child.communicate(b"\n", timeout=60)
     assert child.returncode == 0
-    assert output._copying is not None
     output._copying.join(60)
     assert output.reason == "ValueError: late"
     assert len(capfd.readouterr().err) > 300_000
@@ -264,7 +226,6 @@ def test_lines_may_be_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) 
     output = OutputTail(lambda line: not line.startswith("INFO"))
     with output:
         subprocess.run([sys.executable, "-c", program], check=True)
-    assert output._copying is not None
     output._copying.join(60)
     shown = capfd.readouterr()
     assert shown.out + shown.err == "b\r\nd" and output.reason == "KeyError: c"
@@ -277,8 +238,7 @@ def test_a_terminal_stays_one_for_this_process() -> None:
     program += "    print('shown', sys.stdout.isatty(), sys.stderr.isatty(), os.isatty(1))\n"
     program += "print('after', sys.stdout is sys.__stdout__)"
     master, terminal = os.openpty()
-    command = [sys.executable, "-c", program]
-    subprocess.run(command, stdout=terminal, stderr=terminal, check=True)
+    subprocess.run([sys.executable, "-c", program], stdout=terminal, stderr=terminal, check=True)
     os.close(terminal)
     assert os.read(master, 1000).split() == b"shown True True False after True".split()
     os.close(master)

@@ -178,10 +178,10 @@ def test_other_words_for_the_end_and_no_usage_are_read(
     async def run(url: str) -> Completion:
         async with running_engine(url, sampling={"max_tokens": 7}) as policy:
             prompt = policy.prompt_ids("What is 1 + 1?")
-            ids = policy.encode(ANSWER)[:num_ids]
-            answer = {"choices": [{"text": "", "token_ids": ids, **end}]}
-            body = json.dumps({**answer, "prompt_token_ids": prompt}).encode()
-            server.faults += [body] * 3
+            answer = {
+                "choices": [{"text": "", "token_ids": policy.encode(ANSWER)[:num_ids], **end}]
+            }
+            server.faults += [json.dumps({**answer, "prompt_token_ids": prompt}).encode()] * 3
             return await policy.sample(prompt, (), seed=0)
 
     with Server() as server:
@@ -205,8 +205,7 @@ def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> Non
 
 def test_a_dead_endpoint_is_set_aside_and_used_again_when_it_is_back() -> None:
     with Server() as one, Server() as two:
-        dead = f"http://127.0.0.1:{free_port()}/v1"
-        assert len(sample(dead, one.url, count=8)) == 8
+        assert len(sample(f"http://127.0.0.1:{free_port()}/v1", one.url, count=8)) == 8
         asked = len(one.bodies)
         assert len(sample(one.url, two.url, count=40)) == 40
         assert 5 < len(one.bodies) - asked < 36  # problems are spread over both servers
@@ -273,8 +272,10 @@ def test_keys_are_read_from_the_environment_and_never_shown(
 
 def test_a_server_that_repeats_the_key_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_KEY", KEY)
-    names = (f"model for {KEY}", "other")
-    with Server(names=names) as server, pytest.raises(EngineError) as caught:
+    with (
+        Server(names=(f"model for {KEY}", "other")) as server,
+        pytest.raises(EngineError) as caught,
+    ):
         sample(server.url, api_key_env="SERVER_KEY", model="x")
     assert KEY not in str(caught.value) and "***" in str(caught.value)
 

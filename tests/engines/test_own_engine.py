@@ -48,8 +48,7 @@ def test_what_an_engine_without_statistics_samples_is_counted() -> None:
     async def sampled() -> list[EngineStats]:
         engine = CheckedEngine(UncountedEngine, PolicySettings(engine=ConstantEngine.Settings()))
         await engine.start()
-        prompt = engine.prompt_ids("1+1")
-        task = asyncio.create_task(engine.sample(prompt, (), seed=0))
+        task = asyncio.create_task(engine.sample(engine.prompt_ids("1+1"), (), seed=0))
         await asyncio.sleep(0)
         before = engine.stats()
         await task

@@ -67,6 +67,7 @@ def test_two_processes_make_one_folder_and_the_adapter_works_out_more_than_the_m
         changes += ["problems.limit=6", "solutions.per_problem=2", "estimator.kind=outcome"]
         path = find_bundled_config("label/quickstart-smollm2.yaml")
         jobs.label(load_config(LabelConfig, path, changes), lambda state: None)
-        rows = list(read_labels(Store(str(out))))
-        passed[model] = sum(row.solution.outcome is Outcome.RIGHT for row in rows)
+        passed[model] = sum(
+            row.solution.outcome is Outcome.RIGHT for row in list(read_labels(Store(str(out))))
+        )
     assert passed["smollm2:words"] > passed["smollm2:135m"]

@@ -54,7 +54,6 @@ class Engine:
             text=True,
             start_new_session=True,
         )
-        assert self.process.stdout is not None
         folder, name, child = self.process.stdout.readline().split()
         self.record, self.segment, self.child = Path(folder), MEMORY / name, int(child)
 

@@ -14,7 +14,6 @@ from mclabel.labeling.decisions import DecisionBatcher
 from mclabel.labeling.estimators import (
     CheckedEstimator,
     Estimator,
-    EstimatorSettings,
     ProblemPaths,
     begin_estimator,
 )
@@ -27,7 +26,6 @@ MANY = 1_000
 
 def estimators(kind: str, count: int) -> list[CheckedEstimator]:
     settings = find_settings_class("estimators", kind)(rollouts=8)
-    assert isinstance(settings, EstimatorSettings)
     return [
         begin_estimator(settings, ProblemPaths(paths=case.paths))
         for case in simulated_cases("sharp", count)

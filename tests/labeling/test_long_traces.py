@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from mclabel.core.records import Outcome, Problem, Solution, Step
-from mclabel.core.seeds import prefix_id
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
@@ -57,17 +56,6 @@ def test_memory_of_the_prefixes_is_linear_in_the_length() -> None:
 
     table(5)()  # imports and caches that happen only once
     assert peak_bytes(table(500)) < 15 * peak_bytes(table(50))
-
-
-def test_each_prefix_is_whole_when_it_is_asked_for() -> None:
-    one = solution(1, 40)
-    table = PrefixTable(PROBLEM, [one], kept_regardless_of_outcome=True)
-    ends = (0, *(step.end for step in one.steps[:-1]))
-    for prefix, end in zip(table.prefixes, ends, strict=True):
-        assert prefix.ids == one.ids[:end]
-        assert prefix.text == one.text[:end]
-        assert prefix.num_tokens == end
-        assert prefix.id == prefix_id("p", one.ids[:end])
 
 
 @pytest.mark.slow

@@ -55,10 +55,12 @@ def test_a_run_is_labelled_by_all_sources_shown_and_graded_again_alike(tmp_path:
     place = run(tmp_path)
     rows = list(read_labels(Store(str(place))))
     labels = [label for row in rows for label in row.steps]
-    texts = [step.text for row in rows for step in row.solution.steps]
-    for text, label in zip(texts, labels, strict=True):
-        states_one = "So the answer is" in text and not label.is_from_outcome
-        assert (label.committed is not None) == states_one
+    for text, label in zip(
+        [step.text for row in rows for step in row.solution.steps], labels, strict=True
+    ):
+        assert (label.committed is not None) == (
+            "So the answer is" in text and not label.is_from_outcome
+        )
     assert {label.committed for label in labels} == {None, Outcome.RIGHT, Outcome.WRONG}
     told = [label.state for label in labels]
     assert {"sound", "error", "recovered"} <= set(told)

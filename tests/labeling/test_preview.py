@@ -44,8 +44,9 @@ def test_inputs_are_counted_and_the_model_is_looked_at(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     said = lines(result)
     assert said["input"] == "8 problems"
-    left_out = "3 of 11 rows or problems: 1 no_column, 2 duplicate; the first: "
-    assert said["left out"].startswith(left_out)
+    assert said["left out"].startswith(
+        "3 of 11 rows or problems: 1 no_column, 2 duplicate; the first: "
+    )
     assert f"{source}, line 7: no answer" in said["left out"]
     assert "WARNING" not in said
     assert (

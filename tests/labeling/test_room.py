@@ -101,8 +101,9 @@ def label_by_estimator(
     estimator = {"kind": kind} if kind in ("outcome", "trace") else {"kind": kind, "rollouts": 4}
     shared = on_one_engine(policy, LabelSettings.model_validate({"estimator": estimator}))
     if completer is not None:
-        rolling = [RolloutModel(completer=Completer(name="other"), policy=completer)]
-        shared = replace(shared, completers=rolling)
+        shared = replace(
+            shared, completers=[RolloutModel(completer=Completer(name="other"), policy=completer)]
+        )
     return asyncio.run(label_problem(PROBLEM, shared, given=[GivenSolution(text=t) for t in given]))
 
 
@@ -180,7 +181,6 @@ def test_runs_that_were_interrupted_or_graded_again_decide_the_same(
     assert same == rollouts and [replace(row, num_missing=None) for row in again] == labels
     for name in ("run", "again"):
         health = assess_run_health(Store(str(tmp_path / name)))
-        assert health is not None
         figure = health.figures["rollouts_withheld"]
         assert (figure.count, figure.total) == (len(reasons), len(rollouts))
         assert health.figures["rollouts_ungraded"].count == 0
@@ -194,5 +194,4 @@ def test_a_pool_has_no_values_where_nothing_was_rolled_out(tmp_path: Path) -> No
     run = job(tmp_path, "run", "estimator={kind: fixed, rollouts: 4, root_rollouts: 4}")
     withheld = {r.prefix_id for r in rows(run)[1] if r.finish_reason == "failed"}
     cases = read_pool(Store(str(run)), lambda row: row.first_error)
-    unknown = sum(math.isnan(value) for case in cases for value in case.values)
-    assert unknown == len(withheld) > 0
+    assert sum(math.isnan(value) for case in cases for value in case.values) == len(withheld) > 0

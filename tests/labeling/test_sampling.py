@@ -108,15 +108,18 @@ def test_balanced_labels_carry_the_pass_rate_before_the_choice() -> None:
     kept = dropped = 0
     for number in range(60):
         result = label(number, policy, balance=1, max_samples=4)
-        whole = [row.solution.outcome for row in label(number, policy).labeled]
-        num_right = whole.count(Outcome.RIGHT)
+        num_right = [row.solution.outcome for row in label(number, policy).labeled].count(
+            Outcome.RIGHT
+        )
         if result.dropped_counts is not None:
             assert result.labeled == [] and num_right in (0, 4)
             assert result.dropped_counts == {"num_sampled": 4, "num_right": num_right}
             dropped += 1
             continue
-        outcomes = Counter(row.solution.outcome for row in result.labeled)
-        assert outcomes == {Outcome.RIGHT: 1, Outcome.WRONG: 1}
+        assert Counter(row.solution.outcome for row in result.labeled) == {
+            Outcome.RIGHT: 1,
+            Outcome.WRONG: 1,
+        }
         for row in result.labeled:
             assert (row.num_sampled, row.num_sampled_right) == (4, num_right)
             assert row.chosen_by_outcome

@@ -12,8 +12,7 @@ HUGE = "a " * 5_000_000
 
 
 def test_a_scorer_refuses_huge_texts_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = arith_text()
-    encoder = StepEncoder(text, step_id=None, max_tokens=100)
+    encoder = StepEncoder(arith_text(), step_id=None, max_tokens=100)
 
     def refuse(self: PolicyText, text: str) -> tuple[int, ...]:
         raise AssertionError("it was tokenised")

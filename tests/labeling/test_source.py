@@ -157,5 +157,6 @@ def test_a_completer_of_the_same_name_is_the_same_model(tmp_path: Path, source: 
 
 def test_samples_of_the_policy_are_kept_for_when_it_rolls_out(tmp_path: Path, source: str) -> None:
     label(tmp_path, "other", f"completers=[{OTHER}]")
-    later = label(tmp_path, "later", f"solutions.run={tmp_path / 'other'}")
-    assert later == label(tmp_path, "alone", source)
+    assert label(tmp_path, "later", f"solutions.run={tmp_path / 'other'}") == label(
+        tmp_path, "alone", source
+    )

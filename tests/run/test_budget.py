@@ -39,8 +39,9 @@ SLOW = "policy.engine={kind: scripted, delay_s: 0.05, repeatable: false}"
 
 def label(folder: Path, *more: str) -> JobReport:
     source = write_problems(folder, 40)
-    base = scripted_overrides(source, folder / "out", "ray.address=none", "journal_s=0.2", *more)
-    return run_label_job(base)
+    return run_label_job(
+        scripted_overrides(source, folder / "out", "ray.address=none", "journal_s=0.2", *more)
+    )
 
 
 def spent(folder: Path) -> dict[str, Any]:
@@ -95,8 +96,7 @@ def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> N
     assert CliRunner().invoke(main, command).stderr == ""
     (out / "finished.json").unlink()
     next((out / "labels").iterdir()).unlink()
-    said = run_verb(command)
-    assert said.stderr.startswith("1 of 10 blocks have no labels")
+    assert run_verb(command).stderr.startswith("1 of 10 blocks have no labels")
     found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
     assert (found["num_blocks"], found["num_blocks_left"]) == (9, 1)
     shutil.rmtree(out / "plan")
@@ -111,8 +111,10 @@ def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None
     for second in range(41):
         live = min(100, 10 * second) if second <= 30 else max(1, 100 - 20 * (second - 30))
         tokens += 5 * live
-        state = replace(STATE, num_tokens=tokens, num_live=live, gpu_hours=second / 3600)
-        ledger.update(state, 100.0 + second)
+        ledger.update(
+            replace(STATE, num_tokens=tokens, num_live=live, gpu_hours=second / 3600),
+            100.0 + second,
+        )
     ledger.write(141.0)
     once = read_spent(store)
     assert once.num_tokens == tokens and once.hours == pytest.approx(41 / 3600)
@@ -218,10 +220,8 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     again = jobs.run_pilot(config, lambda state: None, num_problems=40)
     assert again.num_items == 0 and committed_blocks(out) == pilot
     found = jobs.forecast(config)
-    assert found is not None
     assert (found.num_blocks, found.num_blocks_done, found.num_blocks_seen) == (30, 10, 10)
-    whole = jobs.label(config, lambda state: None)
-    assert whole.num_blocks_resumed == 10
+    assert jobs.label(config, lambda state: None).num_blocks_resumed == 10
     check_exact(tmp_path / "out", num_problems=120)
     costs = [metadata["cost"] for metadata, _ in label_tables(out)]
     tokens = sum(cost["num_tokens"] for cost in costs)
@@ -230,7 +230,6 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     assert abs(found.num_rollouts.expected / rollouts - 1) < 0.15
     assert found.num_tokens.low <= tokens <= found.num_tokens.high
     done = jobs.forecast(config)  # the forecast of a finished job is exact
-    assert done is not None
     assert done.num_tokens == Interval(expected=tokens, low=tokens, high=tokens)
     assert done.num_rollouts.expected == rollouts
 

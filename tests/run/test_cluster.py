@@ -137,8 +137,10 @@ def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
         tmp_path, *scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
     )
     write_config(tmp_path).write_text("checker: shlex:quote")
-    refused = run_verb(submit[3:], code=2)
-    assert "checker: shlex:quote is code that is named only in a file" in refused.output
+    assert (
+        "checker: shlex:quote is code that is named only in a file"
+        in run_verb(submit[3:], code=2).output
+    )
     code, output = cluster.run(*submit, "--allow=shlex")
     assert code == 2 and "checker=shlex:quote: its parameter s gets no value" in output
 
@@ -151,8 +153,9 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
     mine = scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
     submit = cluster.submit(tmp_path, *mine)[3:]
     label = ["label", str(write_config(tmp_path)), *mine, f"--address=127.0.0.1:{cluster.port}"]
-    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
-    right_ones = {name: cluster.environment[name] for name in names}
+    right_ones = {
+        name: cluster.environment[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+    }
     nothing = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN_PATH": "", "HOME": str(tmp_path)}
     for command, changes, said in [
         (submit, {"RAY_AUTH_TOKEN_PATH": str(wrong)}, "authentication token: Ray protects"),

@@ -71,15 +71,3 @@ def test_who_does_not_wait_any_more_is_passed_over() -> None:
     asyncio.run(run())
     assert ran == [2]
     executor.close()
-
-
-def test_closed_it_forgets_and_takes_nothing_more() -> None:
-    executor = CpuExecutor()
-
-    async def run() -> None:
-        await executor.run(lambda: None)
-        executor.close()
-        with pytest.raises(RuntimeError, match="shutdown"):
-            await executor.run(lambda: None)
-
-    asyncio.run(run())

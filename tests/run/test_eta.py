@@ -86,13 +86,11 @@ def test_the_tokens_left_are_forecast_under_an_estimator_that_learns() -> None:
     ratios = []
     for sampled, done, num_open, done_tokens, open_tokens, committed, tokens in RECORDED:
         if committed > num_committed:
-            size = _size(committed - num_committed)
-            remainder.commit(size, tokens - committed_tokens)
+            remainder.commit(_size(committed - num_committed), tokens - committed_tokens)
             num_committed, committed_tokens = committed, tokens
         tokens_left = remainder.forecast_left(
             num_done=done, num_open=num_open, done_tokens=done_tokens, open_tokens=open_tokens
         )
-        assert tokens_left is not None
         if 0.1 < sampled / RECORDED[-1][0] < 0.9:
             ratios.append(tokens_left / (RECORDED[-1][0] - sampled))
     assert all(0.5 < ratio < 2 for ratio in ratios)
@@ -170,10 +168,8 @@ def test_a_line_says_what_there_is_to_say() -> None:
 def test_a_run_leaves_its_last_state(tmp_path: Path) -> None:
     out = tmp_path / "out"
     more = ["ray.address=none", "policy.engine={kind: scripted, truncate_rate: 0.2, delay_s: 0.05}"]
-    changes = scripted_overrides(write_problems(tmp_path, 8), out, *more)
-    report = run_label_job(changes)
-    lines = (out / "progress.jsonl").read_text().splitlines()
-    last = json.loads(lines[-1])
+    report = run_label_job(scripted_overrides(write_problems(tmp_path, 8), out, *more))
+    last = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
     assert last["num_problems"] == 8
     assert 0 < last["num_completions"] <= sum(report.counts.values())
     assert 0 < last["num_truncated"] < last["num_completions"]

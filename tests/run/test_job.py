@@ -43,8 +43,9 @@ from tests.support.scripted_jobs import run_label_job, scripted, scripted_overri
 
 
 def run(out: Path) -> JobReport:
-    changes = scripted_overrides(write_problems(out.parent, 20), out, "ray.address=none")
-    return run_label_job(changes)
+    return run_label_job(
+        scripted_overrides(write_problems(out.parent, 20), out, "ray.address=none")
+    )
 
 
 def test_of_two_attempts_the_first_wins_whole(tmp_path: Path) -> None:
@@ -64,8 +65,10 @@ def test_shards_hold_the_documented_columns_and_no_secret(tmp_path: Path) -> Non
     assert data.num_rows == 80
     assert data.column_names == LABELS_SCHEMA.names
     documented = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
-    step_fields = [f.name for f in LABELS_SCHEMA.field("steps").type.value_type]
-    for name in [*LABELS_SCHEMA.names, *step_fields]:
+    for name in [
+        *LABELS_SCHEMA.names,
+        *[f.name for f in LABELS_SCHEMA.field("steps").type.value_type],
+    ]:
         assert f"`{name}`" in documented
     metadata, _ = next(label_tables(Store(str(tmp_path / "out"))))
     assert metadata["schema_version"] == SCHEMA_VERSION
@@ -81,8 +84,7 @@ def test_a_local_model_is_known_by_its_weights(tmp_path: Path) -> None:
     shutil.copytree(bundled_model("policy"), moved)
 
     def semantic(model: object) -> object:
-        config = load_config(LabelConfig, None, ["out=x", f"policy.model={model}"])
-        return semantic_config(config)
+        return semantic_config(load_config(LabelConfig, None, ["out=x", f"policy.model={model}"]))
 
     assert semantic("arith:policy") == semantic(moved)
     weights = moved / "model.safetensors"
@@ -125,8 +127,11 @@ def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> Worke
 
 def lease(name: str, text: str = "", gold: str = "1", only: str | None = None) -> Lease:
     problem = Problem(id=f"p-{name}", text=f"{text} [answer 1]", answer=gold)
-    block = Block(id=name, items=(ProblemItem(problem),), priority=0)
-    return Lease(block=block, replay=False, only_item_id=only)
+    return Lease(
+        block=Block(id=name, items=(ProblemItem(problem),), priority=0),
+        replay=False,
+        only_item_id=only,
+    )
 
 
 def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_path: Path) -> None:

@@ -95,8 +95,7 @@ def _check_labels(folder: Path, kept: Content, *, all_rollouts: bool = False) ->
 
 
 def _check_trees(folder: Path, kept: Content) -> None:
-    store = Store(str(folder / "out"))
-    trees = list(read_trees(store))
+    trees = list(read_trees(Store(str(folder / "out"))))
     check_trees(trees, [f"p{i}" for i in range(COUNT)])
     assert sum(tree.cost.num_replayed for tree in trees) > 0
 
@@ -195,8 +194,9 @@ def start(folder: Path) -> Forked:
         "journal_s=0.2",
         "policy.engine={kind: scripted, repeatable: false, delay_s: 0.1}",
     ]
-    source = folder / "problems.jsonl"
-    return Forked("label", "/dev/null", *scripted_overrides(source, folder / "out", *more))
+    return Forked(
+        "label", "/dev/null", *scripted_overrides(folder / "problems.jsonl", folder / "out", *more)
+    )
 
 
 def journals(out: Path) -> dict[Path, int]:

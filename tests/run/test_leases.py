@@ -30,8 +30,10 @@ from mclabel.run.task import Block, RunnerState
     ],
 )
 def test_leases_follow_the_engine(held: int, live: int, waiting: int, more: int) -> None:
-    stats = RunnerState(num_live=live, num_waiting=waiting, max_live=256)
-    assert count_more_leases(held, stats) == more
+    assert (
+        count_more_leases(held, RunnerState(num_live=live, num_waiting=waiting, max_live=256))
+        == more
+    )
 
 
 def test_an_engine_without_a_bound_holds_two_blocks() -> None:
@@ -101,15 +103,6 @@ def test_the_last_blocks_are_shared() -> None:
     assert ids(book.lease_blocks("one", IDLE, num_workers=1)) == ["b2"]
 
 
-def test_a_book_finds_itself_finished_without_being_asked_for_more() -> None:
-    book = LeaseBook(map(block, range(2)), num_blocks=2)
-    for lease in book.lease_blocks("one", IDLE):
-        book.mark_done("one", lease.block.id)
-    assert book.finished
-    assert not LeaseBook(map(block, range(1)), num_blocks=1).finished
-    assert LeaseBook([], num_blocks=0).finished
-
-
 def test_a_first_loss_or_a_preempted_node_changes_nothing_for_a_block() -> None:
     book = LeaseBook(map(block, range(2)), num_blocks=2)
     for counts in (False, False, False, True):
@@ -119,8 +112,9 @@ def test_a_first_loss_or_a_preempted_node_changes_nothing_for_a_block() -> None:
 
 
 def big(number: int, count: int) -> Block:
-    items = tuple(item(f"p{number}.{i}") for i in range(count))
-    return Block(id=f"b{number}", items=items, priority=number)
+    return Block(
+        id=f"b{number}", items=tuple(item(f"p{number}.{i}") for i in range(count)), priority=number
+    )
 
 
 def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) -> int:
@@ -167,8 +161,9 @@ def test_problems_that_kill_their_engines_are_set_aside_and_no_others(
     workers: int, poison: set[str]
 ) -> None:
     DONE.clear()
-    blocks = [big(i, 1 if i == 5 else 4) for i in range(6)]
-    deaths = run(LeaseBook(blocks, num_blocks=6), poison, workers)
+    deaths = run(
+        LeaseBook([big(i, 1 if i == 5 else 4) for i in range(6)], num_blocks=6), poison, workers
+    )
     assert sorted(DONE) == [f"b{i}" for i in range(6)]
     assert {name for found in DONE.values() for name in found} == poison
     assert all(name[1] == block_id[1] for block_id, found in DONE.items() for name in found)

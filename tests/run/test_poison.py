@@ -63,8 +63,7 @@ def test_poison_is_set_aside_and_the_rest_goes_on(
     scripted = f"policy.engine={{{scripted}}}"
     more = [scripted, f"ray.address={address}", "ray.max_engines=2", "journal_s=0.2"]
     more.append("estimator.kind=fixed")
-    report = label(tmp_path, *more, poison=poison)
-    assert report.num_rejected == len(poison)
+    assert label(tmp_path, *more, poison=poison).num_rejected == len(poison)
     out = tmp_path / "out"
     check_solutions(Store(str(out)), sorted(set(range(NUM_PROBLEMS)) - poison))
     found = rejects(out)

@@ -141,8 +141,9 @@ def test_three_failed_loads_stop_the_job(
 ) -> None:
     config = load_config(LabelConfig, None, [f"out={tmp_path}", f"policy.engine={OWN}"])
     task = LabelTask(make_policy=make_policy, settings=config, provenance={})
-    make_worker = partial(Worker, task, out=str(tmp_path))
-    fleet = RayFleet(make_worker, RayConfig(address="local", max_engines=1))
+    fleet = RayFleet(
+        partial(Worker, task, out=str(tmp_path)), RayConfig(address="local", max_engines=1)
+    )
     book = LeaseBook([Block(id="b", items=(), priority=0)], num_blocks=1)
     with pytest.raises(EngineError, match=f"(?s)failed to load 3 times.*{reason}.*latest/logs"):
         list(fleet.run(book, lambda progress: None))

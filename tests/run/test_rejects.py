@@ -65,10 +65,6 @@ def rejected(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "out" / "rejects.jsonl").open()]
 
 
-def reject_keys(folder: Path) -> list[tuple[int | None, str | None, str]]:
-    return [(r["row"], r["problem_id"], r["reason"]) for r in rejected(folder)]
-
-
 def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
     source = write_rows(tmp_path)
     report = label(tmp_path)
@@ -76,7 +72,9 @@ def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
         6,
         80,
     )
-    assert sorted(reject_keys(tmp_path), key=str) == sorted(EXPECTED, key=str)
+    assert sorted(
+        [(r["row"], r["problem_id"], r["reason"]) for r in rejected(tmp_path)], key=str
+    ) == sorted(EXPECTED, key=str)
     check_exact(tmp_path / "out")
     first, *_, last = rejected(tmp_path)
     assert list(first) == ["problem_id", "row", "source", "reason", "detail", "run", "digest"]
@@ -113,10 +111,12 @@ def test_strict_stops_at_the_first(tmp_path: Path, drop: int, fault: str) -> Non
 
 
 def test_a_job_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:
-    row = {"id": "p", "problem": "P [answer 1]", "answer": "1"}
-    (tmp_path / "problems.jsonl").write_text(json.dumps(row))
+    (tmp_path / "problems.jsonl").write_text(
+        json.dumps({"id": "p", "problem": "P [answer 1]", "answer": "1"})
+    )
     narrow = "policy.engine={kind: scripted, max_context: 5}"
     for _ in range(2):  # a second run changes nothing
-        done = run_verb(["label", "/dev/null", *overrides(tmp_path, narrow)], code=1)
-        said = " ".join(done.output.split())
+        said = " ".join(
+            run_verb(["label", "/dev/null", *overrides(tmp_path, narrow)], code=1).output.split()
+        )
         assert "no problem could be labelled: all were left out" in said

@@ -39,17 +39,11 @@ def shards(run: Path) -> dict[str, bytes]:
 
 def check_scores(prm: str, found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     """Check that every row occurs once, in order, with the scores that the PRM gives it."""
-    plain = [{k: v for k, v in one.items() if k in rows[0]} for one in found]
-    assert plain == rows
+    assert [{k: v for k, v in one.items() if k in rows[0]} for one in found] == rows
     expected = PRM.load(prm).score([r["problem"] for r in rows], [r["solution"] for r in rows])
     for one, scores in zip(found, expected, strict=True):
         assert one["scores"] == pytest.approx(scores, abs=1e-5)
         assert one["last"] == one["scores"][-1] and one["min"] == min(one["scores"])
-
-
-def scored_rows(run: Path) -> list[dict[str, Any]]:
-    """Return the rows of a run's shards, in the order of the input."""
-    return [json.loads(line) for line in read_score_lines(Store(str(run)))]
 
 
 def score_into(prm: str, source: Path, out: Path, *more: str) -> Result:
@@ -74,15 +68,14 @@ def test_a_grown_input_costs_its_new_rows_and_a_changed_one_is_refused(
     assert "was begun with other solutions" in refused.output and "1 changed" in refused.output
     accepted = score_into(prm, source, out, "--accept-changes")
     assert accepted.exit_code == 0, accepted.output
-    check_scores(prm, scored_rows(out), rows)
+    check_scores(prm, [json.loads(line) for line in read_score_lines(Store(str(out)))], rows)
     other = score_into(prm, source, out, "--accept-changes", "--format", "trl")
     assert other.exit_code == 2 and "format: 'mclabel' there, 'trl' here" in other.output
 
 
 def test_the_solutions_of_a_run_are_scored(prm: str, tmp_path: Path) -> None:
     labeled = arith_rows(6)
-    run = write_run(tmp_path / "labels", labeled)
-    result = score_into(prm, Path(run), tmp_path / "out.jsonl")
+    result = score_into(prm, Path(write_run(tmp_path / "labels", labeled)), tmp_path / "out.jsonl")
     assert result.exit_code == 0, result.output
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert {one["id"] for one in found} == {one.solution.id for one in labeled}
@@ -94,7 +87,6 @@ def test_the_solutions_of_a_run_are_scored(prm: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_labels_is_no_place_for_scores(prm: str, tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", [row(0)])
-    assert score_into(prm, source, tmp_path / "run").exit_code == 0
+    assert score_into(prm, write(tmp_path / "in.jsonl", [row(0)]), tmp_path / "run").exit_code == 0
     with pytest.raises(ShardError, match="holds opinions, not labels"):
         read_judged_input(str(tmp_path / "run"))

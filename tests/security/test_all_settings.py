@@ -117,8 +117,9 @@ def _is_bounded(marks: tuple[Any, ...]) -> bool:
         for kind, name in ((Le, "le"), (Lt, "lt"), (AtMost, "limit"))
         if isinstance(mark, kind)
     ]
-    below = any(isinstance(mark, Ge | Gt) for mark in marks)
-    return below and any(math.isfinite(one) for one in above)
+    return any(isinstance(mark, Ge | Gt) for mark in marks) and any(
+        math.isfinite(one) for one in above
+    )
 
 
 @pytest.mark.parametrize("value", [True, False, math.nan, math.inf, 10**30, 1e300, "x", []])

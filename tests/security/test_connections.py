@@ -37,8 +37,7 @@ def serving(token: str | None, places: int) -> Iterator[int]:
     async def hello(request: Request) -> Response:
         return json_response({"said": "hello"})
 
-    place = ServerAddress(port=0, token=token)
-    with open_listening_socket(place) as listening:
+    with open_listening_socket(ServerAddress(port=0, token=token)) as listening:
         server = make_server(make_api_app([Route("/", hello)], token), places=places)
         run: Callable[[], Any] = lambda: asyncio.run(server.serve(sockets=[listening]))  # noqa: E731
         thread = threading.Thread(target=run, daemon=True)
@@ -58,8 +57,9 @@ def connected(port: int, said: bytes = b"") -> socket.socket:
 
 
 def asked(client: http.client.HTTPConnection, **headers: str) -> tuple[int, bytes]:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    client.request("GET", "/", headers=named)
+    client.request(
+        "GET", "/", headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
     answer = client.getresponse()
     return answer.status, answer.read()
 

@@ -72,8 +72,7 @@ class Stranger:
         self.world = World(folder / "world")
         code = f"open({str(self.canary)!r}, 'w').close()\ngrade = Component = print\n"
         (self.folder / f"{MODULE}.py").write_text(code)
-        sound = Path(self.world["run"])
-        self.runs = hostile_runs(sound, self.folder, self.canary, MODULE)
+        self.runs = hostile_runs(Path(self.world["run"]), self.folder, self.canary, MODULE)
         (folder / "models").mkdir()
         models = hostile_models(Path(self.world["model"]), folder / "models", self.canary)
         model = str(models["auto-map-of-an-unknown-model"])

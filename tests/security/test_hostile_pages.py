@@ -48,8 +48,10 @@ def hostile_rows() -> list[LabeledSolution]:
                  problem=short, answer=short, prediction=short)
         for n in range(2)
     ]  # fmt: skip
-    flag = Flag(step=1, start=0, end=40, reason=short)
-    return [combined(rows[0], flag, source=short[:50]), rows[1]]
+    return [
+        combined(rows[0], Flag(step=1, start=0, end=40, reason=short), source=short[:50]),
+        rows[1],
+    ]
 
 
 def trees(folder: Path) -> str:
@@ -157,8 +159,10 @@ def views_of_annotation(browser: WebDriver, folder: Path) -> Iterator[str]:
         until(lambda: len(texts(browser, ".step")) == 3, "the steps")
         yield "annotation"
         for person, said in (("ana", ["good", "bad", None]), ("ben", ["good"] * 3)):
-            sent = page.opinion(person, "solution-0", said, note=ALL[:1000])
-            assert page.post(sent, person)[0] == 200
+            assert (
+                page.post(page.opinion(person, "solution-0", said, note=ALL[:1000]), person)[0]
+                == 200
+            )
         browser.get(page.addresses["overseer"])
         until(lambda: texts(browser, "#differ section h3"), "the disagreement")
         yield "overview"

@@ -217,8 +217,9 @@ def test_a_file_alone_trusts_no_other_code(
 
 def test_harmless_values_of_a_file_stand(tmp_path: Path) -> None:
     engine = {"kind": "vllm", "engine_args": {"enforce_eager": True, "block_size": 16, "x": None}}
-    policy = {"engine": engine, "trust_remote_code": False}
-    config = written(tmp_path, policy=policy, ray={"address": "auto"})
+    config = written(
+        tmp_path, policy={"engine": engine, "trust_remote_code": False}, ray={"address": "auto"}
+    )
     found = load_config(LabelConfig, config, ["out=x"])
     assert found.policy.engine.model_dump()["engine_args"] == engine["engine_args"]
 
@@ -244,8 +245,14 @@ def regrade(run: Path, *more: str) -> tuple[int, str]:
 
 def test_a_recorded_checker_is_not_called(tmp_path: Path) -> None:
     run, canary = labelled_run(tmp_path), tmp_path / "canary"
-    arguments = {"cmd": f"touch {canary}"}
-    record(run, checker={"kind": "subprocess:getoutput", "arguments": arguments, "version": "1"})
+    record(
+        run,
+        checker={
+            "kind": "subprocess:getoutput",
+            "arguments": {"cmd": f"touch {canary}"},
+            "version": "1",
+        },
+    )
     code, said = regrade(run)
     assert code == 2 and not canary.exists()
     assert "checker: subprocess:getoutput is code that is named only in a file" in said

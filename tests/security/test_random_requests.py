@@ -162,8 +162,10 @@ ASKED = {name: values for names, values in _ASKED.items() for name in names.spli
 
 def look(draw: random.Random, ids: list[str]) -> str:
     """Return a path with parameters, some of which occur several times."""
-    names = draw.choices(sorted(ASKED), k=draw.randint(0, 4))
-    asked = [(name, draw.choice(ASKED[name])) for name in names]
+    asked = [
+        (name, draw.choice(ASKED[name]))
+        for name in draw.choices(sorted(ASKED), k=draw.randint(0, 4))
+    ]
     if draw.random() < 0.6:
         asked += [("run", 0), ("id", draw.choice(ids)), ("what", draw.choice(TEXTS))]
     if draw.random() < 0.2:
@@ -179,8 +181,7 @@ def look(draw: random.Random, ids: list[str]) -> str:
 def test_the_viewer_stands_random_requests(tmp_path: Path) -> None:
     with ViewerProcess(plain_run(tmp_path / "run")) as viewer:
         viewer.wait_for(3)
-        ids = [row["solution_id"] for row in viewer.get("solutions")["rows"]]
-        made = partial(look, ids=ids)
+        made = partial(look, ids=[row["solution_id"] for row in viewer.get("solutions")["rows"]])
         found = ask_at_random(viewer.port, None, "/api/state", made, cookie=viewer.cookie)
         assert found.keys() <= {200, 307, 400, 404, 414}
         assert found[200] > 30 and found[404] > 50

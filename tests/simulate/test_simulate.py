@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import re
 from pathlib import Path
 
 import numpy as np
@@ -20,42 +18,6 @@ from tests.benchmarks.simulation.profiles import PROFILES, resampled_cases, simu
 from tests.benchmarks.simulation.replay import read_pool, replay
 from tests.support.estimating import make
 from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
-
-_STEP = re.compile(
-    r"(?P<lead>.*?)(?P<a>\d+) (?P<op>//|[-+*/]) (?P<b>\d+) = (?P<c>\d+)(?P<tail>.*?)\.?\s*$"
-)
-_ANSWER = re.compile(r"The answer is \\boxed\{(\d+)\}\.")
-_SPOKEN = {"+": "plus", "-": "minus", "*": "times", "/": "divided by", "//": "divided by"}
-
-
-def paraphrase(step: str, rng: random.Random) -> str:
-    """Return the step in other words with the same quantities, or an unknown form unchanged."""
-    if answer := _ANSWER.search(step):
-        value = answer[1]
-        return rng.choice(
-            [
-                f"Therefore the final answer is \\boxed{{{value}}}.",
-                f"So we get \\boxed{{ {value}}}.",
-                f"\\boxed{{\\text{{{value}}}}} is the answer",
-                f"That makes **{value}** in all: \\boxed{{{value}.0}}",
-            ]
-        )
-    found = _STEP.match(step)
-    if found is None:
-        return step
-    a, b, op, c = found["a"], found["b"], found["op"], found["c"]
-    if op in "+*" and rng.random() < 0.4:
-        a, b = b, a
-    lead, tail = found["lead"].strip(), found["tail"].strip()
-    return rng.choice(
-        [
-            f"{lead} {a} {op} {b} = {c} {tail}.",
-            f"Since {a} {_SPOKEN[op]} {b} is {c}, {lead} {c} {tail}.",
-            f"Next, {a} {_SPOKEN[op]} {b} gives {c}.",
-            f"We compute {a} {op} {b} and find that {lead} {c} {tail}",
-            f"- {lead}: {c} {tail} ({a} {op} {b})",
-        ]
-    )
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -74,8 +36,7 @@ def test_rollouts_follow_the_values_and_cases_repeat(profile: str) -> None:
 
 
 def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
-    kinds = ("fixed", "first_error", "bisect", "posterior")
-    for kind in kinds:
+    for kind in ("fixed", "first_error", "bisect", "posterior"):
         settings = {"min_gain": 0.06} if kind == "posterior" else {}
         found = measure(
             lambda case, kind=kind, settings=settings: make(
@@ -95,8 +56,7 @@ def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
 def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
     more = ["ray.address=none", "policy.max_tokens=1000"]
     more += ["estimator.kind=fixed", "estimator.rollouts=3", "estimator.root_rollouts=3"]
-    changes = scripted_overrides(write_problems(tmp_path, 6), tmp_path / "run", *more)
-    run_label_job(changes)
+    run_label_job(scripted_overrides(write_problems(tmp_path, 6), tmp_path / "run", *more))
     store = Store(str(tmp_path / "run"))
     labels = {(r.problem.id, r.solution.sample_index): r for r in read_labels(store)}
     pool = read_pool(store, lambda row: None)
@@ -109,8 +69,7 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
             for step, prefix in zip(row.steps, path.prefixes, strict=False):
                 assert step.counts == done.counts[0][prefix]
             assert sum(path.step_tokens) == len(row.solution.ids)
-    measured = list(resampled_cases(pool, 5, seed=1))
-    assert all(case.group == "measured" for case in measured)
+    assert all(case.group == "measured" for case in list(resampled_cases(pool, 5, seed=1)))
 
 
 def test_the_tool_prints_figures_of_the_estimators_and_settings_that_it_is_given(
@@ -135,6 +94,10 @@ def test_the_tool_prints_figures_of_the_estimators_and_settings_that_it_is_given
         ("Let x be odd.", "let X be odd", True),
         ("Let x be odd.", "Let x be even.", False),
         ("Half is 0.5.", "Half is 1/2.", True),
+        ("Ada has 12 + 5 = 17 pens.\n", "- Ada has: 17 pens (5 + 12)", True),
+        ("Ada has 12 + 5 = 17 pens.\n", "Next, 12 plus 5 gives 17.", True),
+        ("The answer is \\boxed{7}.", "That makes **7** in all: \\boxed{7.0}", True),
+        ("The answer is \\boxed{7}.", "\\boxed{\\text{7}} is the answer", True),
     ],
 )
 def test_step_keys(one: str, other: str, same: bool) -> None:
@@ -152,15 +115,3 @@ def test_restating_steps_are_marked() -> None:
         "3 = 3.0": False,
     }
     assert mark_restating_steps(problem, list(steps)) == tuple(steps.values())
-
-
-def test_step_keys_see_through_paraphrases() -> None:
-    rng = random.Random(0)
-    steps = [
-        "Ada has 12 + 5 = 17 pens.\n",
-        "Ada has 12 - 5 = 7 pens.\n",
-        "The answer is \\boxed{7}.",
-    ]
-    for step in steps:
-        assert all(step_key(paraphrase(step, rng)) == step_key(step) for _ in range(30))
-    assert len({step_key(step) for step in steps}) == 3

@@ -232,16 +232,6 @@ def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
     return settings
 
 
-def _collect_rules(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str | None]]:
-    """Return the rules of a class by method name, starting with those of its base classes."""
-    return {
-        name: method
-        for base in reversed(kind.__mro__)
-        for name, method in vars(base).items()
-        if getattr(method, _MARK, False)
-    }
-
-
 def _find_broken_rules(settings: BaseModel, *, partially: bool = False) -> Iterator[str]:
     """Yield the fault of each rule that settings break.
 
@@ -250,7 +240,13 @@ def _find_broken_rules(settings: BaseModel, *, partially: bool = False) -> Itera
         partially: True if invalid fields are missing from `settings`. Rules that read a missing
             field are skipped.
     """
-    for check in _collect_rules(type(settings)).values():
+    rules = {
+        name: method
+        for base in reversed(type(settings).__mro__)
+        for name, method in vars(base).items()
+        if getattr(method, _MARK, False)
+    }
+    for check in rules.values():
         try:
             fault = check(settings)
         except AttributeError:

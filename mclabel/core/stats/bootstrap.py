@@ -110,8 +110,7 @@ def sums_estimate(
     value = float(statistic(table.sum(0)))
     if np.isnan(value):
         return NOTHING
-    resampled = statistic(weights @ table)
-    low, high = bootstrap_interval(resampled, len(table))
+    low, high = bootstrap_interval(statistic(weights @ table), len(table))
     return Estimate(value=value, low=low, high=high)
 
 

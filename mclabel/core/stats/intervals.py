@@ -25,10 +25,11 @@ def clopper_pearson(num_right: int, num_trials: int, *, level: float = 0.95) -> 
     The interval contains the true value with probability at least `level` if `num_trials` was
     fixed in advance.
 
-    Raises:
-        ValueError: `num_trials` is 0, or `num_right` is not in [0, num_trials].
+    Args:
+        num_right: number of successes, in [0, num_trials].
+        num_trials: number of trials, at least 1.
+        level: confidence level, in (0, 1).
     """
-    _check_counts(num_right, num_trials)
     low, high = _compute_clopper_pearson(np.array([num_right]), num_trials, 1 - level)
     return float(low[0]), float(high[0])
 
@@ -52,22 +53,13 @@ def repeated_interval(
         level: confidence level of the whole sequence of intervals, in (0, 1).
 
     Raises:
-        ValueError: the counts are impossible, or there are more trials than the horizon.
+        ValueError: there are more trials than the horizon.
     """
-    _check_counts(num_right, num_trials)
     if num_trials > horizon:
         raise ValueError(f"num_trials={num_trials}: must be <= horizon={horizon}")
     error = _find_repeated_error(horizon, level)
     low, high = _compute_clopper_pearson(np.array([num_right]), num_trials, error)
     return float(low[0]), float(high[0])
-
-
-def _check_counts(num_right: int, num_trials: int) -> None:
-    if num_trials < 1 or not 0 <= num_right <= num_trials:
-        raise ValueError(
-            f"num_right={num_right}, num_trials={num_trials}: num_trials must be at least 1, and "
-            "num_right at least 0 and at most num_trials"
-        )
 
 
 def _compute_clopper_pearson(
@@ -161,12 +153,6 @@ class StoppingRule:
     """Number of successes at or below which the rule stops, per look; -1 if it does not."""
     high: tuple[int, ...]
     """Number of successes at or above which the rule stops, per look."""
-
-    def __post_init__(self) -> None:
-        if not self.looks or not len(self.looks) == len(self.low) == len(self.high):
-            raise ValueError("a boundary needs at least one look, and two bounds for each look")
-        if any(b <= a for a, b in zip((0, *self.looks), self.looks, strict=False)):
-            raise ValueError(f"looks={self.looks}: must be increasing numbers of at least 1")
 
     def stops(self, right: int, trials: int) -> bool:
         """Return whether the rule stops at these counts; `trials` must be one of `looks`."""

@@ -19,7 +19,6 @@ from mclabel.labeling.estimators.base import (
     MAX_ROLLOUTS,
     Estimator,
     EstimatorSettings,
-    Follow,
     Judgement,
     RunLearner,
 )
@@ -176,21 +175,8 @@ class SeparateEstimators:
         """
         self._parts, self._strongest = parts, strongest_completer_index(problem.completers)
         self._tokens = [0] * len(parts)
-
-    @property
-    def estimators(self) -> list[Estimator]:
-        """The wrapped estimators, one per completer."""
-        return [estimator for part in self._parts for estimator in part.estimators]
-
-    @property
-    def follow(self) -> Follow:
-        """Selection of a rollout's prefixes that are reported to the estimators."""
-        return self._parts[0].follow
-
-    @property
-    def takes_all(self) -> bool:
-        """Return whether the estimators accept recorded rollouts that they did not request."""
-        return self._parts[0].takes_all
+        self.estimators = [estimator for part in parts for estimator in part.estimators]
+        self.follow, self.takes_all = parts[0].follow, parts[0].takes_all
 
     @property
     def is_due(self) -> bool:

@@ -10,10 +10,9 @@ which it is based.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Protocol, Self, TypeVar
 
 from mclabel.labeling.estimators.base import Knowledge, RunLearner
 from mclabel.labeling.estimators.paths import ProblemPaths
@@ -33,6 +32,18 @@ class FittedKnowledge(Knowledge, Protocol):
     def num_solutions(self) -> int:
         """The number of solutions to which the parameters were fitted; 0 before the first fit."""
 
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Parse the JSON that `to_json` wrote."""
+
+
+class ProblemEvidence(Protocol):
+    """Evidence on one problem."""
+
+    @property
+    def num_solutions(self) -> int:
+        """The number of solutions in the evidence."""
+
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -45,35 +56,27 @@ class HoldsEvidence(Protocol[E_co]):
 
 
 K = TypeVar("K", bound=FittedKnowledge)
-E = TypeVar("E")
+E = TypeVar("E", bound=ProblemEvidence)
 
 
-class FittingLearner(RunLearner, ABC, Generic[K, E]):
+class FittingLearner(RunLearner, Generic[K, E]):
     """A `RunLearner` that fits knowledge to the evidence of finished problems."""
 
-    def __init__(self, knowledge: K, *, pilot: int) -> None:
+    def __init__(
+        self, knowledge: K, *, pilot: int, fit: Callable[[Mapping[str, Sequence[E]]], K]
+    ) -> None:
         """Initialise the learner of a run.
 
         Args:
             knowledge: initial knowledge.
             pilot: number of solutions labelled before the first fit.
+            fit: function that returns knowledge fitted to the evidence on finished problems, given
+                by answer class.
         """
-        self._knowledge, self._pilot = knowledge, pilot
+        self._knowledge, self._pilot, self._fit_evidence = knowledge, pilot, fit
         self._evidence: dict[str, deque[E]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
         self._num_solutions = 0
         self._fitted_at = self._adopted = 0
-
-    @abstractmethod
-    def parse_knowledge(self, content: str) -> K:
-        """Parse the JSON that the knowledge's `to_json` wrote."""
-
-    @abstractmethod
-    def num_solutions(self, evidence: E) -> int:
-        """Return the number of solutions in the evidence on a problem."""
-
-    @abstractmethod
-    def fit_knowledge(self, evidence: Mapping[str, Sequence[E]]) -> K:
-        """Return knowledge fitted to the evidence on finished problems, given by answer class."""
 
     @property
     def knowledge(self) -> K:
@@ -85,7 +88,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
     ) -> None:
         """Store the evidence of a finished problem for the next fit."""
         evidence = estimator.evidence()
-        if solutions := self.num_solutions(evidence):
+        if solutions := evidence.num_solutions:
             self._evidence[problem.answer_class].append(evidence)
             self._num_solutions += solutions
 
@@ -97,13 +100,15 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     def adopt(self, content: str) -> None:
         """Adopt the knowledge of another learner of this run if it was fitted to more solutions."""
-        knowledge = self.parse_knowledge(content)
+        knowledge = self._knowledge.from_json(content)
         if knowledge.num_solutions > self._knowledge.num_solutions:
             self._knowledge, self._adopted = knowledge, knowledge.num_solutions
 
     def fit(self) -> None:
-        """Fit the knowledge to the recorded evidence; thousands of solutions take seconds."""
+        """Fit the knowledge to the recorded evidence; thousands of solutions take seconds.
+
+        The knowledge is rounded as it is stored, so every engine that reads it uses the same.
+        """
         self._fitted_at = self._num_solutions
-        self._knowledge = self.fit_knowledge(
-            {name: list(seen) for name, seen in self._evidence.items()}
-        )
+        fitted = self._fit_evidence({name: list(seen) for name, seen in self._evidence.items()})
+        self._knowledge = self._knowledge.from_json(fitted.to_json())

@@ -186,13 +186,10 @@ class FirstErrorEstimator(Estimator):
             (
                 p
                 for p in path.prefixes
-                if not (self._is_rolled_out(p) and self._judge_recovery(self._counts[p]))
+                if not (self._due.get(p) == 0 and self._judge_recovery(self._counts[p]))
             ),
             None,
         )
-
-    def _is_rolled_out(self, prefix: int) -> bool:
-        return self._due.get(prefix) == 0
 
     def _judge_recovery(self, counts: Counts) -> bool | None:
         return is_recoverable(counts, truncated=self._truncated, chance=self._chance)

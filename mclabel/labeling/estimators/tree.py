@@ -205,7 +205,8 @@ class TreeEstimator(Estimator):
             wrong = next((t for t in lost if t >= error), len(path.prefixes))
             hard = [t < error or (False if t >= wrong else None) for t in range(path.num_steps)]
             for t, prefix in enumerate(path.prefixes):
-                if prefix in self.states and not self._has_trials(prefix):
+                state = self.states.get(prefix)
+                if state is not None and not num_trials(state.counts, truncated=self._truncated):
                     hard[t] = None
         else:
             hard = [None] * path.num_steps
@@ -224,6 +225,3 @@ class TreeEstimator(Estimator):
             first_error=find_first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )
-
-    def _has_trials(self, prefix: int) -> bool:
-        return num_trials(self.states[prefix].counts, truncated=self._truncated) > 0

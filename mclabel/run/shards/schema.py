@@ -70,8 +70,7 @@ def _make_arrow_fields(
     columns = []
     for field, column in names.items():
         kind = pa.int64() if field in int64 else _to_arrow_type(hints[field])
-        nullable = NoneType in get_args(hints[field])
-        columns.append(pa.field(column, kind, nullable=nullable))
+        columns.append(pa.field(column, kind, nullable=NoneType in get_args(hints[field])))
     return columns
 
 

@@ -265,8 +265,7 @@ def _iter_label_counts(labels: pa.Table) -> Iterator[tuple[_CountsKey, tuple[int
     inner = np.ones(int(lengths.sum()), bool)
     inner[last] = False
     flat = steps.flatten().filter(pa.array(inner))
-    names = ("prefix_id", *_COUNTS, "num_tokens")
-    columns = [flat.field(name).to_pylist() for name in names]
+    columns = [flat.field(name).to_pylist() for name in ("prefix_id", *_COUNTS, "num_tokens")]
     for identity, *counts in zip(*columns, strict=True):
         yield (identity, None), tuple(counts)
 

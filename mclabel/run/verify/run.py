@@ -185,7 +185,8 @@ class _LabelShardsCheck:
         return [
             name
             for name in self._store.names(folder)
-            if name not in self._named and _parse_block_id(name) not in self._unread
+            if name not in self._named
+            and name.rpartition("/")[2].partition(".")[0] not in self._unread
         ]
 
     def _note_foreign_files(self) -> None:
@@ -215,11 +216,6 @@ class _LabelShardsCheck:
                 f"{len(strange):,} files do not belong to the run: {', '.join(sorted(strange)[:5])}"
                 + (", …" if len(strange) > 5 else "")
             )
-
-
-def _parse_block_id(name: str) -> str:
-    """Return the id of the block of a file of rollouts or trees."""
-    return name.rpartition("/")[2].partition(".")[0]
 
 
 def _check_priors(store: Store, result: Verification, used: Set[str]) -> None:

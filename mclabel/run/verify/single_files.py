@@ -178,8 +178,7 @@ class SingleFilesCheck:
     def _check_file(self, name: str, check_content: Callable[[bytes], Check]) -> None:
         if (raw := self._store.read(name)) is None:
             return
-        check = check_content(raw)
-        if check != "sound":
+        if check_content(raw) != "sound":
             self._result.add_error(damaged_file_error(self._store, name))
         else:
             first = raw.partition(b"\n")[0] if name == REJECTS else raw

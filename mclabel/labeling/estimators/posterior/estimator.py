@@ -15,13 +15,13 @@ its requests do not depend on the order in which rollouts arrive.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
 from mclabel.core.errors import ConfigError
-from mclabel.core.records import AUTHOR, Counts
+from mclabel.core.records import Counts
 from mclabel.core.settings import (
     CONTENT,
     MAX_AMOUNT,
@@ -343,7 +343,7 @@ class PriorLearner(FittingLearner[Priors, EvidenceReadings]):
             tokens_per_solution: target for the mean number of rollout tokens per solution; None
                 keeps `min_gain` fixed.
         """
-        super().__init__(knowledge, pilot=pilot)
+        super().__init__(knowledge, pilot=pilot, fit=fit_readings)
         self._min_gain, self._budget = min_gain, tokens_per_solution
 
     @property
@@ -357,17 +357,5 @@ class PriorLearner(FittingLearner[Priors, EvidenceReadings]):
         """Add the evidence of a finished problem and the cost of its rollouts."""
         super().record(problem, estimator, num_tokens=num_tokens)
         if self._budget is not None and self._knowledge.num_solutions and problem.paths:
-            excess = num_tokens / (self.num_solutions(estimator.evidence()) * self._budget) - 1
+            excess = num_tokens / (estimator.evidence().num_solutions * self._budget) - 1
             self._min_gain *= math.exp(ADAPTATION * max(-1.0, min(1.0, excess)))
-
-    def parse_knowledge(self, content: str) -> Priors:
-        """Parse the JSON that `Priors.to_json` wrote."""
-        return Priors.from_json(content)
-
-    def num_solutions(self, evidence: EvidenceReadings) -> int:
-        """Return the number of solutions in the evidence on a problem."""
-        return len(evidence.outcomes[AUTHOR].num_steps)
-
-    def fit_knowledge(self, evidence: Mapping[str, Sequence[EvidenceReadings]]) -> Priors:
-        """Return priors fitted to all recorded evidence."""
-        return fit_readings(evidence).rounded_as_stored

@@ -91,6 +91,11 @@ class EvidenceReadings:
     """Evidence that also counts which other samples take the same steps; None if this is not
     used."""
 
+    @property
+    def num_solutions(self) -> int:
+        """The number of solutions in the evidence."""
+        return len(self.outcomes[AUTHOR].num_steps)
+
 
 def fit_readings(
     problems: Mapping[str, Iterable[EvidenceReadings]],
@@ -339,8 +344,7 @@ def _collect_rollouts_and_soundness(evidence: Evidence, priors: ClassPriors) -> 
     right, wrong = evidence.right.T, evidence.wrong.T
     there = np.arange(len(right))[:, None] < evidence.num_steps  # without the start
     there &= right + wrong > 0
-    shares = sound[there] / (sound + unsound)[there]
-    return np.stack([right[there], (right + wrong)[there], shares])
+    return np.stack([right[there], (right + wrong)[there], sound[there] / (sound + unsound)[there]])
 
 
 def _fit_mean(right: Floats, trials: Floats, weight: Floats) -> float:
@@ -385,21 +389,20 @@ class _ExpectedCounts:
 
 
 def _sum_expected(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
-    def sum_field(name: str) -> Floats:
-        return np.asarray(sum(getattr(part, name) for part in parts))
-
-    def concatenate_field(name: str) -> Floats:
-        return np.concatenate([getattr(part, name) for part in parts], axis=-1)
-
     return _ExpectedCounts(
-        **{name: sum_field(name) for name in ("root", "sound", "wrong", "unsound", "leaf")},
-        **{name: concatenate_field(name) for name in ("same", "others", "weight")},
+        **{
+            name: np.asarray(sum(getattr(part, name) for part in parts))
+            for name in ("root", "sound", "wrong", "unsound", "leaf")
+        },
+        **{
+            name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            for name in ("same", "others", "weight")
+        },
     )
 
 
 def _compute_expected_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedCounts:
-    count = len(evidence.num_steps)
-    rows = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
+    rows = [slice(start, start + CHUNK) for start in range(0, len(evidence.num_steps), CHUNK)]
     return _sum_expected(
         [_compute_chunk_counts(_slice_evidence(evidence, part), priors) for part in rows]
     )

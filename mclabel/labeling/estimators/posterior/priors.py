@@ -408,8 +408,7 @@ def uninformed_priors() -> Priors:
     # policy may always fail at a later step. It was chosen on arith's validation problems.
     hazard = np.clip(1 - GRID ** (1 / to_go), 0.01, 0.15)
     kept = GRID ** ((to_go - 1) / to_go)
-    drift = np.log(kept / (1 - np.minimum(kept, 0.9995)))
-    sound = _move_probabilities(drift, logit, width=1.0)
+    sound = _move_probabilities(np.log(kept / (1 - np.minimum(kept, 0.9995))), logit, width=1.0)
     fall = np.exp(-0.9 * np.arange(len(GRID)))
     wrong = np.broadcast_to(_normalise_rows(fall + 0.004), sound.shape)
     unsound = np.broadcast_to(_move_probabilities(logit[None], logit, width=0.8), sound.shape)

@@ -167,10 +167,8 @@ def log_count_factors(counts: Floats, spread: float) -> Floats:
         [...]
     """
     number = counts.sum(-1)
-    drawn = np.arange(number.max(initial=0))
-    rising = np.append(0.0, np.cumsum(log(spread + drawn)))
-    logs = rising[counts.astype(np.intp)].sum(-1) - rising[number.astype(np.intp)]
-    return np.asarray(logs)
+    rising = np.append(0.0, np.cumsum(log(spread + np.arange(number.max(initial=0)))))
+    return np.asarray(rising[counts.astype(np.intp)].sum(-1) - rising[number.astype(np.intp)])
 
 
 def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:

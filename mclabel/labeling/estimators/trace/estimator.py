@@ -14,7 +14,7 @@ and was right for .63 of solutions; without comparisons the numbers were .41 and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
@@ -134,7 +134,7 @@ class TraceEstimator(Estimator):
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> TraceLearner:
         """Make the learner of a run's rates."""
-        return TraceLearner(uninformed_rates(()), pilot=settings.pilot)
+        return TraceLearner(uninformed_rates(()), pilot=settings.pilot, fit=fit_rates)
 
     @classmethod
     def read_knowledge(cls, content: str) -> TraceRates:
@@ -227,18 +227,6 @@ class TraceLearner(FittingLearner[TraceRates, ObservedProblem]):
         """
         return 1
 
-    def parse_knowledge(self, content: str) -> TraceRates:
-        """Parse the JSON that `TraceRates.to_json` wrote."""
-        return TraceRates.from_json(content)
-
-    def num_solutions(self, evidence: ObservedProblem) -> int:
-        """Return the number of solutions in the evidence."""
-        return evidence.num_solutions
-
-    def fit_knowledge(self, evidence: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
-        """Return rates fitted to all recorded evidence."""
-        return fit_rates(evidence).rounded_as_stored
-
 
 def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
     """Return the sequence of moves with the highest sum of marginal probabilities.
@@ -307,8 +295,7 @@ class _TraceEvidenceTable:
     def _leaves_prefix(self, rollout: RecordedRollout) -> bool:
         """Return whether a rollout repeats a step of its prefix and then continues differently."""
         chain, step = self.holders[rollout.prefix][0]
-        path = self.paths[chain]
-        before = [key for at, key in comparable_steps(path) if at <= step]
+        before = [key for at, key in comparable_steps(self.paths[chain]) if at <= step]
         return bool(before) and repeats_and_departs(before, rollout.step_keys)
 
     def evidence(self) -> TraceEvidence:
@@ -348,9 +335,7 @@ class _TraceEvidenceTable:
         self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, completer_index: int
     ) -> Floats:
         """Return the expected share of right completions after each step, for one completer."""
-        width = len(beliefs.states)
-        bins = steps_to_go_bins(self.num_steps, width)[:, chain]
+        bins = steps_to_go_bins(self.num_steps, len(beliefs.states))[:, chain]
         shares = np.moveaxis(rates.shares[self._completers[completer_index]][:, :, bins], 2, 0)
         right = shares[..., RIGHT] + shares[..., REPAIRED]
-        joint = beliefs.states[..., chain]
-        return np.asarray((joint * right).sum((1, 2)))
+        return np.asarray((beliefs.states[..., chain] * right).sum((1, 2)))

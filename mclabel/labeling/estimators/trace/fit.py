@@ -259,8 +259,7 @@ def _fit_shares(
     counts, bins, weights = (np.concatenate(part) for part in zip(*places, strict=True))
     if not len(counts):
         return target, spread
-    number = counts.sum(1)
-    weighing = (spread + 1) / (spread + number)
+    weighing = (spread + 1) / (spread + counts.sum(1))
     cells = np.zeros((target.shape[2], *target.shape[:2], target.shape[3]))
     worth = weights[..., None] * (counts * weighing[:, None])[:, None, None]
     np.add.at(cells, bins.astype(np.intp), worth)

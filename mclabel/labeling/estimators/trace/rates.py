@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -89,11 +89,6 @@ class TraceRates(Knowledge):
             shares={**own.shares, **wide.shares},
             spread={**own.spread, **wide.spread},
         )
-
-    @cached_property
-    def rounded_as_stored(self) -> TraceRates:
-        """These rates rounded as their file stores them, so that labels can be reproduced."""
-        return TraceRates.from_json(self.to_json())
 
     def to_json(self) -> str:
         """Return the rates as JSON, with array elements rounded to seven significant digits."""
