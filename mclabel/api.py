@@ -112,13 +112,25 @@ def label(
             "ray": {"address": "none"},
             **keys,
             "out": require_place(out, "out") if out is not None else str(inputs / "run"),
-            "problems": _problems_section(problems, inputs / "problems.jsonl"),
+            "problems": _rows_section(
+                problems,
+                inputs / "problems.jsonl",
+                "problems",
+                key="source",
+                columns=PROBLEM_COLUMNS,
+            ),
             "policy": _policy_section(policy),
             "estimator": _component_section("estimators", estimator),
             "checker": _component_section("checkers", checker),
         }
         if solutions is not None:
-            content["solutions"] = _solutions_section(solutions, inputs / "solutions.jsonl")
+            content["solutions"] = _rows_section(
+                solutions,
+                inputs / "solutions.jsonl",
+                "solutions",
+                key="path",
+                columns=("solution", "steps"),
+            )
         config = check_config(LabelConfig, content)
     except BaseException:
         folder.cleanup()
@@ -234,7 +246,13 @@ def search_answers(
             "scorer": {"kind": "prm", "prm": require_place(prm, "prm")},
             "out": require_place(out, "out"),
             "policy": _policy_section(policy),
-            "problems": _problems_section(problems, Path(inputs) / "problems.jsonl"),
+            "problems": _rows_section(
+                problems,
+                Path(inputs) / "problems.jsonl",
+                "problems",
+                key="source",
+                columns=PROBLEM_COLUMNS,
+            ),
         }
         config = check_config(SearchConfig, content)
         _outside_loop(lambda: search(config))
@@ -457,28 +475,21 @@ def _policy_section(policy: Any) -> Any:
     return policy
 
 
-def _problems_section(problems: Any, path: Path) -> Any:
-    """Convert the argument `problems` to the section of the configuration.
+def _rows_section(rows: Any, path: Path, argument: str, *, key: str, columns: Iterable[str]) -> Any:
+    """Convert the argument `problems` or `solutions` to the section of the configuration.
 
-    Rows of data are written to a file at `path`.
+    Args:
+        rows: the argument.
+        path: file to which rows of data are written.
+        argument: name of the argument.
+        key: key of the section for the place of the rows.
+        columns: columns of which a row has at least one.
     """
-    if isinstance(problems, str | PathLike):
-        return {"source": require_place(problems, "problems")}
-    if isinstance(problems, Settings) or _is_configuration(problems, PROBLEM_COLUMNS):
-        return problems
-    return {"source": _write_rows(problems, path, "problems")}
-
-
-def _solutions_section(solutions: Any, path: Path) -> Any:
-    """Convert the argument `solutions` to the section of the configuration.
-
-    Rows of data are written to a file at `path`.
-    """
-    if isinstance(solutions, str | PathLike):
-        return {"path": require_place(solutions, "solutions")}
-    if isinstance(solutions, Settings) or _is_configuration(solutions, ("solution", "steps")):
-        return solutions
-    return {"path": _write_rows(solutions, path, "solutions")}
+    if isinstance(rows, str | PathLike):
+        return {key: require_place(rows, argument)}
+    if isinstance(rows, Settings) or _is_configuration(rows, columns):
+        return rows
+    return {key: _write_rows(rows, path, argument)}
 
 
 def _is_configuration(value: Any, columns: Iterable[str]) -> bool:

@@ -51,20 +51,8 @@ def test_a_long_horizon_widens_intervals_a_little() -> None:
 
 def test_first_success_by_hand() -> None:
     rule = stop_at_first_success(batch=2, cap=4)
-    assert rule == StoppingRule(looks=(2, 4), low=(-1, -1), high=(1, 1))
-    assert [rule.stops(k, n) for k, n in ((1, 2), (0, 2), (0, 4))] == [True, False, True]
+    assert rule == StoppingRule(looks=(2, 4))
     assert not rule.ends_at(0, 2) and not rule.ends_at(3, 4)
-    # The first batch has three ways to succeed. After a failed batch, its draws no longer count.
-    points = ((1, 2), (2, 2), (1, 4), (2, 4), (0, 4))
-    assert [rule.value(*point) for point in points] == [0.5, 1.0, 0.0, 0.0, 0.0]
-
-
-def test_path_counting_by_hand() -> None:
-    # The rule stops at two successes or two failures. (2, 2) and (0, 2) have one way each. (2, 3)
-    # has 2 ways, one of which begins with a success, and so has (1, 3).
-    rule = StoppingRule(looks=(1, 2, 3), low=(-1, 0, 1), high=(2, 2, 2))
-    points = ((2, 2), (0, 2), (2, 3), (1, 3))
-    assert [rule.value(*point) for point in points] == [1.0, 0.0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -72,17 +60,15 @@ def test_path_counting_by_hand() -> None:
     [
         stop_at_first_success(batch=1, cap=16),
         stop_at_first_success(batch=4, cap=64),
-        StoppingRule(looks=(4, 8, 16, 32), low=(0, 0, 2, 32), high=(5, 7, 12, 33)),
     ],
-    ids=["first success", "in batches", "two-sided"],
+    ids=["first success", "in batches"],
 )
-def test_values_are_unbiased_and_intervals_cover_on_any_lattice(rule: StoppingRule) -> None:
+def test_intervals_cover_on_any_lattice(rule: StoppingRule) -> None:
     points = [(k, n) for n in rule.looks for k in range(n + 1) if rule.ends_at(k, n)]
     for p in (0.003, 0.05, 0.2, 0.5, 0.81, 0.97):
         chance = _chances(rule, p)
         assert sum(chance.values()) == pytest.approx(1)
         assert set(chance) == set(points)
-        assert sum(c * rule.value(*y) for y, c in chance.items()) == pytest.approx(p)
         covered = sum(c for y, c in chance.items() if _holds(rule.interval(*y), p))
         assert covered >= 0.95
 
@@ -102,7 +88,7 @@ def _chances(rule: StoppingRule, p: float) -> dict[tuple[int, int], float]:
             grown[k + 1] = grown.get(k + 1, 0.0) + c * p
         alive = grown
         if n in rule.looks:
-            for k in [k for k in alive if rule.stops(k, n)]:
+            for k in [k for k in alive if k > 0 or n == rule.looks[-1]]:
                 found[k, n] = alive.pop(k)
     return found
 

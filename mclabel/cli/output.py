@@ -182,13 +182,10 @@ OUR_FAULT = (
 
 logger = logging.getLogger(__name__)
 
-# Messages contain texts of users and models, which must not be read as markup or emoji codes.
-_errors = Console(stderr=True, emoji=False)
-
 
 def fail(message: str, code: int) -> NoReturn:
     """Print a message on standard error, and end with an exit code."""
-    _errors.print(f"mclabel: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    errors.print(f"mclabel: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)
 
 
@@ -253,7 +250,7 @@ def _format_component_error(error: ComponentError) -> str:
     """Return the message of a failed component, after printing its traceback if requested."""
     logger.info("%s%s", error.trace, error)
     if error.trace and _ErrorDisplay.tracebacks:
-        _errors.print(error.trace, markup=False, highlight=False, soft_wrap=True)
+        errors.print(error.trace, markup=False, highlight=False, soft_wrap=True)
     is_full = _ErrorDisplay.tracebacks or not error.trace
     return f"{error}" if is_full else f"{error}. Pass --traceback for the full traceback"
 
@@ -262,7 +259,7 @@ def _print_and_kill_process(error: MclabelError) -> None:
     """Print the error of a hanging call and end the process, because the call cannot be
     interrupted.
     """
-    _errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     end_at_once(EXIT_USER_ERROR)
 
 

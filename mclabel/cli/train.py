@@ -89,25 +89,12 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     console.print(f"Model: {report.model}. Score with it: mclabel score {checked.out} FILE")
 
 
-def _complete_format_name(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[str]:
-    """Return the names of formats that begin with `incomplete`, for completion in a shell."""
-    from mclabel.data.exchange.formats import list_format_names
-
-    names = list_format_names()
-    if parameter.name == "to":
-        names = [PARQUET, VERIFIER_CHAINS, *names]
-    return [name for name in names if name.startswith(incomplete)]
-
-
 @click.command(name="export")
 @click.argument("run")
 @click.option(
     "--to",
     required=True,
     metavar="NAME",
-    shell_complete=_complete_format_name,
     help=f"Format: {PARQUET}, {', '.join(FORMATS)}, {VERIFIER_CHAINS}, one that another package "
     "adds, or module:Class of your own.",
 )
@@ -232,7 +219,6 @@ def _check_format_name(to: str) -> None:
     "source",
     required=True,
     metavar="NAME",
-    shell_complete=_complete_format_name,
     help=f"Format: {', '.join(FORMATS)}, one that another package adds, or module:Class of your "
     "own.",
 )

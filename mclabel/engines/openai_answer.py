@@ -98,24 +98,18 @@ def parse_json_object(content: bytes, path: str) -> dict[str, Any]:
     """
     try:
         answer = json.loads(content)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as invalid:
         shown = content[:_SHOWN].decode(errors="replace")
         raise UnusableResponse(
             f"policy.engine: {path} does not return JSON but {shown!r}, so this is not an "
             "OpenAI-compatible server. Check policy.engine.endpoints (most end in /v1)"
-        ) from error
+        ) from invalid
     if not isinstance(answer, dict):
         raise make_bad_answer_error("is not a JSON object")
-    if (server_error := find_answer_error(answer)) is not None:
-        raise ErrorAnswer(server_error)
+    error = answer if answer.get("object") == "error" else answer.get("error")
+    if error and not answer.get("choices"):
+        raise ErrorAnswer(error)
     return answer
-
-
-def find_answer_error(answer: dict[str, Any]) -> Any:
-    """Return the error object or text in a server's answer; None if there is no error."""
-    if answer.get("choices"):
-        return None
-    return answer if answer.get("object") == "error" else answer.get("error") or None
 
 
 def parse_server_answer(

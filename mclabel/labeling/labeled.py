@@ -104,7 +104,11 @@ def build_labeled_solutions(
         counted: list[tuple[Counts, ...]] = [() for _ in completers]
         if solution.steps:
             path, judgement = next(judged)
-            counted = _list_counts_by_completer(path, table.prefixes, len(completers))
+            # The counts after the last step are always zero, since nothing is left to roll out.
+            counted = [
+                (*(table.prefixes[prefix].counts[number] for prefix in path.prefixes), Counts())
+                for number in range(len(completers))
+            ]
             steps = _build_step_labels(solution, table.prefixes, path, judgement, counted)
         stopped = judgement.root if judgement else None
         labeled.append(
@@ -144,19 +148,6 @@ def get_row_completers(row: LabeledSolution) -> list[Completer]:
     """Return the completers of a row. A row that records none has one completer, the author."""
     return [Completer(name=counts.name, cost=counts.cost) for counts in row.completers] or [
         Completer()
-    ]
-
-
-def _list_counts_by_completer(
-    path: SolutionPath, prefixes: Sequence[Prefix], num_completers: int
-) -> list[tuple[Counts, ...]]:
-    """Return, for each completer, the rollout counts after each step of a solution.
-
-    The counts after the last step are always zero, since nothing is left to roll out.
-    """
-    return [
-        (*(prefixes[number].counts[completer_index] for number in path.prefixes), Counts())
-        for completer_index in range(num_completers)
     ]
 
 

@@ -151,14 +151,9 @@ class PrefixTable:
             path=tuple(self._by_id[identity] for identity in rollout.through or ()),
             step_keys=tuple(step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
-            repairs=self._is_repair(prefix_index, rollout),
+            repairs=rollout.outcome is Outcome.RIGHT
+            and contradicts_prefix(rollout.text, self.prefixes[prefix_index].text),
         )
-
-    def _is_repair(self, prefix_index: int, rollout: Rollout) -> bool:
-        """Return whether a rollout ends right and contradicts its prefix."""
-        if rollout.outcome is not Outcome.RIGHT:
-            return False
-        return contradicts_prefix(rollout.text, self.prefixes[prefix_index].text)
 
     def trace_rollout(
         self, prefix_index: int, rollout: Rollout, ids: Sequence[int], decode: Decode

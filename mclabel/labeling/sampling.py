@@ -133,6 +133,7 @@ async def sample_solutions(
     first = Counts()
     for solution in solutions:
         first = first.plus(solution.outcome, len(solution.ids))
+    kept = solutions
     if balance is not None:
         while _count_balanceable_pairs(solutions) < balance and len(solutions) < (
             max_samples or count
@@ -140,7 +141,10 @@ async def sample_solutions(
             done = len(solutions)
             more = range(done, min(done + count, max_samples or count))
             solutions += await _sample_concurrently(sample, more)
-    kept = solutions if balance is None else _balance_outcomes(solutions, balance)
+        each = min(balance, _count_balanceable_pairs(solutions))
+        right = _select_with_outcome(solutions, Outcome.RIGHT)[:each]
+        wrong = _select_with_outcome(solutions, Outcome.WRONG)[:each]
+        kept = sorted([*right, *wrong], key=lambda solution: solution.sample_index)
     return SampledSolutions(
         kept=tuple(kept),
         num_sampled=len(solutions),
@@ -176,12 +180,3 @@ def _count_balanceable_pairs(solutions: Sequence[Solution]) -> int:
         len(_select_with_outcome(solutions, Outcome.RIGHT)),
         len(_select_with_outcome(solutions, Outcome.WRONG)),
     )
-
-
-def _balance_outcomes(solutions: Sequence[Solution], each: int) -> list[Solution]:
-    each = min(each, _count_balanceable_pairs(solutions))
-    kept = [
-        *_select_with_outcome(solutions, Outcome.RIGHT)[:each],
-        *_select_with_outcome(solutions, Outcome.WRONG)[:each],
-    ]
-    return sorted(kept, key=lambda solution: solution.sample_index)

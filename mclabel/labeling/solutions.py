@@ -140,9 +140,13 @@ async def render_prompts(
         who = "the model" if name == AUTHOR else f"the completer {name}"
         if (why := _find_oversized_text(problem, given, policy, who)) is not None:
             return why
-        prompts[id(policy)] = policy.prompt_ids(problem.text)
-        if (why := _find_oversized_prompt(len(prompts[id(policy)]), policy, who)) is not None:
-            return why
+        prompt = prompts[id(policy)] = policy.prompt_ids(problem.text)
+        if len(prompt) >= policy.max_context:
+            return RejectReason(
+                "prompt_too_long",
+                f"its prompt has {len(prompt)} tokens, {who} takes {policy.max_context:g} of "
+                "prompt and solution together",
+            )
     reason = await checker.refuse(problem, executor.run)
     if reason is not None:
         return RejectReason(
@@ -167,14 +171,3 @@ def _find_oversized_text(
         if (size := describe_oversize(len(solution.text), policy)) is not None:
             return RejectReason("solution_too_long", f"its solution {index} has {size}, {takes}")
     return None
-
-
-def _find_oversized_prompt(num_prompt: int, policy: Policy, model_noun: str) -> RejectReason | None:
-    """Return a reason if a prompt leaves no room in a model's context; else None."""
-    if num_prompt < policy.max_context:
-        return None
-    return RejectReason(
-        "prompt_too_long",
-        f"its prompt has {num_prompt} tokens, {model_noun} takes {policy.max_context:g} of "
-        "prompt and solution together",
-    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -25,6 +26,7 @@ from mclabel.serving.requests import Refused, json_response
 from mclabel.serving.run import (
     GRACE_S,
     HOST,
+    bind_socket,
     host_name,
     is_loopback,
     make_server,
@@ -237,26 +239,15 @@ def listen_on_loopback(port: int | None, default: int) -> socket.socket:
     Raises:
         ConfigError: the port is in use.
     """
+    # The protocol is passed explicitly. Otherwise asyncio does not disable Nagle's algorithm, which
+    # delays small responses.
+    bind = partial(bind_socket, socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return _bind_socket(default if port is None else port)
+        return bind((HOST, default if port is None else port))
     except OSError as error:
         if port is None:
-            return _bind_socket(0)
+            return bind((HOST, 0))
         raise ConfigError(
             f"--port {port}: the server cannot listen on this port ({error.strerror}). Pass "
             "another port, or leave out --port to use a free port"
         ) from error
-
-
-def _bind_socket(port: int) -> socket.socket:
-    # The protocol is passed explicitly. Otherwise asyncio does not disable Nagle's algorithm, which
-    # delays small responses.
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
-        listening.listen(128)
-    except OSError:
-        listening.close()
-        raise
-    return listening

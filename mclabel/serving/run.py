@@ -287,22 +287,32 @@ def open_listening_socket(place: ServerAddress) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = addresses[0]
-        # The protocol is passed explicitly. Otherwise asyncio does not disable Nagle's algorithm,
-        # which delays small responses.
-        listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"--host {place.host}: this is not an address of this machine ({error}). Pass an "
             f"address of this machine, such as {HOST}"
         ) from error
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(128)
+        return bind_socket(family, kind, protocol, address)
     except OSError as error:
-        listening.close()
         raise ConfigError(
             f"--host {place.host} --port {place.port}: the server cannot listen on this address "
             f"({error.strerror}). Pass another port, or an address of this machine"
         ) from error
+
+
+def bind_socket(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
+    """Return a socket that listens at an address.
+
+    The protocol must be explicit. Otherwise asyncio does not disable Nagle's algorithm, which
+    delays small responses.
+    """
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except OSError:
+        listening.close()
+        raise
     return listening

@@ -98,8 +98,9 @@ def worst_logit_error(model: PreTrainedModel, contexts: list[tuple[int, ...]], e
         logits = list(zip(engine.lanes, engine.logits(), strict=True))
         for lane, ours in rng.sample(logits, min(3, len(logits))):
             row = lane.rows[-1]
-            theirs = plain_logits(twin, [*row.context, *row.sampled])
-            worst = max(worst, float((ours - theirs).abs().max()))
+            worst = max(
+                worst, float((ours - plain_logits(twin, [*row.context, *row.sampled])).abs().max())
+            )
         engine.step()
     return worst
 
@@ -112,8 +113,9 @@ def test_logits_equal_the_plain_forward_pass(name: str) -> None:
     texts = [tuple(rng.randrange(90) for _ in range(50)) for _ in range(3)]
     texts.append(texts[0][:20] + texts[1][20:])  # shares its first tokens with another text
     contexts = [text[:cut] for text in texts for cut in rng.sample(range(1, 51), 20)]
-    worst = worst_logit_error(MODELS[name]().double(), contexts, NO_END)
-    assert worst < (1e-4 if name == "bundled" else 1e-6)
+    assert worst_logit_error(MODELS[name]().double(), contexts, NO_END) < (
+        1e-4 if name == "bundled" else 1e-6
+    )
 
 
 def test_sampled_tokens_follow_the_model_s_distribution() -> None:
@@ -236,8 +238,7 @@ def test_end_token_budget_and_context_end_a_completion() -> None:
     engine = decoder(model)
     long, short = (LiveRollout(context=(4,) * n, max_tokens=5, seed=0) for n in (126, 3))
     assert engine.admit(long) and engine.admit(short)
-    ended = [row for _ in range(6) for row in engine.step()]
-    assert ended == [long, short]
+    assert [row for _ in range(6) for row in engine.step()] == [long, short]
     assert (len(long.sampled), len(short.sampled)) == (2, 5)
     assert not engine.ended_by_token(short)
 
@@ -259,8 +260,7 @@ def test_greedy_top_k_and_top_p_bound_the_choice() -> None:
 
 
 def test_memory_of_unused_prefixes_is_bounded() -> None:
-    model = MODELS["llama"]()
-    engine = decoder(model, prefix_cache_bytes=200_000)
+    engine = decoder(MODELS["llama"](), prefix_cache_bytes=200_000)
     rng = random.Random(0)
     for seed in range(60):
         engine.admit(

@@ -68,8 +68,10 @@ def test_a_line_ends_a_completion_that_is_continued() -> None:
         after = engine.stats()
         num_ids = sum(len(part.ids) for part in parts) + 1  # plus the end token
         assert after.num_sampled_tokens - before.num_sampled_tokens == num_ids
-        prompt = engine.prompt_ids(PROBLEM)
-        assert after.num_prefill_tokens - before.num_prefill_tokens == len(prompt) - 1
+        assert (
+            after.num_prefill_tokens - before.num_prefill_tokens
+            == len(engine.prompt_ids(PROBLEM)) - 1
+        )
 
     on_engine(test)
 
@@ -87,8 +89,7 @@ def test_many_go_on_from_one_end_each_by_itself() -> None:
         assert len({one.text for one in rest}) > 1
         for one, whole in zip(rest[:64], rest[64:], strict=True):
             assert whole.text.startswith(one.text) and not whole.at_stop
-        alone = await engine.sample(prompt, first.ids, seed=3)
-        assert alone == rest[64 + 3]
+        assert (await engine.sample(prompt, first.ids, seed=3)) == rest[64 + 3]
 
     on_engine(test)
 
@@ -98,8 +99,9 @@ def test_a_step_is_cut_at_a_number_of_tokens() -> None:
         parts = await _by_steps(engine, 3, num_tokens=4)
         assert all(len(part.ids) <= 4 for part in parts)
         assert any(part.finish_reason == "length" for part in parts)
-        whole = sum((part.ids for part in parts), ())
-        assert engine.decode(whole) == "".join(part.text for part in parts)
+        assert engine.decode(sum((part.ids for part in parts), ())) == "".join(
+            part.text for part in parts
+        )
         for a, b in pairwise(parts):
             assert a.ids and (b.ids or b.finish_reason == "stop")
 
@@ -137,8 +139,9 @@ def test_models_that_do_not_fit_a_gpu_together_are_refused() -> None:
     def models(share: float) -> PreparedModels:
         engine = VllmEngine.Settings(kind="vllm", gpu_memory_utilization=share)
         completer = CompleterSettings(model="b", engine=engine, cost=1)
-        policy = PolicySettings(model="a", engine=engine)
-        config = LabelConfig(out="x", policy=policy, completers=[completer])
+        config = LabelConfig(
+            out="x", policy=PolicySettings(model="a", engine=engine), completers=[completer]
+        )
         return PreparedModels.prepare_all(config, prepared)
 
     for share in (0.45, 0.5):

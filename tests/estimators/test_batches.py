@@ -84,11 +84,10 @@ def test_a_plan_is_the_same_in_any_batch(seed: int) -> None:
     requests = [some_request(rng, priors[i % 2], sizes[i % len(sizes)]) for i in range(70)]
     alone = [make_plans([request])[0].table for request in requests]
     for _ in range(4):
-        order = rng.permutation(len(requests))
-        cuts = np.sort(rng.integers(0, len(requests), 3))
-        for part in np.split(order, cuts):
-            plans = make_plans([requests[i] for i in part])
-            for index, plan_ in zip(part, plans, strict=True):
+        for part in np.split(
+            rng.permutation(len(requests)), np.sort(rng.integers(0, len(requests), 3))
+        ):
+            for index, plan_ in zip(part, make_plans([requests[i] for i in part]), strict=True):
                 assert np.array_equal(plan_.table, alone[index])
 
 
@@ -125,20 +124,19 @@ def test_sums_run_from_the_first_term_to_the_last(
         assert np.array_equal(weighted_sums(weights, others)[..., 0], found[..., lane])
 
 
-@given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=20))
-def test_logarithms_are_right_and_the_same_anywhere(values: list[float]) -> None:
-    found = log(np.array(values))
-    assert found.tolist() == [float(log(np.array(x))) for x in values]
-    for x, y in zip(values, found, strict=True):
-        assert y == pytest.approx(math.log(x), rel=5e-16, abs=1e-16)
-
-
-@given(st.lists(st.floats(-708, 700), min_size=1, max_size=20))
-def test_exponentials_are_right_and_the_same_anywhere(values: list[float]) -> None:
-    found = exp(np.array(values))
-    assert found.tolist() == [float(exp(np.array(x))) for x in values]
-    for x, y in zip(values, found, strict=True):
-        assert y == pytest.approx(math.exp(x), rel=5e-16)
+@pytest.mark.parametrize(
+    ("ours", "theirs", "numbers", "tolerance"),
+    [(log, math.log, st.floats(1e-300, 1e300), 1e-16), (exp, math.exp, st.floats(-708, 700), 0)],
+    ids=["log", "exp"],
+)
+@given(data=st.data())
+def test_logarithms_and_exponentials_are_right_and_the_same_anywhere(
+    ours: Any, theirs: Any, numbers: Any, tolerance: float, data: st.DataObject
+) -> None:
+    values = data.draw(st.lists(numbers, min_size=1, max_size=20))
+    found = ours(np.array(values)).tolist()
+    assert found == [float(ours(np.array(x))) for x in values]
+    assert found == pytest.approx([theirs(x) for x in values], rel=5e-16, abs=tolerance)
 
 
 def test_logarithms_and_exponentials_by_hand() -> None:

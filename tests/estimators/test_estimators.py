@@ -117,13 +117,11 @@ def test_labels_by_hand(name: str) -> None:
 @pytest.mark.parametrize("num_steps", range(1, 12))
 def test_bisect_finds_every_first_error_in_a_logarithm_of_probes(num_steps: int) -> None:
     for error in range(num_steps):
-        paths = [path(range(1, num_steps), WRONG)]
-        estimator = make("bisect", paths, rollouts=8, batch=4)
+        estimator = make("bisect", [path(range(1, num_steps), WRONG)], rollouts=8, batch=4)
         judgements, counts = drive(estimator, num_steps, right_before(error + 1))
         assert judgements[0].first_error == error
         assert judgements[0].hard == tuple(t < error for t in range(num_steps))
-        probes = sum(c.num_rollouts > 0 for c in counts)
-        assert probes <= (num_steps - 1).bit_length()
+        assert sum(c.num_rollouts > 0 for c in counts) <= (num_steps - 1).bit_length()
 
 
 @st.composite

@@ -74,8 +74,9 @@ class Counted(FixedEstimator):
 
 def settings_of(name: str, **settings: object) -> EstimatorSettings:
     written = [f"estimator.{key}={value}" for key, value in settings.items()]
-    overrides = ["out=x", f"estimator={__name__}:{name}", *written]
-    return load_config(LabelConfig, None, overrides).estimator
+    return load_config(
+        LabelConfig, None, ["out=x", f"estimator={__name__}:{name}", *written]
+    ).estimator
 
 
 def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
@@ -116,9 +117,7 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
 
 
 def test_its_learner_learns_over_a_run() -> None:
-    settings = settings_of("Counted", rollouts=1)
-    labels = label(settings, 3)
-    for number, problem in enumerate(labels):
+    for number, problem in enumerate(label(settings_of("Counted", rollouts=1), 3)):
         identity = hashlib.sha256(str(number).encode()).hexdigest()[:16]
         assert problem.knowledge is not None and problem.knowledge.id == identity
         for row in problem.labeled:

@@ -16,7 +16,7 @@ from mclabel.core.records import AUTHOR, CHANCE, Counts, Outcome, Problem
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath, answer_class
 from mclabel.labeling.estimators.paths import guess_probability
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
-from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator, PriorLearner
+from mclabel.labeling.estimators.posterior.estimator import PriorLearner
 from mclabel.labeling.estimators.posterior.evidence import (
     RESTATING,
     EvidenceTable,
@@ -43,8 +43,10 @@ RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
 def some_priors() -> ClassPriors:
     """Return wide priors with non-uniform agreement parameters."""
-    wide = uninformed_priors().for_class("any")
-    return replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]))
+    return replace(
+        uninformed_priors().for_class("any"),
+        agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]),
+    )
 
 
 def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
@@ -81,8 +83,9 @@ def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
                 kind = 0 if e < r else 1 if e == r else 2
                 chance *= agree[kind, r]
                 if r > 1:
-                    table = (priors.sound, priors.wrong, priors.unsound)[kind]
-                    chance *= table[r - 1, v, values[depth + 1]]
+                    chance *= (priors.sound, priors.wrong, priors.unsound)[kind][
+                        r - 1, v, values[depth + 1]
+                    ]
                 else:
                     chance *= priors.leaf[kind, v] @ evidence.outcome[b]
             for depth in range(steps):
@@ -99,8 +102,9 @@ def test_forward_backward_is_brute_force() -> None:
         assert beliefs.first_error[: steps + 1, b] == pytest.approx(exact[:, steps].sum(-1))
         assert beliefs.first_error[steps + 1 :, b] == pytest.approx(0)
         for r in range(1, steps + 1):
-            joint = beliefs.joint[:, : steps + 1, r - 1, b].T
-            assert joint == pytest.approx(exact[:, r], abs=1e-12)
+            assert (
+                pytest.approx(exact[:, r], abs=1e-12) == beliefs.joint[:, : steps + 1, r - 1, b].T
+            )
         assert beliefs.value_probabilities[:, steps - 1, b] == pytest.approx(exact[:, steps].sum(0))
 
 
@@ -123,8 +127,9 @@ def test_gain_of_a_probe_by_hand() -> None:
         some = marginal - none
         rise = none.max() + some.max() - marginal.max()
         entropy = [-(p * np.log(p / p.sum())).sum() for p in (none, some)]
-        fall = -(marginal * np.log(marginal)).sum() - sum(entropy)
-        assert gains[i, 0, 0] == pytest.approx(rise + 0.15 * fall)
+        assert gains[i, 0, 0] == pytest.approx(
+            rise + 0.15 * (-(marginal * np.log(marginal)).sum() - sum(entropy))
+        )
 
 
 def keyed(outcome: Outcome, prefixes: tuple[int, ...], keys: str) -> SolutionPath:
@@ -188,8 +193,7 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
         # Each solution has three steps. The second is wrong in half of them; no other solution
         # agrees with a wrong step, and no rollout recovers from it.
         wrong = rng.random() < 0.5
-        after = 0.0 if wrong else 0.9
-        rolled = [rng.binomial(8, p) for p in (after, 0.8, 0.5)]
+        rolled = [rng.binomial(8, p) for p in ((0.0 if wrong else 0.9), 0.8, 0.5)]
         same = [3, rng.binomial(3, 0.1 if wrong else 0.9), 3]
         parts.append(
             Evidence(
@@ -256,8 +260,7 @@ def test_a_given_chance_comes_before_the_golds() -> None:
 def test_priors_with_guesses_are_those_of_the_chain_with_guesses(chance: float) -> None:
     priors = starting_priors().for_class("digit")
     found = starting_priors().for_class(f"digit {chance}")
-    moves = np.concatenate([found.sound, found.wrong], axis=-1)
-    for rows in (moves, found.unsound, found.root):
+    for rows in (np.concatenate([found.sound, found.wrong], axis=-1), found.unsound, found.root):
         assert np.allclose(rows.sum(-1), 1, atol=1e-3)
     assert np.allclose(found.leaf[:2].sum((0, 2)), 1, atol=1e-3)
     mean = priors.root @ GRID
@@ -288,8 +291,9 @@ def test_beliefs_hold_where_luck_sticks_to_a_solution() -> None:
                 probe: Any, index: int, case: Any = case, lucky_prefixes: Any = lucky_prefixes
             ) -> Any:
                 rollout = case.draw(probe, index)
-                outcome = guessed(rollout.outcome, probe.prefix in lucky_prefixes)
-                return replace(rollout, outcome=outcome)
+                return replace(
+                    rollout, outcome=guessed(rollout.outcome, probe.prefix in lucky_prefixes)
+                )
 
             paths = tuple(
                 replace(path, outcome=guessed(path.outcome, is_lucky))
@@ -328,8 +332,7 @@ def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
             rollouts=8,
         )
         assert not learner.is_due
-        done = replay(estimator, case)
-        learner.record(case.problem, estimator, num_tokens=done.num_tokens)
+        learner.record(case.problem, estimator, num_tokens=replay(estimator, case).num_tokens)
     assert learner.is_due
     learner.fit()
     assert learner.knowledge.num_solutions == 40 and not learner.is_due
@@ -352,9 +355,7 @@ def test_learner_adopts_what_was_fitted_on_more() -> None:
     assert learner.knowledge.num_solutions == 30
     for case in simulated_cases("sharp", 15):
         assert not learner.is_due  # not due before it has recorded as many solutions itself
-        estimator = make("posterior", case.paths, min_gain=60.0)
-        assert isinstance(estimator, PosteriorEstimator)
-        learner.record(case.problem, estimator, num_tokens=0)
+        learner.record(case.problem, make("posterior", case.paths, min_gain=60.0), num_tokens=0)
     assert learner.is_due
 
 
@@ -384,8 +385,13 @@ def test_right_answers_are_seldom_luck_where_agreement_is_used() -> None:
     # One solution is right, and three wrong solutions agree on other steps.
     paths = [keyed(RIGHT, (1, 2), "abz"), *[keyed(WRONG, (3, 4), "xyw")] * 3]
     reading = Priors(classes={"pooled": plain}, num_solutions=1)
-    knowledge = replace(reading, agreement=reading)
-    one = make("posterior", paths, knowledge=knowledge, rollouts=1, min_belief=0.0)
+    one = make(
+        "posterior",
+        paths,
+        knowledge=replace(reading, agreement=reading),
+        rollouts=1,
+        min_belief=0.0,
+    )
     judged = one.judge([Counts()] * 5)
     assert judged[0].first_error is None and judged[1].first_error is not None
 

@@ -10,7 +10,6 @@ from mclabel.core.records import Counts, Outcome
 from mclabel.core.seeds import content_id
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import (
-    ESTIMATORS,
     Estimator,
     EstimatorSettings,
     Judgement,
@@ -59,25 +58,6 @@ class Batched(Bare):
             one.is_decided = True
 
 
-def test_defaults_ask_nothing_of_labelling() -> None:
-    problem = ProblemPaths(paths=PATHS, answer_class="number")
-    settings = settings_of(f"{__name__}:Bare")
-    assert type(settings) is EstimatorSettings and settings.component is Bare
-    one = Bare.begin(settings, problem, knowledge=object(), min_gain=0.1)
-    assert isinstance(one, Bare)
-    assert (one.follow, one.replayable, one.takes_all, one.is_due) == (
-        "nothing",
-        True,
-        False,
-        False,
-    )
-    assert Bare.learner(settings, lambda name: "") is None
-    with pytest.raises(ValueError, match="learns nothing"):
-        Bare.read_knowledge("{}")
-    decide_together([one])  # no estimator is due
-    Bare.decide_together([one])
-
-
 def test_estimators_that_are_due_decide_together_by_class() -> None:
     Batched.batches.clear()
     some = [Batched(settings_of("outcome"), ProblemPaths(paths=PATHS[:n])) for n in (1, 2)]
@@ -88,18 +68,6 @@ def test_estimators_that_are_due_decide_together_by_class() -> None:
     assert Batched.batches == [[1, 2]] and not bayesian.is_due
     decide_together([some[0], bayesian])
     assert Batched.batches == [[1, 2]]  # no estimator is due any more
-
-
-@pytest.mark.parametrize("kind", ESTIMATORS)
-def test_every_built_in_estimator_has_settings_of_its_own(kind: str) -> None:
-    settings = settings_of(kind)
-    estimator = settings.component
-    assert estimator.Settings is type(settings) and Estimator in estimator.__mro__
-    # also if the settings are created in Python
-    assert settings.kind == kind == estimator.Settings().kind
-    assert settings.summary.startswith(kind)
-    assert settings.identity() == {"kind": kind}
-    assert isinstance(make(kind, PATHS), estimator)
 
 
 GOLDEN = {

@@ -45,7 +45,6 @@ def estimator_of(case: Case, number: int) -> PosteriorEstimator:
         rollouts=8,
         agreement=number % 2 == 0,
     )
-    assert isinstance(estimator, PosteriorEstimator)
     return estimator
 
 

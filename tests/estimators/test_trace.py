@@ -77,14 +77,16 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
                 chance *= RATES.moves[before, now]
                 for name, counts in evidence.counts.items():
                     shares = RATES.shares[name][level, state, bins[step, chain]]
-                    mine = counts[step, :, chain]
-                    chance *= float(count_likelihoods(mine, shares, RATES.spread[name]))
+                    chance *= float(
+                        count_likelihoods(counts[step, :, chain], shares, RATES.spread[name])
+                    )
                 for name, counts in evidence.steps.items():
                     shares, spread = RATES.steps[name], RATES.step_spread[name]
                     of_moves = count_likelihoods(counts[step, :, chain], shares, spread)
                     chance *= float(of_moves[2 * (before % 2) + state])
-                stated = evidence.commitments[step, :, chain]
-                chance *= float(np.prod(RATES.commitment[state] ** stated))
+                chance *= float(
+                    np.prod(RATES.commitment[state] ** evidence.commitments[step, :, chain])
+                )
                 before = now
             states = [now % 2 for now in way]
             chance *= float(RATES.end[states[-1]] @ evidence.end[:, chain])
@@ -92,8 +94,7 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
             firsts[chain][root, states.index(0) if 0 in states else steps] += chance
             for step, (a, b) in enumerate(itertools.pairwise((1, *states))):
                 moves[chain][root, step, 2 * a + b] += chance
-    furthest = steps_to_go_bins(np.array([max(lengths) + 1]), 1)[0, 0]
-    shares = RATES.shares["policy"][:, 1, furthest]
+    shares = RATES.shares["policy"][:, 1, steps_to_go_bins(np.array([max(lengths) + 1]), 1)[0, 0]]
     seen = count_likelihoods(evidence.root["policy"][None], shares, RATES.spread["policy"])
     roots = RATES.level * seen * weights.prod(0)
     roots /= roots.sum()
@@ -119,8 +120,7 @@ def test_beliefs_are_those_of_all_ways_there_are() -> None:
 
 
 def test_five_hundred_steps_do_not_vanish() -> None:
-    evidence = evidence_of(np.random.default_rng(0), [500, 7])
-    found = infer_beliefs(evidence, RATES)
+    found = infer_beliefs(evidence_of(np.random.default_rng(0), [500, 7]), RATES)
     np.testing.assert_allclose(found.moves[:, :, 0].sum(1), 1, rtol=1e-9)
     np.testing.assert_allclose(found.first_error.sum(0), 1, rtol=1e-9)
 
@@ -201,17 +201,16 @@ def labelled(completers: Sequence[Completer], *, num_problems: int = 45) -> dict
         for prefix, number in itertools.product(range(1, 45), range(len(completers))):
             solution, step = divmod(prefix - 1, 11)
             for _ in range(8):
-                probe = Probe(prefix, number)
-                estimator.record(world.completed(probe, completers[number], ways[solution][step]))
-        counts = [[Counts() for _ in range(45)] for _ in completers]
-        judged = estimator.judge_completers(counts)
+                estimator.record(
+                    world.completed(Probe(prefix, number), completers[number], ways[solution][step])
+                )
+        judged = estimator.judge_completers([[Counts() for _ in range(45)] for _ in completers])
         learner.record(problem, estimator, num_tokens=0)
         if learner.is_due:
             learner.fit()
         for way, one in zip(ways, judged, strict=True):
             if is_pilot:
                 continue
-            assert one.states is not None
             true = way.index(0) if 0 in way else None
             found["num"] += 1
             found["first_error"] += one.is_decided and one.first_error == true
@@ -229,15 +228,13 @@ def labelled(completers: Sequence[Completer], *, num_problems: int = 45) -> dict
 def test_errors_and_repairs_are_found_by_completions_that_go_back_on_neither() -> None:
     found = labelled([Completer(), COMPLETERS[1]])
     assert found["first_error"] / found["num"] > 0.8
-    f1 = 2 * found["repairs"] / (found["told"] + found["repaired"])
-    assert f1 > 0.75
+    assert (2 * found["repairs"] / (found["told"] + found["repaired"])) > 0.75
     assert found["luck"] < 0.15  # although 44% of completions from unsound prefixes end right
 
 
 def test_rates_are_read_back_as_they_were_written_or_refused() -> None:
     rates = uninformed_rates(COMPLETERS)
-    again = TraceRates.from_json(rates.to_json())
-    assert again.to_json() == rates.to_json()
+    assert TraceRates.from_json(rates.to_json()).to_json() == rates.to_json()
     with pytest.raises(ValueError, match=r"rates have format 1, must be 'trace-1'"):
         TraceRates.from_json('{"format": 1}')
     broken = rates.to_json().replace("[0.2,", "[2.5,")

@@ -98,8 +98,9 @@ def test_where_solutions_part_from_the_others_they_are_wrong() -> None:
     paths = [path("abcdef", Outcome.RIGHT, n) for n in range(5)]
     paths.append(path("abxyzv", Outcome.WRONG, 6))
     estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
-    keys = tuple(content("bc"))
-    estimator.record(RecordedRollout(prefix=601, outcome=Outcome.RIGHT, step_keys=keys))
+    estimator.record(
+        RecordedRollout(prefix=601, outcome=Outcome.RIGHT, step_keys=tuple(content("bc")))
+    )
     *right, wrong = estimator.judge([Counts()] * 1000)
     assert wrong.first_error == 2 and wrong.is_decided
     assert {one.first_error for one in right} == {None}
@@ -116,8 +117,9 @@ def test_chances_are_less_sure_where_the_same_solutions_are_asked_at_each_step()
         shown = estimator.evidence()
         chances = infer_beliefs(shown.evidence, uninformed_rates(shown.completers).classes[POOLED])
         expected = chances.first_error[:, 0] ** (1.0 if number else 0.5)
-        found = estimator.judge([Counts()] * 1000)[0].posterior
-        assert found == pytest.approx(expected / expected.sum())
+        assert estimator.judge([Counts()] * 1000)[0].posterior == pytest.approx(
+            expected / expected.sum()
+        )
 
 
 @pytest.mark.slow
@@ -133,8 +135,9 @@ def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:
     asked = [(n, ends[n % 2]) for n in range(500) for _ in range(8)]
     asked += [(0, ends[n % 2]) for n in range(1016)]
     for n, end in asked:
-        prefix = paths[n].prefixes[0]
-        estimator.record(RecordedRollout(prefix=prefix, outcome=end, is_requested=False))
+        estimator.record(
+            RecordedRollout(prefix=paths[n].prefixes[0], outcome=end, is_requested=False)
+        )
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         judged = estimator.judge([Counts()] * 50_000)
         fitted = fit_rates({"": [estimator.evidence()]})

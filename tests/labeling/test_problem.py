@@ -43,10 +43,8 @@ def label(
 
 def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
     result = label(7, ScriptedEngine(scripted()), num_solutions=8)
-    rolled = Counter(r.prefix_id for r in result.rollouts)
-    assert set(rolled.values()) == {16}
-    indices = {(r.prefix_id, r.index) for r in result.rollouts}
-    assert len(indices) == len(result.rollouts)
+    assert set(Counter(r.prefix_id for r in result.rollouts).values()) == {16}
+    assert len({(r.prefix_id, r.index) for r in result.rollouts}) == len(result.rollouts)
     shared = [step.prefix_id for row in result.labeled for step in row.steps[:-1]]
     assert len(set(shared)) < len(shared)
     for row in result.labeled:
@@ -154,8 +152,7 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> No
 
 def test_the_bare_problem_has_rollouts_of_its_own() -> None:
     fixed = label(3, ScriptedEngine(scripted()), root_rollouts=12).labeled[0]
-    right = fixed.root.num_right + fixed.siblings.num_right
-    assert fixed.root_value == right / 16
+    assert fixed.root_value == (fixed.root.num_right + fixed.siblings.num_right) / 16
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,9 @@ SETTINGS = {
 
 
 def label(folder: Path, *overrides: str, count: int = NUM_PROBLEMS) -> Path:
-    source = write_problems(folder, count)
-    base = scripted_overrides(source, folder / "run", "ray.address=none", *overrides)
+    base = scripted_overrides(
+        write_problems(folder, count), folder / "run", "ray.address=none", *overrides
+    )
     jobs.label(load_config(LabelConfig, None, base), lambda state: None)
     return folder / "run"
 
@@ -110,8 +111,7 @@ def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
     assert sum(n or 0 for n in missing.values()) == report.num_rollouts_missing
     if kind in ("fixed", "outcome"):
         assert report.num_rollouts_missing == report.num_rollouts_unused == 0
-    used = len(rollouts(tmp_path / "again"))
-    assert used == report.num_rollouts - report.num_rollouts_unused
+    assert len(rollouts(tmp_path / "again")) == report.num_rollouts - report.num_rollouts_unused
 
 
 def test_a_gold_of_another_problem_is_counted_and_not_used(tmp_path: Path) -> None:
@@ -136,8 +136,7 @@ def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) 
     # No answer is right any more, so the estimator now searches the formerly right solutions too,
     # which have no rollouts.
     golds = write_golds(tmp_path, {f"p{i}": "-7" for i in range(20)})
-    report = jobs.regrade(str(run), str(tmp_path / "again"), golds=golds)
-    assert report.num_rollouts_missing > 0
+    assert jobs.regrade(str(run), str(tmp_path / "again"), golds=golds).num_rollouts_missing > 0
     after = rows(tmp_path / "again")
     assert all(row.solution.outcome is not Outcome.RIGHT for row in after)
     unreached = [row for row in after if row.num_missing]
@@ -168,8 +167,7 @@ def test_a_killed_regrade_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_balanced_solutions_keep_what_is_known_of_the_others(tmp_path: Path) -> None:
-    more = ["solutions.balance=1", "solutions.max_samples=8", "estimator.kind=fixed"]
-    run = label(tmp_path, *more)
+    run = label(tmp_path, "solutions.balance=1", "solutions.max_samples=8", "estimator.kind=fixed")
     jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     chosen = next(row for row in rows(run) if row.solution.outcome is Outcome.WRONG)

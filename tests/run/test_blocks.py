@@ -227,13 +227,11 @@ def test_large_plans_are_written_in_parts_and_found_again(
     assert len(store.names("plan")) == 5
     whole = [problems_of(block) for block in blocks.read_blocks()]
     assert whole == [tuple(problems[i : i + 4]) for i in range(0, 50, 4)]
-    shuffled = random.Random(0).sample(problems, 50)
-    again = planned(store, shuffled, 7)
+    again = planned(store, random.Random(0).sample(problems, 50), 7)
     assert {b.id: b.items for b in again.read_blocks()} == {
         b.id: b.items for b in blocks.read_blocks()
     }
-    dry = planned(None, problems, 4)
-    assert list(dry.iter_item_counts()) == list(blocks.iter_item_counts())
+    assert list(planned(None, problems, 4).iter_item_counts()) == list(blocks.iter_item_counts())
 
 
 def test_an_input_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:

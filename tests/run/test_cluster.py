@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
 from tests.support.exactness import check_exact
 from tests.support.forked import Forked
-from tests.support.job_processes import last_state
+from tests.support.job_processes import last_state, wait_until
 from tests.support.ports import free_port
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
@@ -230,14 +230,6 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
     for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
-
-
-def wait_until(condition: Callable[[], bool], job: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert job.poll() is None, job.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def metrics(port: int) -> set[str]:

@@ -36,7 +36,7 @@ from mclabel.run.shards.trees import read_trees
 from mclabel.run.verify.run import verify
 from tests.support.exactness import check_exact
 from tests.support.forked import Forked
-from tests.support.job_processes import last_state
+from tests.support.job_processes import last_state, wait_until
 from tests.support.labelled import train_tiny_prm
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 from tests.support.searches import check_trees
@@ -155,11 +155,8 @@ def test_what_was_written_is_kept_and_each_result_is_there_once(
     job = JOBS[name]
     command, out, kept = job.command(tmp_path), tmp_path / job.folder, Content()
     for _ in range(2):
-        process, deadline = Forked(*command), time.monotonic() + 240
-        while len(written(out)) <= len(kept):
-            assert process.poll() is None, process.communicate()[0]
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        process, num_kept = Forked(*command), len(kept)
+        wait_until(lambda: len(written(out)) > num_kept, process)  # noqa: B023
         started = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         output, _ = process.communicate(60)
@@ -206,15 +203,6 @@ def journals(out: Path) -> dict[Path, int]:
         with contextlib.suppress(FileNotFoundError):  # the block was committed in between
             sizes[path] = path.stat().st_size
     return sizes
-
-
-def wait_until(is_so: Callable[[], bool], *drivers: Forked) -> None:
-    """Wait until a condition holds, while all the given drivers keep running."""
-    deadline = time.monotonic() + HANGS_S
-    while not is_so():
-        assert [driver.poll() for driver in drivers] == [None] * len(drivers)
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

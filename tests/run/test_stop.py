@@ -47,8 +47,7 @@ RAY = pytest.param("local", marks=pytest.mark.ray)
 def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     """A hanging store blocks the flush of the journals while the first signal is handled."""
     out = tmp_path / "out"
-    hang = tmp_path / "sitecustomize.py"
-    hang.write_text(HANG)
+    (tmp_path / "sitecustomize.py").write_text(HANG)
     os.environ["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     try:
         job = start(tmp_path, address)
@@ -140,8 +139,7 @@ def test_an_engine_that_hangs_in_a_live_process_is_replaced(tmp_path: Path) -> N
     source, out = write_problems(tmp_path, 12), tmp_path / "out"
     scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}"
     more = ["ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
-    changes = scripted_overrides(source, out, *more)
-    report = run_label_job(changes)
+    report = run_label_job(scripted_overrides(source, out, *more))
     assert report.num_rejected == 0 and last_state(out)["num_failures"] > 0
     check_exact(out, 12)
 
@@ -156,9 +154,7 @@ def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None
     source.write_text("\n".join(map(json.dumps, rows)))
     more = ["ray.max_engines=1", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
     more.append("policy.engine={kind: scripted, repeatable: false, hang: true}")
-    changes = scripted_overrides(source, out, *more)
-    report = run_label_job(changes)
-    assert report.num_rejected == 1
+    assert run_label_job(scripted_overrides(source, out, *more)).num_rejected == 1
     check_solutions(Store(str(out)), [0, *range(2, 8)])
     (row,) = [json.loads(line) for line in (out / FILE).read_text().splitlines()]
     assert (row["problem_id"], row["reason"]) == ("p1", "kills_engine")
@@ -178,8 +174,7 @@ def test_an_actor_that_survives_every_kill_is_left_where_it_is(
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
     more.append("policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}")
-    changes = scripted_overrides(source, out, *more)
-    run_label_job(changes)
+    run_label_job(scripted_overrides(source, out, *more))
     check_exact(out, 8)
 
 

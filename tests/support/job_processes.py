@@ -16,6 +16,7 @@ import psutil
 
 from tests.support.commands import run_verb
 from tests.support.exactness import check_exact
+from tests.support.forked import Forked
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 TOKEN = "MCLABEL_TEST_TOKEN"
@@ -125,25 +126,27 @@ def last_state(out: Path) -> dict[str, int]:
 
 
 def wait_for_work(out: Path, job: subprocess.Popen[str]) -> None:
-    _wait_until(lambda: last_state(out).get("num_completions", 0) > 0, job)
+    wait_until(lambda: last_state(out).get("num_completions", 0) > 0, job)
 
 
 def wait_for_journals(out: Path, job: subprocess.Popen[str]) -> None:
     """Wait until the job has a journal with samples of a block that is not done yet."""
-    _wait_until(lambda: bool(list(out.rglob("journals/**/*.gz"))), job)
+    wait_until(lambda: bool(list(out.rglob("journals/**/*.gz"))), job)
 
 
 def wait_for_engine(job: Job) -> None:
     """Wait until the job has started to load vLLM."""
-    _wait_until(lambda: vllm_engine(job) is not None, job)
+    wait_until(lambda: vllm_engine(job) is not None, job)
 
 
-def _wait_until(holds: Callable[[], bool], job: subprocess.Popen[str]) -> None:
+def wait_until(holds: Callable[[], bool], *jobs: subprocess.Popen[str] | Forked) -> None:
+    """Wait until a condition holds, while all the given jobs keep running."""
     deadline = time.monotonic() + HANGS_S
     while not holds():
-        assert job.poll() is None, job.communicate()[0]
+        for job in jobs:
+            assert job.poll() is None, job.communicate()[0]
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def check_nothing_is_left(job: Job, memory: set[Path], timeout_s: float = 60) -> None:

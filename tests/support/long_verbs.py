@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
 
 from tests.support.labelled import tiny_model
 from tests.support.viewer_process import ViewerProcess
 
 NUM_SOLUTIONS = 2
 FORMATS = ("parquet", "trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
-NUM_ASKED = 40
-"""Number of requests of each kind to the viewer."""
 
 
 def write_given(folder: Path, num_steps: int, tokens_per_step: int) -> None:
@@ -74,24 +69,12 @@ def verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "eval labels", ("eval", "labels", f"{folder}/posterior", "--truth", f"run:{fixed}")
 
 
-def viewer(run: Path, num_steps: int) -> tuple[float, float]:
-    """Return the viewer's p99 latency in ms, and its largest response in KiB."""
-    rng = random.Random(0)
-    taken, largest = [], 0
+def viewer(run: Path, num_steps: int) -> None:
+    """Request every part of solutions from the viewer."""
     with ViewerProcess(str(run)) as server:
         server.wait_for(NUM_SOLUTIONS)
-        rows = server.get("solutions")["rows"]
-        for number in range(NUM_ASKED):
-            solution = rows[number % len(rows)]["solution_id"]
-            step = rng.randrange(num_steps - 1)
-            for name, more in (
-                ("solutions", {}),
-                ("solution", {"id": solution}),
-                ("rollouts", {"id": solution, "step": step}),
-                ("text", {"id": solution, "what": f"step.{step}", "offset": 0}),
-            ):
-                began = time.perf_counter()
-                answer = server.get(name, **more)
-                taken.append(1000 * (time.perf_counter() - began))
-                largest = max(largest, len(json.dumps(answer)))
-    return round(float(np.quantile(taken, 0.99)), 1), round(largest / 1024, 1)
+        for row in server.get("solutions")["rows"]:
+            solution = row["solution_id"]
+            server.get("solution", id=solution)
+            server.get("rollouts", id=solution, step=num_steps - 2)
+            server.get("text", id=solution, what=f"step.{num_steps - 2}", offset=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import comb
 
 import numpy as np
@@ -138,35 +139,19 @@ intervals are rounded outward to this grid."""
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingRule:
-    """Stopping rule of sequential sampling, checked at several looks.
+    """Rule that stops after the first look with a success, and always at the last look.
 
-    Sampling stops at look i if `right <= low[i]` or `right >= high[i]`, and always at the last
-    look. The stopping points are pairs (right, trials), and the sequences of outcomes that lead to
-    each of them can be counted. The unbiased estimate of the rate is the share of these sequences
-    whose first trial is a success (Girshick, Mosteller and Savage 1946). The interval inverts the
-    tail probabilities of the ordered stopping points, and covers at least as often as its level.
+    The stopping points are pairs (right, trials), and the sequences of outcomes that lead to each
+    of them can be counted. The interval inverts the tail probabilities of the ordered stopping
+    points, and covers at least as often as its level.
     """
 
     looks: tuple[int, ...]
     """Increasing numbers of trials after which the rule decides whether to stop."""
-    low: tuple[int, ...]
-    """Number of successes at or below which the rule stops, per look; -1 if it does not."""
-    high: tuple[int, ...]
-    """Number of successes at or above which the rule stops, per look."""
-
-    def stops(self, right: int, trials: int) -> bool:
-        """Return whether the rule stops at these counts; `trials` must be one of `looks`."""
-        look = self.looks.index(trials)
-        return trials == self.looks[-1] or right <= self.low[look] or right >= self.high[look]
 
     def ends_at(self, right: int, trials: int) -> bool:
         """Return whether these counts are a stopping point that the rule can reach."""
         return (right, trials) in self._point_indices
-
-    def value(self, right: int, trials: int) -> float:
-        """Return the unbiased estimate of the rate after the rule has stopped at these counts."""
-        point = self._point_indices[right, trials]
-        return float(self._stopping_points.first[point] / self._stopping_points.ways[point])
 
     def interval(self, right: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
         """Return the lower and upper bound of the rate after the rule has stopped at these
@@ -180,28 +165,14 @@ class StoppingRule:
 
     @cached_property
     def _stopping_points(self) -> _StoppingPoints:
-        cap = self.looks[-1]
-        # Number of sequences that have not stopped, by successes. Row 0 counts all sequences, and
-        # row 1 those whose first trial is a success.
-        alive = np.zeros((2, cap + 1))
-        alive[0, 0] = 1.0
-        points: list[tuple[int, int, float, float]] = []
-        done = 0
-        for look, low, high in zip(self.looks, self.low, self.high, strict=True):
-            size = look - done
-            step = np.array([comb(size, j) for j in range(size + 1)], dtype=np.float64)
-            grown = np.stack([np.convolve(row, step)[: cap + 1] for row in alive])
-            if done == 0:
-                first = np.array([comb(size - 1, j - 1) if j else 0 for j in range(size + 1)])
-                grown[1, : size + 1] = first
-            right = np.arange(cap + 1)
-            stop = (right <= low) | (right >= high) | (look == cap)
-            for k in np.flatnonzero(stop & (grown[0] > 0)):
-                points.append((int(k), look, grown[0, k], grown[1, k]))
-            alive = np.where(stop, 0.0, grown)
-            done = look
-        right_, trials, ways, first_ = zip(*points, strict=True)
-        return _StoppingPoints(np.array(right_), np.array(trials), np.array(ways), np.array(first_))
+        # All trials before the last batch failed, so the sequences differ in that batch alone.
+        points = [
+            (right, look, comb(look - done, right))
+            for done, look in pairwise((0, *self.looks))
+            for right in range(0 if look == self.looks[-1] else 1, look - done + 1)
+        ]
+        right, trials, ways = zip(*points, strict=True)
+        return _StoppingPoints(np.array(right), np.array(trials), np.array(ways, dtype=np.float64))
 
     @cached_property
     def _point_indices(self) -> dict[tuple[int, int], int]:
@@ -233,8 +204,7 @@ def stop_at_first_success(*, batch: int, cap: int) -> StoppingRule:
     """Return the rule that stops after the first batch of `batch` trials with a success, or after
     `cap` trials.
     """
-    looks = tuple(dict.fromkeys([*range(batch, cap, batch), cap]))
-    return StoppingRule(looks=looks, low=(-1,) * len(looks), high=(1,) * len(looks))
+    return StoppingRule(looks=(*range(batch, cap, batch), cap))
 
 
 @dataclass(frozen=True)
@@ -244,5 +214,3 @@ class _StoppingPoints:
     right: NDArray[np.int64]
     trials: NDArray[np.int64]
     ways: Floats
-    first: Floats
-    """Number of the sequences in `ways` whose first trial is a success."""

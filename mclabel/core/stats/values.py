@@ -75,27 +75,23 @@ def estimate_stopped(
     boundary: StoppingRule,
     *,
     truncated: TruncatedPolicy = "wrong",
-    soft: bool = True,
 ) -> StepEstimate:
-    """Estimate the value with its exact interval under a stopping rule known in advance.
+    """Return an estimate without a value, with its exact interval under a stopping rule.
 
-    Ungraded or excluded rollouts can make the counts differ from all stopping points of the rule.
-    Then there is no unbiased value, and the interval is valid under any stopping rule.
+    The unbiased value would be the share of right rollouts in the first batch, which is too noisy
+    for a soft label. Ungraded or excluded rollouts can make the counts differ from all stopping
+    points of the rule. Then the interval is valid under any stopping rule.
 
     Args:
         counts: counts of rollouts after the rule stopped.
         boundary: stopping rule.
         truncated: whether a truncated rollout counts as wrong or not at all.
-        soft: True returns a value, False only an interval. If a rule stops at the first success,
-            the unbiased value is the share of right rollouts in the first batch, which is too noisy
-            for a soft label.
     """
     trials = num_trials(counts, truncated=truncated)
     if trials != counts.num_rollouts or not boundary.ends_at(counts.num_right, trials):
         return estimate_anytime(counts, horizon=boundary.looks[-1], truncated=truncated)
     low, high = boundary.interval(counts.num_right, trials)
-    value = boundary.value(counts.num_right, trials) if soft else None
-    return StepEstimate(value=value, low=low, high=high)
+    return StepEstimate(value=None, low=low, high=high)
 
 
 def estimate_anytime(

@@ -135,7 +135,7 @@ class BisectEstimator(Estimator):
     def _judge_solution(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         boundary = stop_at_first_success(batch=self._batch, cap=self._max_rollouts)
         estimates = [
-            estimate_stopped(counts[p], boundary, truncated=self._truncated, soft=False)
+            estimate_stopped(counts[p], boundary, truncated=self._truncated)
             if counts[p].num_rollouts
             else NOTHING
             for p in path.prefixes

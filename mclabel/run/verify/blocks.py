@@ -54,6 +54,18 @@ class PlannedProblems:
         high = np.searchsorted(self._entries["block"], key, side="right")
         return set(self._entries["problem"][low:high].tolist())
 
+    def find_fault(self, block: str, items: Iterable[str], noun: str) -> str | None:
+        """Return how the items of a block differ from those that are planned for it; None if they
+        are the same, or if the run has no plan.
+        """
+        present, planned = set(hash_names(items).tolist()), self.item_hashes_of_block(block)
+        if not self.is_there or present == planned:
+            return None
+        return (
+            f"lacks {len(planned - present):,} {noun} that the plan assigns to it, and holds "
+            f"{len(present - planned):,} other {noun}"
+        )
+
 
 def _hash_entries(part: pa.Table) -> NDArray[np.void]:
     entries = np.zeros(part.num_rows, _ENTRY)
@@ -161,7 +173,8 @@ def check_opinions(
                 )
             if left_out:
                 files.check_note(block)
-            _check_items(store, names[block], {*ids, *left_out}, planned, block)
+            if fault := planned.find_fault(block, {*ids, *left_out}, "solutions"):
+                raise damaged_file_error(store, names[block], fault)
             for identity in hash_names(ids).tolist():
                 if (other := places.setdefault(identity, names[block])) != names[block]:
                     raise damaged_file_error(
@@ -175,24 +188,4 @@ def check_opinions(
         result.notes.append(
             f"{strangers:,} files in {FOLDER}/ do not belong to any block of the plan and are not "
             "read"
-        )
-
-
-def _check_items(
-    store: Store, name: str, item_ids: set[str], planned: PlannedProblems, block: str
-) -> None:
-    """Compare the solutions of a block with the solutions that the plan assigns to it.
-
-    Raises:
-        DamagedFile: the solutions differ.
-    """
-    if not planned.is_there:
-        return
-    hashes, wanted = set(hash_names(item_ids).tolist()), planned.item_hashes_of_block(block)
-    if hashes != wanted:
-        raise damaged_file_error(
-            store,
-            name,
-            f"lacks {len(wanted - hashes):,} solutions that the plan assigns to it, and holds "
-            f"{len(hashes - wanted):,} other solutions",
         )

@@ -160,23 +160,14 @@ class _LabelShardsCheck:
 
     def _check_plan(self, block: str, metadata: dict[str, Any], labels: pa.Table) -> None:
         """Compare the problems of a block with the problems that the plan assigns."""
-        if not self._planned.is_there:
-            return
         problems_without_rows = self._catalog.problems_without_rows(block, metadata)
         problems = {
             *chain(*problems_without_rows.values()),
             *pc.unique(labels["problem_id"]).to_pylist(),
         }
-        present, planned = (
-            set(hash_names(problems).tolist()),
-            self._planned.item_hashes_of_block(block),
-        )
-        if present != planned:
-            fault = (
-                f"lacks {len(planned - present):,} problems that the plan assigns to it, and holds "
-                f"{len(present - planned):,} other problems"
-            )
+        if fault := self._planned.find_fault(block, problems, "problems"):
             self._result.add_error(damaged_file_error(self._store, labels_shard_name(block), fault))
+        planned = self._planned.item_hashes_of_block(block)
         if planned & set(hash_names(problems_without_rows["set_aside"]).tolist()):
             self._files.check_note(block)
 
