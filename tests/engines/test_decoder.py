@@ -1,9 +1,11 @@
-"""The decoder compared with transformers' plain forward pass, on models of several shapes."""
+"""The decoder compared with transformers' plain forward pass, and continued with sampled ids."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +29,20 @@ from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program, write_reference_solution
+from mclabel.engines import PolicySettings
 from mclabel.engines.cascade import ATTENTION, LiveRollout
 from mclabel.engines.decoder import SharedPrefixDecoder, draw_uniform_numbers
+from mclabel.engines.hf import HfEngine
 from mclabel.engines.text import PolicyText
+from tests.support.continuation import (
+    NUM_SOLUTIONS,
+    TEMPERATURE,
+    Calls,
+    chat_model,
+    count_exact,
+    label_all,
+    num_other_tokens,
+)
 
 SHAPE = {
     "vocab_size": 97,
@@ -277,3 +290,30 @@ def test_attention_it_does_not_have_is_refused() -> None:
     model = MistralForCausalLM(MistralConfig(**SHAPE, num_key_value_heads=2, sliding_window=8))
     with pytest.raises(EngineError, match="MistralForCausalLM uses a kind of attention"):
         decoder(model)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Record the contexts and the sampled ids of the decoder."""
+    recorded, step = Calls(), SharedPrefixDecoder.step
+
+    def recording(decoder: SharedPrefixDecoder) -> list[LiveRollout]:
+        ended = step(decoder)
+        recorded.made += [(tuple(row.context), tuple(row.sampled)) for row in ended]
+        return ended
+
+    monkeypatch.setattr(SharedPrefixDecoder, "step", recording)
+    return recorded
+
+
+@pytest.mark.slow
+def test_prefixes_are_continued_by_the_ids_that_were_sampled(calls: Calls, tmp_path: Path) -> None:
+    policy = HfEngine(
+        PolicySettings(
+            model=chat_model(tmp_path), temperature=TEMPERATURE, max_tokens=96, engine="hf"
+        )
+    )
+    results = asyncio.run(label_all(policy))
+    assert count_exact(results, calls) > 2 * NUM_SOLUTIONS
+    # so that tokenizing the text again would be noticed
+    assert num_other_tokens(policy, results) > 1

@@ -19,6 +19,8 @@ from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator, OutcomeEstimator
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import SolutionSettings
+from mclabel.prm.examples.encode import StepEncoder, TooLongError
+from tests.support.labelled import arith_text
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -131,3 +133,18 @@ def test_numbers_have_upper_bounds_that_say_why(
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         load_config(kind, None, ["out=x", override])
+
+
+HUGE = "a " * 5_000_000
+
+
+def test_a_scorer_refuses_huge_texts_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = StepEncoder(arith_text(), step_id=None, max_tokens=100)
+
+    def refuse(self: PolicyText, text: str) -> tuple[int, ...]:
+        raise AssertionError("it was tokenised")
+
+    monkeypatch.setattr(PolicyText, "encode", refuse)
+    for problem, solution in [(HUGE, "1\n"), ("p", HUGE)]:
+        with pytest.raises(TooLongError, match="10,000,000 characters"):
+            encoder.encode_text(problem, solution)

@@ -178,6 +178,11 @@ def test_unusable_completers_are_refused_by_name(
         job(tmp_path, f"completers={completers}")
 
 
+def test_only_a_listed_completer_has_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no element '3' in a list of 1"):
+        job(tmp_path, STRONG, "completers.3.model=x")
+
+
 def test_several_completers_have_a_cost(tmp_path: Path) -> None:
     two = "completers=[{model: policy}, {model: other, engine: scripted}]"
     with pytest.raises(ConfigError, match=r"Set completers\.1\.cost"):
@@ -195,17 +200,3 @@ def test_the_costs_of_models_are_their_parameters(tmp_path: Path) -> None:
     assert (
         strongest_completer_index(models.estimator_completers) == 1
     )  # among models of equal size, the strongest is not the author
-
-
-def test_a_file_alone_does_not_trust_the_code_of_a_completer(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text("out: x\ncompleters: [{model: arith:strong, trust_remote_code: true}]\n")
-    with pytest.raises(ConfigError, match=r"pass completers\.0\.trust_remote_code=true"):
-        load_config(LabelConfig, path)
-    assert (
-        load_config(LabelConfig, path, ["completers.0.trust_remote_code=true"])
-        .completers[0]
-        .trust_remote_code
-    )
-    with pytest.raises(ConfigError, match="there is no element '3' in a list of 1"):
-        load_config(LabelConfig, path, ["completers.3.model=x"])

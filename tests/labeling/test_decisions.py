@@ -1,20 +1,27 @@
-"""DecisionBatcher with many problems on one event loop gives the results of separate problems."""
+"""Many problems on one event loop: the same decisions as alone, learned from fixed problems."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import random
+import threading
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from mclabel.core.records import Outcome
 from mclabel.core.settings import find_settings_class
 from mclabel.labeling import decisions
-from mclabel.labeling.decisions import DecisionBatcher
+from mclabel.labeling.decisions import DecisionBatcher, LearningQueue
 from mclabel.labeling.estimators import (
     CheckedEstimator,
     Estimator,
     ProblemPaths,
+    SolutionPath,
     begin_estimator,
 )
 from mclabel.run.cpu_executor import CpuExecutor
@@ -115,3 +122,103 @@ def test_a_failure_reaches_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -
         )
 
     assert [str(one) for one in asyncio.run(run())] == ["impossible"] * 3
+
+
+PATH = SolutionPath(prefixes=(), outcome=Outcome.RIGHT)
+NUM_PROBLEMS, LAG = 40, 8
+
+
+class RecordingLearner:
+    """A learner that records how many problems its latest fit used; a fit is due every five."""
+
+    min_gain = None
+
+    def lag(self, number: int) -> int:
+        return LAG
+
+    def __init__(self) -> None:
+        self.taught: list[int] = []
+        self.knowledge = 0
+
+    @property
+    def is_due(self) -> bool:
+        return len(self.taught) >= self.knowledge + 5
+
+    def fit(self) -> None:
+        self.knowledge = len(self.taught)
+
+
+def problem_of(number: int, learner: RecordingLearner) -> Any:
+    def record_evidence(_: object, __: object, *, num_tokens: int) -> None:
+        learner.taught.append(number)
+
+    return SimpleNamespace(record_evidence=record_evidence)
+
+
+async def run(
+    learner: RecordingLearner, delays: Sequence[float], failing: frozenset[int]
+) -> tuple[dict[int, int], int]:
+    """Run problems concurrently. Return the evidence of each, and the most that ran at once."""
+    learning_queue = LearningQueue(learner, CpuExecutor(), fit=learner.fit)  # type: ignore[arg-type]
+    known: dict[int, int] = {}
+    under_way, most = set[int](), 0
+
+    async def run_problem(number: int) -> None:
+        nonlocal most
+        ticket = learning_queue.open_ticket()
+        try:
+            await asyncio.sleep(delays[number])
+            if number in failing:
+                return
+            known[number] = (await ticket.wait_for_state()).knowledge  # type: ignore[assignment]
+            under_way.add(number)
+            most = max(most, len(under_way))
+            await asyncio.sleep(delays[-1 - number])
+            under_way.remove(number)
+            paths = ProblemPaths(paths=[PATH] * 4)
+            await ticket.submit_results(problem_of(number, learner), paths, num_tokens=1)
+        finally:
+            await ticket.close()
+
+    await asyncio.wait_for(asyncio.gather(*map(run_problem, range(len(delays)))), 60)
+    return known, most
+
+
+def delays_of(seed: int) -> list[float]:
+    rng = random.Random(seed)
+    return [rng.choice((0.0, 0.002, 0.01)) for _ in range(NUM_PROBLEMS)]
+
+
+@pytest.mark.parametrize("num_failing", [0, 30])
+@pytest.mark.parametrize("seed", range(6))
+def test_each_knows_what_was_learned_a_lag_before(seed: int, num_failing: int) -> None:
+    failing = set(random.Random(seed).sample(range(NUM_PROBLEMS), num_failing))
+    learner = RecordingLearner()
+    known, most = asyncio.run(run(learner, delays_of(seed), frozenset(failing)))
+    rest = [number for number in range(NUM_PROBLEMS) if number not in failing]
+    assert learner.taught == rest
+    assert known == {n: sum(one <= n - LAG for one in rest) // 5 * 5 for n in rest}
+    assert (most > 1 or failing) and most <= LAG
+
+
+def test_a_problem_that_is_cancelled_while_it_teaches_holds_up_nobody() -> None:
+    async def cancelled() -> int:
+        learner = RecordingLearner()
+        learning_queue = LearningQueue(learner, CpuExecutor(), fit=learner.fit)  # type: ignore[arg-type]
+        first, *others = [learning_queue.open_ticket() for _ in range(LAG + 1)]
+        paths = ProblemPaths(paths=[PATH])
+        begun = threading.Event()
+
+        def slow(*_: object, num_tokens: int) -> None:
+            begun.set()
+            time.sleep(0.1)
+
+        slowly: Any = SimpleNamespace(record_evidence=slow)
+        task = asyncio.create_task(first.submit_results(slowly, paths, num_tokens=1))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return (await asyncio.wait_for(others[-1].wait_for_state(), 60)).knowledge  # type: ignore[return-value]
+
+    assert asyncio.run(cancelled()) == 0

@@ -1,4 +1,7 @@
-"""Regrading a run: equal verdicts give equal labels, and changed verdicts consistent labels."""
+"""Regrading a run: equal verdicts give equal labels, and changed verdicts consistent labels.
+
+Also intermediate answers, and completions that contradict the prefix that they continue.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution, Outcome, Rollout
 from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.prefixes import contradicts_prefix
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
+from tests.support.answering import AnsweringEngine
 from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -28,6 +33,7 @@ SETTINGS = {
     "posterior": "{kind: posterior, rollouts: 8, pilot: 20}",
     "outcome": "{kind: outcome}",
 }
+CUT = "policy.engine={kind: scripted, truncate_rate: 0.05}"
 
 
 def label(folder: Path, *overrides: str, count: int = NUM_PROBLEMS) -> Path:
@@ -52,26 +58,34 @@ def write_golds(folder: Path, golds: dict[str, str]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("kind", ["fixed", "posterior"])
-def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, kind: str) -> None:
-    cut = "policy.engine={kind: scripted, truncate_rate: 0.05}"
-    run = label(tmp_path, f"estimator={SETTINGS[kind]}", cut, count=6)
+@pytest.mark.parametrize(
+    ("settings", "num_solutions"),
+    [
+        ([f"estimator={SETTINGS['fixed']}", CUT], 24),
+        ([f"estimator={SETTINGS['posterior']}", CUT], 24),
+        (
+            [
+                "estimator={kind: posterior, agreement: false, pilot: 20, rollouts: 16}",
+                "solutions.per_problem=6",
+            ],
+            36,
+        ),
+    ],
+)
+def test_the_same_checker_and_golds_give_the_very_same_labels(
+    tmp_path: Path, settings: list[str], num_solutions: int
+) -> None:
+    run = label(tmp_path, *settings, count=6)
+    # Without agreement, rollouts go through the prefixes on record.
+    assert num_solutions == 24 or any(rollout.through for rollout in rollouts(run))
     report = jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     assert rollouts(tmp_path / "again") == rollouts(run)
-    assert (report.num_solutions, report.num_rollouts_missing) == (24, 0)
+    assert (report.num_solutions, report.num_rollouts_missing) == (num_solutions, 0)
     assert report.num_rollouts == len(rollouts(run))
     assert report.num_solutions_changed == report.num_rollouts_changed == 0
     assert report.num_first_errors_changed == report.num_rollouts_unused == 0
     check_exact(tmp_path / "again", 6)
-
-
-def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: Path) -> None:
-    more = ["estimator.agreement=false", "estimator.pilot=20", "estimator.rollouts=16"]
-    run = label(tmp_path, "estimator.kind=posterior", *more, "solutions.per_problem=6")
-    assert any(rollout.through for rollout in rollouts(run))
-    jobs.regrade(str(run), str(tmp_path / "again"))
-    assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
 
 
 def test_a_least_gain_that_a_budget_leads_is_used_again_as_it_was(tmp_path: Path) -> None:
@@ -223,3 +237,64 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
         (tmp_path / "golds.jsonl").write_text(f'{{"problem_id": "p0", "answer": {answer}}}\n')
         with pytest.raises(DataError, match=f"line 1: the corrected gold .* {why}"):
             jobs.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("completion", "prefix", "is_back"),
+    [
+        ("Wait, 3 + 4 is 7.", "", True),
+        ("Let me correct that.", "", True),
+        ("That's wrong: it is 7.", "", True),
+        ("I made a mistake above.", "", True),
+        ("等等, 这不对.", "", True),
+        ("So 3 + 4 = 7.", "Since 3+4 = 8, ", True),
+        ("So 3 + 4 = 7.", "Since 3+4 = 7, ", False),
+        ("The waiter brings 3 plates.", "", False),
+        ("x = 7 as x = 5 + 2.", "x = 3", False),
+        ("They await 7 buses.", "", False),
+    ],
+)
+def test_what_goes_back_on_its_prefix(completion: str, prefix: str, is_back: bool) -> None:
+    assert contradicts_prefix(completion, prefix) is is_back
+
+
+def run_trace(folder: Path, *overrides: str) -> Path:
+    """Label solutions by `trace`, reusing the recorded rollouts of a run by `fixed`."""
+    source = write_problems(folder, 12)
+    engine = f"policy.engine.kind={AnsweringEngine.__module__}:AnsweringEngine"
+    keys = [f"problems.source={source}", "ray.address=none", engine, "seed=3", *overrides]
+    bank = [f"out={folder / 'bank'}", "estimator={kind: fixed, rollouts: 4}"]
+    traces = [f"out={folder / 'run'}", "estimator={kind: trace, pilot: 16}"]
+    for own in (bank, [*traces, f"solutions.run={folder / 'bank'}"]):
+        config = load_config(LabelConfig, None, [*keys, *own], allow=["tests.support.answering"])
+        jobs.label(config, lambda state: None)
+    return folder / "run"
+
+
+def test_a_run_is_labelled_by_all_sources_shown_and_graded_again_alike(tmp_path: Path) -> None:
+    place = run_trace(tmp_path)
+    rows = list(read_labels(Store(str(place))))
+    labels = [label for row in rows for label in row.steps]
+    for text, label in zip(
+        [step.text for row in rows for step in row.solution.steps], labels, strict=True
+    ):
+        assert (label.committed is not None) == (
+            "So the answer is" in text and not label.is_from_outcome
+        )
+    assert {label.committed for label in labels} == {None, Outcome.RIGHT, Outcome.WRONG}
+    told = [label.state for label in labels]
+    assert {"sound", "error", "recovered"} <= set(told)
+    wrong = [
+        AnsweringEngine._is_wrong("".join(step.text for step in row.solution.steps[: number + 1]))
+        for row in rows
+        for number in range(len(row.steps))
+    ]
+    found = [state in ("error", "carried") for state in told]
+    assert sum(a == b for a, b in zip(found, wrong, strict=True)) / len(wrong) > 0.8
+    jobs.regrade(str(place), str(tmp_path / "again"), allow=["tests.support.answering"])
+    again = {row.solution.id: row for row in read_labels(Store(str(tmp_path / "again")))}
+    for row in rows:
+        assert again[row.solution.id].steps == row.steps
+        assert again[row.solution.id].posterior == row.posterior
+    shown = CliRunner().invoke(main, ["show", str(place)])
+    assert shown.exit_code == 0, shown.output

@@ -25,7 +25,6 @@ from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.plan import read_parts
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
-from mclabel.run.task import Block
 from tests.support.scripted_jobs import run_label_job
 
 PER_PROBLEM = 2
@@ -46,10 +45,6 @@ def numbered(*numbers: int) -> list[dict[str, str]]:
 
 def planned(store: Store | None, problems: Sequence[Problem], size: int) -> JobBlocks:
     return plan_blocks(store, ProblemItems(problems), LABEL_OUTPUTS, identity={}, block_items=size)
-
-
-def problems_of(block: Block) -> tuple[Problem, ...]:
-    return tuple(item.problem for item in block.items)
 
 
 class Run:
@@ -225,7 +220,7 @@ def test_large_plans_are_written_in_parts_and_found_again(
     store = Store(str(tmp_path / "out"), create=True)
     blocks = planned(store, problems, 4)
     assert len(store.names("plan")) == 5
-    whole = [problems_of(block) for block in blocks.read_blocks()]
+    whole = [tuple(item.problem for item in block.items) for block in blocks.read_blocks()]
     assert whole == [tuple(problems[i : i + 4]) for i in range(0, 50, 4)]
     again = planned(store, random.Random(0).sample(problems, 50), 7)
     assert {b.id: b.items for b in again.read_blocks()} == {

@@ -1,7 +1,7 @@
 """Jobs that are killed, stopped or run twice keep written results, and write each result once.
 
-Each kind of job has one such test in the plain run, in its own folder. Random faults are in
-`test_chaos`.
+Each kind of job has one such test in the plain run, in its own folder. The test of random faults
+uses other seeds than the benchmark, which has seed 0 at its smoke size.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
 from mclabel.run.verify.run import verify
+from tests.benchmarks.chaos import run_seed
 from tests.support.exactness import check_exact
 from tests.support.forked import Forked
 from tests.support.job_processes import last_state, wait_until
@@ -284,3 +285,11 @@ def test_a_sign_that_is_being_written_ends_before_it_is_removed(
         assert begun.wait(HANGS_S)
     assert written.is_set() and store.names("drivers") == []
     assert "driver-sign" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_is_killed_the_output_is_exact(seed: int) -> None:
+    found = run_seed(seed, num_faults=2, undisturbed_s=10.0)
+    assert found.num_kills >= 2
+    assert (found.lost, found.duplicated, found.faults) == (0, 0, [])

@@ -165,6 +165,12 @@ def test_a_python_caller_names_what_it_likes(tmp_path: Path, own: str) -> None:
     ("kind", "content", "key", "value"),
     [
         (LabelConfig, {"policy": {"trust_remote_code": True}}, "policy.trust_remote_code", "true"),
+        (
+            LabelConfig,
+            {"completers": [{"model": "arith:strong", "trust_remote_code": True}]},
+            "completers.0.trust_remote_code",
+            "true",
+        ),
         (TrainConfig, {"trust_remote_code": True}, "trust_remote_code", "true"),
         (BestOfNConfig, {"trust_remote_code": ["a"]}, "trust_remote_code", '["a"]'),
         (LabelConfig, {"ray": {"address": "evil:6379"}}, "ray.address", '"evil:6379"'),

@@ -138,7 +138,7 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
         "priors above": {"priors": "../../elsewhere"},
         "priors by an absolute path": {"priors": str(canary)},
         "ids in HTML": {"problem_id": lambda one: f"{one}{SCRIPT}"},
-        "ids above": {"problem_id": lambda one: f"../../{one}", "solution_id": _above},
+        "ids above": {"problem_id": lambda one: f"../../{one}", "solution_id": "../../{}".format},
         "texts in HTML": {"problem": SCRIPT, "answer": SCRIPT, "prediction": SCRIPT},
         "texts of templates": {"problem": "{{ ''.__class__.__mro__[1].__subclasses__() }}"},
         "answers of Python": {"answer": answer, "prediction": answer},
@@ -146,7 +146,14 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
         "answers of spreadsheets": {"answer": f"=cmd|' /C touch {canary}'!A0"},
     }.items():
         sign_shards(copy(f"rows: {name}"), columns=columns)
-    sign_shards(copy("rows: meta of a program"), columns={"meta": lambda one: _meta(one, program)})
+    sign_shards(
+        copy("rows: meta of a program"),
+        columns={
+            "meta": lambda one: json.dumps(
+                {**json.loads(one), "program": program, "family": SCRIPT}
+            )
+        },
+    )
     run = copy("rows: rollouts of Python")
     sign_shards(run, kind="rollouts", columns={"text": f"So \\boxed{{{answer}}}."})
     sign_shards(run, metadata={"rollouts_digest": None})
@@ -179,15 +186,6 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
     run = copy("what a training leaves")
     _training(run, shell, bomb)
     return found
-
-
-def _above(one: str) -> str:
-    return f"../../{one}"
-
-
-def _meta(meta: str, program: str) -> str:
-    """Return a problem's metadata with another program."""
-    return json.dumps({**json.loads(meta), "program": program, "family": SCRIPT})
 
 
 def _training(run: Path, component: Mapping[str, Any], bomb: bytes) -> None:
