@@ -3,9 +3,9 @@
     python -m tests.benchmarks.checker_callers [--smoke | --quick]
 
 Reward functions run in these places. Both checkers grade the human-judged pairs of tests/answers by
-the calls `parse` and `verify`, as a reward function does. Ours are those of
-`mclabel.answers.math_verify`. Theirs are those of `math_verify` with its time limits (the default)
-and, where the limits do not work, without them. Each pass runs in a separate warm process whose
+one call per completion, as a reward function does: ours by `verdict_on`, theirs by `parse` and
+`verify` with the time limits of Math-Verify (the default) and, where the limits do not work,
+without them. Each pass runs in a separate warm process whose
 caches do not contain the pairs. The last line is JSON.
 """
 
@@ -77,9 +77,9 @@ async def grade_all_in_loop(name: str, every: int) -> Pass:
 
 
 def _ours() -> Grader:
-    from mclabel.answers.math_verify import parse, verdict
+    from mclabel.answers import verdict_on
 
-    return lambda case: verdict(parse(f"${case.gold}$"), parse(_text(case)))
+    return lambda case: verdict_on(_text(case), f"${case.gold}$")
 
 
 def _theirs(seconds: int | None) -> Grader:
