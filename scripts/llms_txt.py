@@ -33,7 +33,7 @@ PAGE_SUMMARIES = {
     "generative.md": "A PRM that writes a check of each step before its verdict; how to train one.",
     "traces.md": "Labels for long traces of reasoning models, which repair their errors (`trace`).",
     "rl.md": "A server of rewards and of credit for every step.",
-    "rl-trainers.md": "Step rewards by HTTP, and adapters for TRL, verl, SkyRL and OpenRLHF.",
+    "rl-trainers.md": "Step rewards by HTTP, and adapters for TRL, verl and OpenRLHF.",
     "search.md": "Beam and tree search, steered by a PRM.",
     "exactness.md": "Which results are identical to the last bit when a command runs again.",
     "security.md": "What is safe with models, data and configurations from others.",

@@ -24,7 +24,6 @@ WITHOUT_PROGRAM = {
     "estimators_common",
     "estimators_values",
     "figures",
-    "large_bucket",
     "pieces",
     "runs",
     "prm_vs_orm_study",

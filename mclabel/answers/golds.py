@@ -72,7 +72,7 @@ at most 4,300 digits."""
 _MAX_LIST = 1 << 16
 """Maximum number of characters of a text that is parsed as a list."""
 _GROUND_TRUTH = "ground_truth"
-"""Key of the gold in the objects of verl and SkyRL."""
+"""Key of the gold in the objects of verl."""
 _NAMED = re.compile(
     r"[ \t*_#>]*+(?:the )?(?:final )?answer[ \t*_]*+[:=\uff1a][ \t*_]*+(\S.*)", re.IGNORECASE
 )

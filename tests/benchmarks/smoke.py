@@ -10,9 +10,8 @@ with `--all-must-run`. The exit code is 1 if a benchmark fails. Record the keys 
 or changed keys, in `keys.json` by hand.
 
 Most benchmarks take less than 20 s of one core. Each computes on one thread: with these models a
-second thread would wait for the first. Some can take longer: `real_model` runs a
-model of 135 million parameters, and `checker_callers`, `scale`, `chaos` and `serving_parity` start
-Ray, a store or a server.
+second thread would wait for the first. Some can take longer: `real_model` runs a model of 135
+million parameters, and `scale`, `chaos` and `serving_parity` start Ray, a store or a server.
 """
 
 from __future__ import annotations

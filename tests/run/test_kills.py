@@ -1,7 +1,7 @@
 """Jobs that are killed, stopped or run twice keep written results, and write each result once.
 
 Each kind of job has one such test in the plain run, in its own folder. The test of random faults
-uses other seeds than the benchmark, which has seed 0 at its smoke size.
+has a cluster of two nodes; the benchmark's smoke size covers S3 (seed 0).
 """
 
 from __future__ import annotations
@@ -288,8 +288,7 @@ def test_a_sign_that_is_being_written_ends_before_it_is_removed(
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("seed", [1, 2])
-def test_whatever_is_killed_the_output_is_exact(seed: int) -> None:
-    found = run_seed(seed, num_faults=2, undisturbed_s=10.0)
+def test_whatever_is_killed_the_output_is_exact() -> None:
+    found = run_seed(1, num_faults=2, undisturbed_s=10.0)
     assert found.num_kills >= 2
     assert (found.lost, found.duplicated, found.faults) == (0, 0, [])

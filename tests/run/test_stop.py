@@ -80,7 +80,7 @@ because importing the package would slow down Ray's other processes."""
 @pytest.mark.ray
 @pytest.mark.parametrize(
     ("when", "times", "more"),
-    [("at work", 1, []), ("at work", 2, [EAGER]), ("loading", 1, [EAGER])],
+    [("at work", 1, []), ("loading", 2, [EAGER])],
 )
 def test_vllm_in_an_actor_leaves_neither_processes_nor_shared_memory(
     tmp_path: Path, when: str, times: int, more: list[str]

@@ -25,11 +25,11 @@ from tests.support.serving import CPU
 
 pytestmark = NEEDS_VLLM
 
-ROLLOUTS = 24
+ROLLOUTS = 16
 NUM_PERMUTATIONS = 4000
 ALARM = 1e-3  # false-alarm rate of each comparison
 JOB = [
-    *["problems.limit=24", "problems.seed=21", "policy.max_tokens=200", "policy.temperature=0.8"],
+    *["problems.limit=16", "problems.seed=21", "policy.max_tokens=200", "policy.temperature=0.8"],
     *[f"estimator={{kind: fixed, rollouts: {ROLLOUTS}}}", "keep_rollouts=false"],
 ]
 
@@ -74,7 +74,7 @@ def p_value(
 def test_the_test_sees_a_policy_that_is_a_little_off() -> None:
     """Step values moved by 0.05, or exchanged between prefixes, would be noticed."""
     rng = np.random.default_rng(0)
-    values = rng.beta(0.5, 0.7, size=300)
+    values = rng.beta(0.5, 0.7, size=200)
 
     def drawn(chances: NDArray[np.float64]) -> dict[str, tuple[int, int]]:
         right = rng.binomial(ROLLOUTS, np.clip(chances, 0, 1))

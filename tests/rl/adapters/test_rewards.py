@@ -104,7 +104,7 @@ def test_loads_with_nothing_but_python(module: str) -> None:
     assert done.stdout.strip() == "['mclabel']"
 
 
-@pytest.mark.parametrize("name", ["rewards", "trl", "verl", "skyrl", "openrlhf"])
+@pytest.mark.parametrize("name", ["rewards", "trl", "verl", "openrlhf"])
 def test_adapters_use_no_other_room(name: str) -> None:
     """Trainers' environments have mclabel without its dependencies."""
     tree = ast.parse((ROOT / f"mclabel/rl/adapters/{name}.py").read_text(encoding="utf-8"))
