@@ -187,7 +187,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"num_solutions": -1}, "num_solutions=-1: must be at least 0"),
-        ({"rates": {"small": {"blindness": 1.5, "luck": 0.1}}}, "rates.small.blindness=1.5: must"),
         ({"classes": {}}, "answer classes must include pooled, but include none"),
         ({"classes": []}, "classes: must be keys with values, is a list"),
         ({"values": {POOLED: {"root": [[1.0]]}}}, "classes.pooled: must have root, sound"),

@@ -38,7 +38,6 @@ from mclabel.labeling.estimators.posterior.priors import (
     POOLED,
     ClassPriors,
     Priors,
-    Rates,
     priors_with_guesses,
     select_class_priors,
     starting_priors,
@@ -156,7 +155,7 @@ def fit_priors(
         own_start = start.agreement or start
         found = fit_priors(agreement, start=own_start, strength=strength, rounds=rounds)
         outcomes = fit_priors(evidence, once, start=start, strength=strength, rounds=rounds)
-        return replace(outcomes, agreement=found, rates=found.rates)
+        return replace(outcomes, agreement=found)
     if once:
         values = start if start.values is None else replace(start, classes=start.values)
         return _add_value_priors(
@@ -196,11 +195,10 @@ def fit_priors(
             )
             for who in everyone
         }
-    rates = {} if alone else _estimate_rates(_exchange_likelihoods(stacked, current), current)
     priors = {
         who: Priors(classes=found, num_solutions=num_solutions) for who, found in current.items()
     }
-    return replace(priors.pop(AUTHOR), completers=priors, rates=rates)
+    return replace(priors.pop(AUTHOR), completers=priors)
 
 
 def _add_value_priors(priors: Priors, once: Priors) -> Priors:
@@ -208,7 +206,7 @@ def _add_value_priors(priors: Priors, once: Priors) -> Priors:
         name: replace(completer_priors, values=once.completers[name].classes)
         for name, completer_priors in priors.completers.items()
     }
-    return replace(priors, values=once.classes, completers=completers, rates=once.rates)
+    return replace(priors, values=once.classes, completers=completers)
 
 
 _CurrentPriors = Mapping[str, Mapping[str, ClassPriors]]
@@ -296,75 +294,6 @@ def _update_priors(
         )
         for name in own
     }
-
-
-def _estimate_rates(
-    crossed: Mapping[str, Mapping[str, Evidence]], current: _CurrentPriors
-) -> dict[str, Rates]:
-    """Estimate the rates of each completer that sampled rollouts, by completer name.
-
-    Rollouts from the problem without steps are left out. With few rollouts, expected values of the
-    chains are close to those of the priors. So the shares of right rollouts are fitted directly,
-    once with each prefix weighted by the probability that it is sound, and once by the probability
-    that it is not.
-
-    Args:
-        crossed: evidence by answer class, then by completer, with `external_likelihood` filled in.
-        current: fitted priors.
-    """
-    rates = {}
-    for who, classes in current.items():
-        seen = []
-        for name, by in crossed.items():
-            evidence, priors = by[who], select_class_priors(classes, name)
-            for start in range(0, len(evidence.num_steps), CHUNK):
-                seen.append(
-                    _collect_rollouts_and_soundness(
-                        _slice_evidence(evidence, slice(start, start + CHUNK)), priors
-                    )
-                )
-        right, trials, sound = np.concatenate(seen, axis=1)
-        if not len(trials):
-            continue  # this completer sampled no rollouts, as an author may
-        rates[who] = Rates(
-            blindness=1 - _fit_mean(right, trials, sound),
-            luck=_fit_mean(right, trials, 1 - sound),
-        )
-    return rates
-
-
-def _collect_rollouts_and_soundness(evidence: Evidence, priors: ClassPriors) -> Floats:
-    """Return three rows, with one column for every prefix that has rollouts.
-
-    The rows are the number of right rollouts, the number of rollouts, and the probability that the
-    prefix is sound. The problem without steps is left out.
-    """
-    messages = pass_messages(evidence, priors)
-    sound, unsound = ((before * after).sum(-1) for before, after in messages.pairs)
-    right, wrong = evidence.right.T, evidence.wrong.T
-    there = np.arange(len(right))[:, None] < evidence.num_steps  # without the start
-    there &= right + wrong > 0
-    return np.stack([right[there], (right + wrong)[there], sound[there] / (sound + unsound)[there]])
-
-
-def _fit_mean(right: Floats, trials: Floats, weight: Floats) -> float:
-    """Return the mean of a beta-binomial distribution of shares, by weighted maximum likelihood.
-
-    Shares vary from prefix to prefix. The fit is valid although the number of rollouts from a
-    prefix depends on their outcomes.
-
-    Args:
-        right: [prefix], number of right rollouts.
-        trials: [prefix], number of rollouts.
-        weight: [prefix], weight of each prefix.
-    """
-    pairs, where = np.unique(np.stack([right, trials]), axis=1, return_inverse=True)
-    weights = np.bincount(where.reshape(-1), weights=weight, minlength=pairs.shape[1])
-    size, mean = np.meshgrid(_SIZES, np.linspace(0.0025, 0.9975, 200))
-    a, b = (mean * size).reshape(-1, 1), ((1 - mean) * size).reshape(-1, 1)
-    m, n = pairs
-    likely = (betaln(m + a, n - m + b) - betaln(a, b)) @ weights
-    return float(mean.reshape(-1)[int(np.argmax(likely))])
 
 
 @dataclass(frozen=True, kw_only=True)

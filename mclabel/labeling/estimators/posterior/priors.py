@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.core.records import AUTHOR, Chance
+from mclabel.core.records import AUTHOR
 from mclabel.core.settings import Count, read_record
 from mclabel.labeling.estimators.paths import guess_probability
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
@@ -160,20 +160,6 @@ class ClassPriors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rates:
-    """Rates at which a completer's rollouts mislead about their prefix, estimated without true
-    labels. A completer is a model that samples rollouts.
-
-    Each rate is a mean over prefixes with equal weights, except the problem without steps.
-    """
-
-    blindness: Chance
-    """Probability that a rollout from a sound prefix ends wrong."""
-    luck: Chance
-    """Probability that a rollout from an unsound prefix ends right."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Priors:
     """Priors of every answer class for which there was evidence."""
 
@@ -190,9 +176,6 @@ class Priors:
     completers: Mapping[str, Priors] = field(default_factory=dict)
     """Priors of each completer that is not the author of the solutions, by the completer's name.
     The other fields are the author's priors."""
-    rates: Mapping[str, Rates] = field(default_factory=dict)
-    """Error rates of each completer, by its name. Empty if no priors have been fitted, or if only
-    the author samples rollouts."""
 
     def for_completer(self, completer: str) -> Priors:
         """Return the priors of one completer; weakly informative priors if none were fitted for it.
@@ -267,8 +250,6 @@ class Priors:
             content["completers"] = {
                 name: priors._content() for name, priors in sorted(self.completers.items())
             }
-        if self.rates:
-            content["rates"] = {name: asdict(priors) for name, priors in sorted(self.rates.items())}
         return content
 
     @classmethod
@@ -296,7 +277,6 @@ class Priors:
                 name: cls._from_parsed_json(completer_priors)
                 for name, completer_priors in written.completers.items()
             },
-            rates=written.rates,
         )
 
 
@@ -329,7 +309,6 @@ class _PriorsJson:
     values: _Numbers | None = None
     agreement: _PriorsJson | None = None
     completers: Mapping[str, _PriorsJson] = field(default_factory=dict)
-    rates: Mapping[str, Rates] = field(default_factory=dict)
 
 
 def _convert_classes_to_json(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
