@@ -185,11 +185,10 @@ def test_preflight_aligns_tokens_and_labels() -> None:
     found = preflight(
         make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0)),
         target="hard",
-        step_id=STEP,
         decode=TEXT.decode,
     )
     targets = [t or 0 for r in rows for t in compute_step_targets(r, "hard")]
-    assert ((found.num_labels, found.num_steps, found.num_sound)) == (
+    assert (found.num_labels, found.num_steps, found.num_sound) == (
         len(targets),
         len(targets),
         targets.count(1.0),
