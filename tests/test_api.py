@@ -42,10 +42,10 @@ def test_solutions_are_read_while_the_job_goes_on() -> None:
         if state.num_blocks_done:
             assert was_read.wait(60)
 
-    more = [{"problem": f"Q{i} [answer 1]", "answer": 1} for i in range(60)]
-    run = label(ROWS + more, on_state=on_state)
-    first = next(iter(run))
-    assert first.steps and not run.is_done
+    run = label(
+        ROWS + [{"problem": f"Q{i} [answer 1]", "answer": 1} for i in range(60)], on_state=on_state
+    )
+    assert next(iter(run)).steps and not run.is_done
     was_read.set()
     assert run.wait().num_items == 66
     assert len(list(run)) == 4 * 66  # a second iteration starts from the beginning
@@ -55,8 +55,7 @@ def test_solutions_are_read_while_the_job_goes_on() -> None:
 def test_the_same_call_resumes(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert label(ROWS, out=out).wait().counts["num_solutions"] == 4 * len(ROWS)
-    more = [*ROWS, {"problem": "More [answer 3]", "answer": 3}]
-    report = label(more, out=out).wait()
+    report = label([*ROWS, {"problem": "More [answer 3]", "answer": 3}], out=out).wait()
     assert (report.num_blocks_resumed, report.counts["num_solutions"]) == (3, 4)
     assert report.changes.num_added == 1
     with pytest.raises(mc.ShardError, match="rollouts"):
@@ -76,8 +75,7 @@ def test_the_same_call_resumes(tmp_path: Path) -> None:
 def test_estimators_by_name_keys_settings_and_class(estimator: Any) -> None:
     run = label(ROWS[:2], estimator=estimator)
     assert run.wait().num_items == 2
-    chosen = run.config.estimator.component
-    assert issubclass(chosen, OwnEstimator) == ("Own" in repr(estimator))
+    assert issubclass(run.config.estimator.component, OwnEstimator) == ("Own" in repr(estimator))
 
 
 def test_a_job_that_fails_says_so_where_it_is_read() -> None:
@@ -94,8 +92,12 @@ def test_train_and_score(tmp_path: Path) -> None:
         policy={"model": "arith:policy", "max_tokens": 160},
         estimator={"kind": "fixed", "rollouts": 2},
     )
-    keys = {"head": "likelihood", "backbone_lr": 0, "epochs": 1, "batch_size": 4, "validation": 0}
-    report = mc.train(run, base="arith:strong", out=tmp_path / "prm", **keys)
+    report = mc.train(
+        run,
+        base="arith:strong",
+        out=tmp_path / "prm",
+        **{"head": "likelihood", "backbone_lr": 0, "epochs": 1, "batch_size": 4, "validation": 0},
+    )
     labelled = [s for s in run if s.solution.steps][:3]
     scores = mc.score(report.model, labelled)
     assert [len(one) for one in scores] == [len(s.steps) for s in labelled]
@@ -109,8 +111,9 @@ def test_train_and_score(tmp_path: Path) -> None:
     loaded = mc.load_labels(run).filter(lambda row: row["solution_id"] in own)
     prm = mc.PRM.load(report.model)
     for given in (rows, texts, loaded):
-        found = [score for one in sorted(mc.score(prm, given)) for score in one]
-        assert found == pytest.approx([s for one in sorted(scores) for s in one], abs=1e-6)
+        assert [score for one in sorted(mc.score(prm, given)) for score in one] == pytest.approx(
+            [s for one in sorted(scores) for s in one], abs=1e-6
+        )
     assert mc.score(prm, rows[0])[0] == pytest.approx(scores[0], abs=1e-6)
     with pytest.raises(mc.DataError, match="solution 1: needs problem, and solution or steps"):
         mc.score(prm, [rows[0], {"problem": "x"}])

@@ -48,8 +48,10 @@ ATTEMPTS = [
 
 
 def label(problems: Any, **keys: Any) -> mc.LabelRun:
-    estimator = {"kind": "fixed", "rollouts": 2}
-    return mc.label(problems, **{"policy": {"engine": "scripted"}, "estimator": estimator, **keys})
+    return mc.label(
+        problems,
+        **{"policy": {"engine": "scripted"}, "estimator": {"kind": "fixed", "rollouts": 2}, **keys},
+    )
 
 
 PROBLEMS: dict[str, Callable[[Path], Any]] = {
@@ -111,8 +113,11 @@ def test_a_mapping_is_one_row_where_it_has_a_problem_and_keys_where_it_has_none(
 
 
 def test_a_structured_gold_of_a_record_stays_one() -> None:
-    record = mc.Problem(id="a", text="P [answer 1]", answer='{"x": 1}', answer_is_json=True)
-    with label([record], checker=equals_x, solutions={"per_problem": 1}) as run:
+    with label(
+        [mc.Problem(id="a", text="P [answer 1]", answer='{"x": 1}', answer_is_json=True)],
+        checker=equals_x,
+        solutions={"per_problem": 1},
+    ) as run:
         assert [s.problem.gold for s in run] == [{"x": 1}]
 
 
@@ -122,12 +127,16 @@ def equals_x(completion: str, gold: Any) -> bool:
 
 
 def test_what_a_data_frame_lacks_is_missing_and_not_nan() -> None:
-    table = pd.DataFrame([{**ROWS[0], "level": "easy"}, {**ROWS[1], "level": None}])
-    with label(table, solutions={"per_problem": 1}) as run:
+    with label(
+        pd.DataFrame([{**ROWS[0], "level": "easy"}, {**ROWS[1], "level": None}]),
+        solutions={"per_problem": 1},
+    ) as run:
         found = {s.problem.id: dict(s.problem.meta) for s in run}
     assert found == {"p0": {"level": "easy"}, "p1": {}}
-    gaps = pd.DataFrame({"problem": ["P [answer 1]", "Q [answer 2]"], "answer": ["1", None]})
-    run = label(gaps, strict=True)
+    run = label(
+        pd.DataFrame({"problem": ["P [answer 1]", "Q [answer 2]"], "answer": ["1", None]}),
+        strict=True,
+    )
     with pytest.raises(mc.DataError, match="answer in column 'answer' is empty"):
         run.wait()
 
@@ -329,8 +338,9 @@ def test_a_run_without_a_place_leaves_nothing_behind(
     code: str, ended: int, printed: str, tmp_path: Path
 ) -> None:
     words = [sys.executable, "-W", "always::ResourceWarning", "-c", SCRIPT + code]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        words, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
     assert done.returncode == ended, done.stderr
     assert " ".join(done.stdout.split()) == printed
     assert "mclabel-" not in done.stderr and "Exception ignored" not in done.stderr

@@ -19,11 +19,19 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 def problems(path: Path, first: int, count: int) -> str:
-    rows = [
-        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)}
-        for i in range(first, first + count)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)))
+    path.write_text(
+        "\n".join(
+            map(
+                json.dumps,
+                (
+                    [
+                        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)}
+                        for i in range(first, first + count)
+                    ]
+                ),
+            )
+        )
+    )
     return f"problems.source={path}"
 
 
@@ -32,12 +40,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with labels, a base model, and a PRM and an ORM trained on the labels."""
     root = tmp_path_factory.mktemp("flow")
     base = tiny_model(root / "base")
-    source = problems(root / "a.jsonl", 0, 20)
-    run("label", "/dev/null", f"out={root}/labels", source, *SCRIPTED)
+    run("label", "/dev/null", f"out={root}/labels", problems(root / "a.jsonl", 0, 20), *SCRIPTED)
     common = [f"labels=[{root}/labels]", f"base={base}", "head=likelihood", "max_steps=12"]
     common += ["batch_size=8", "backbone_lr=1.0e-3", "head_lr=1.0e-2"]
-    output = run("train", "/dev/null", f"out={root}/prm", *common)
-    assert "validation pair accuracy" in output
+    assert "validation pair accuracy" in run("train", "/dev/null", f"out={root}/prm", *common)
     run("train", "/dev/null", f"out={root}/orm", "target=outcome", *common)
     return root
 
@@ -60,12 +66,13 @@ def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world
     report = json.loads((world / "best" / "best_of_n.json").read_text())
     result = report["result"]
     assert (report["num_excluded"], result["num_problems"], result["num_samples"]) == (5, 8, 6)
-    votes = {"random", "majority", "pass", "vote:prm", "vote:orm"}
     scorers = {
         "orm", "prm:last", "prm:min", "prm:product", "prm:mean",
         "likelihood:base:sum", "likelihood:base:min",
     }  # fmt: skip
-    assert set(result["accuracy"]) == votes | scorers
+    assert (
+        set(result["accuracy"]) == {"random", "majority", "pass", "vote:prm", "vote:orm"} | scorers
+    )
     assert set(result["pair_accuracy"]) == scorers
     assert list(result["accuracy"]["orm"]) == ["1", "2", "4", "6"]
     provenance = json.loads((world / "best" / "provenance.json").read_text())
@@ -76,8 +83,7 @@ def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world
 
 @pytest.mark.parametrize("form", ["--format=table", "--json"])
 def test_best_of_n_in_which_nothing_is_right_is_a_failure(tmp_path: Path, form: str) -> None:
-    row = {"problem": "P [answer 1]", "answer": "77"}
-    (tmp_path / "p.jsonl").write_text(json.dumps(row))
+    (tmp_path / "p.jsonl").write_text(json.dumps({"problem": "P [answer 1]", "answer": "77"}))
     said = run(
         "eval", "best-of-n", "/dev/null", f"problems.source={tmp_path}/p.jsonl", *SCRIPTED,
         "samples=2", f"out={tmp_path}/best", form, code=1,
@@ -128,16 +134,22 @@ def test_references_stand_below_a_line(world: Path) -> None:
     given = [f"run={world}/best/samples", f"out={world}/apart"]
     evaluate(world)
     output = evaluate(world, *given, "samples=4", "references=[base, orm]")
-    table = output[output.index("Best of N") : output.index("pairs: share")]
-    rows = [line.split()[0] for line in table.splitlines() if line.strip()]
+    rows = [
+        line.split()[0]
+        for line in output[output.index("Best of N") : output.index("pairs: share")].splitlines()
+        if line.strip()
+    ]
     start, end = rows.index("vote:orm"), rows.index("pass")
     assert {"majority", "prm:last", "vote:prm"} <= set(rows[:start])
     below = ["vote:orm", "orm", "likelihood:base:sum", "likelihood:base:min"]
     assert rows[start:end] == below and not set(below) & set(rows[:start])
-    result = json.loads((world / "apart" / "best_of_n.json").read_text())["result"]
-    assert result["references"] == ["base", "orm"]
-    message = evaluate(world, *given, "samples=4", "references=[bass]", code=2)
-    assert "references=['bass']: must be among the names of scorers and likelihood" in message
+    assert json.loads((world / "apart" / "best_of_n.json").read_text())["result"]["references"] == [
+        "base",
+        "orm",
+    ]
+    assert "references=['bass']: must be among the names of scorers and likelihood" in evaluate(
+        world, *given, "samples=4", "references=[bass]", code=2
+    )
 
 
 def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:

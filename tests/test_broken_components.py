@@ -67,8 +67,13 @@ def label(folder: Path, *overrides: str) -> Sequence[str]:
     problems = folder / "problems.jsonl"
     if not problems.exists():
         write_problems(folder, 2)
-    base = scripted_overrides(problems, folder / "out", "ray.address=none")
-    return ["label", str(write_config(folder)), *base, "estimator.rollouts=2", *overrides]
+    return [
+        "label",
+        str(write_config(folder)),
+        *scripted_overrides(problems, folder / "out", "ray.address=none"),
+        "estimator.rollouts=2",
+        *overrides,
+    ]
 
 
 def judge(folder: Path) -> Sequence[str]:
@@ -93,8 +98,14 @@ def read(folder: Path) -> Sequence[str]:
 
 
 def export(folder: Path) -> Sequence[str]:
-    labels = write_run(folder / "run", arith_rows(6))
-    return ["export", labels, "--to", "own:Own", "-o", str(folder / "rows")]
+    return [
+        "export",
+        write_run(folder / "run", arith_rows(6)),
+        "--to",
+        "own:Own",
+        "-o",
+        str(folder / "rows"),
+    ]
 
 
 def import_rows(folder: Path) -> Sequence[str]:
@@ -186,8 +197,7 @@ def test_a_broken_loss_target_or_weight(
     train += [f"out={tmp_path / 'prm'}", "max_steps=1", "validation=0", *chosen]
     module(broken(table.TRAINING, case))
     assert_told(run(*train), case, f"own:{case.part}")
-    others = [one for one in table.TRAININGS if one.part == case.part]
-    if case is others[0]:
+    if case is next(one for one in table.TRAININGS if one.part == case.part):
         module(table.TRAINING)
         code, printed = run(*train)
         assert code == 0, printed
@@ -204,8 +214,7 @@ HANGS = {
 
 @pytest.mark.slow
 def test_a_component_that_ends_the_process_leaves_its_exit_code(tmp_path: Path) -> None:
-    ending = Case("", "wanted", "os._exit(7)", ())
-    (tmp_path / "own.py").write_text(broken(table.ESTIMATOR, ending))
+    (tmp_path / "own.py").write_text(broken(table.ESTIMATOR, Case("", "wanted", "os._exit(7)", ())))
     job = label(tmp_path, "estimator.kind=own:Own")
     done = mclabel(tmp_path, *job)
     assert done.returncode == 7, done.stderr
@@ -221,8 +230,10 @@ def test_a_component_that_ends_the_process_leaves_its_exit_code(tmp_path: Path) 
 )
 def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> None:
     sound, part, code = HANGS[key]
-    shorter = "import mclabel.core.boundary\nmclabel.core.boundary.HANG_S = 2.0\n"
-    (tmp_path / "own.py").write_text(broken(sound, Case("", part, code, ())) + shorter)
+    (tmp_path / "own.py").write_text(
+        broken(sound, Case("", part, code, ()))
+        + "import mclabel.core.boundary\nmclabel.core.boundary.HANG_S = 2.0\n"
+    )
     job = label(tmp_path, f"{key.rstrip('.:')}=own:Own")
     done = mclabel(tmp_path, *job)
     assert done.returncode == 2, done.stderr

@@ -66,8 +66,12 @@ def _damaged_or_new(name: str) -> bool:
 
 def _label(*changes: str) -> Callable[[World, str, str], list[str]]:
     def command(w: World, value: str, out: str) -> list[str]:
-        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
-        return ["label", w["label.yaml"], f"out={out}", *filled]
+        return [
+            "label",
+            w["label.yaml"],
+            f"out={out}",
+            *[change.replace("VALUE", json.dumps(value)) for change in changes],
+        ]
 
     return command
 
@@ -75,23 +79,43 @@ def _label(*changes: str) -> Callable[[World, str, str], list[str]]:
 def _train(*changes: str) -> Callable[[World, str, str], list[str]]:
     def command(w: World, value: str, out: str) -> list[str]:
         filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
-        of = ["train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}"]
-        return [*of, *filled, "--preflight"]
+        return [
+            "train",
+            w["train.yaml"],
+            f"labels=[{w['arith']}]",
+            f"out={out}",
+            *filled,
+            "--preflight",
+        ]
 
     return command
 
 
 def _best(*changes: str) -> Callable[[World, str, str], list[str]]:
     def command(w: World, value: str, out: str) -> list[str]:
-        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
-        return ["eval", "best-of-n", w["best.yaml"], f"out={out}", f"run={w['run']}", *filled]
+        return [
+            "eval",
+            "best-of-n",
+            w["best.yaml"],
+            f"out={out}",
+            f"run={w['run']}",
+            *[change.replace("VALUE", json.dumps(value)) for change in changes],
+        ]
 
     return command
 
 
 def _submit(w: World, address: str, *more: str) -> list[str]:
-    out = ["out=/shared/out", "problems.source=/shared/p.jsonl"]
-    return ["submit", "label", w["label.yaml"], *out, "--address", address, *more]
+    return [
+        "submit",
+        "label",
+        w["label.yaml"],
+        "out=/shared/out",
+        "problems.source=/shared/p.jsonl",
+        "--address",
+        address,
+        *more,
+    ]
 
 
 def _serve(w: World, *arguments: str) -> list[str]:
@@ -452,14 +476,23 @@ VERBS: dict[str, dict[str, Slot]] = {
 
 HARMLESS = {
     ("regrade", "change_checker"),
-    *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
+    ("quickstart", "model"),
+    ("quickstart", "size"),
+    ("quickstart", "keys"),
+    ("label", "strict"),
     ("train", "look"),
-    *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
+    ("import", "strict"),
+    ("export", "strict"),
+    ("eval processbench", "strict"),
     ("export", "filter"),
     ("eval processbench-golds", "strict"),
-    *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
+    ("label", "accept_changes"),
+    ("score", "strict"),
+    ("score", "accept_changes"),
     ("combine", "rule"),
-    *(("search", "keys"), ("search", "strict"), ("search", "accept_changes")),
+    ("search", "keys"),
+    ("search", "strict"),
+    ("search", "accept_changes"),
     ("search", "dry_run"),
     *(
         ("select", "keys"),
@@ -468,12 +501,20 @@ HARMLESS = {
         ("judge", "strict"),
         ("judge", "accept_changes"),
     ),
-    *(("show", "problem"), ("show", "wrong")),
-    *(("eval best-of-n", "shape"), ("eval labels", "shape"), ("eval processbench", "shape")),
-    *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
-    *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
+    ("show", "problem"),
+    ("show", "wrong"),
+    ("eval best-of-n", "shape"),
+    ("eval labels", "shape"),
+    ("eval processbench", "shape"),
+    ("score", "trust_remote_code"),
+    ("eval processbench", "trust_remote_code"),
+    ("label", "keys"),
+    ("submit label", "keys"),
+    ("train", "keys"),
+    ("eval best-of-n", "keys"),
     ("completion", "shell"),
-    *(("serve-search", "keys"), ("serve-search", "name")),
+    ("serve-search", "keys"),
+    ("serve-search", "name"),
     ("serve-rewards", "keys"),
 }
 """Flags, choices that click checks, and ids that are searched for, which no value can break."""
@@ -483,8 +524,11 @@ def test_every_parameter_of_every_verb_has_a_case() -> None:
     there = {(verb, str(p.name)) for verb, command in verbs(main) for p in command.params}
     # a flag of nearly all verbs
     there = {(verb, name) for verb, name in there if name != "as_json"}
-    tried = {(verb, name.split(":")[0].split(",")[0]) for verb in VERBS for name in VERBS[verb]}
-    assert there == tried | HARMLESS
+    assert (
+        there
+        == {(verb, name.split(":")[0].split(",")[0]) for verb in VERBS for name in VERBS[verb]}
+        | HARMLESS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -520,8 +564,11 @@ def _fault(result: Result, *, may_pass: bool) -> str | None:
         return None
     if result.exit_code != 2:
         return f"exit code {result.exit_code}: {result.output[-150:]!r}"
-    told = result.output.count("mclabel: ") + result.output.count("\nError: ")
-    return None if told else f"no message: {result.output[-150:]!r}"
+    return (
+        None
+        if (result.output.count("mclabel: ") + result.output.count("\nError: "))
+        else f"no message: {result.output[-150:]!r}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ SCRIPTED = ["policy.engine=scripted", "ray.address=none", "estimator.rollouts=2"
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    rows = [{"id": "a", "problem": "A [answer 1]", "answer": "1"}]
-    (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "problems.jsonl").write_text(
+        "\n".join(map(json.dumps, [{"id": "a", "problem": "A [answer 1]", "answer": "1"}]))
+    )
     path = tmp_path / "job.yaml"
     path.write_text(
         f"problems: {{source: {tmp_path / 'problems.jsonl'}}}\nout: {tmp_path / 'out'}\n"
@@ -73,9 +74,12 @@ def test_an_engine_that_cannot_start_is_one_clear_message(
 
 
 def test_hostile_text_is_shown_as_text(config: str, tmp_path: Path) -> None:
-    text = "[bold]x[/bold] \x1b[31mred\x07\x00 \u202e\n\\boxed{1}"
     solutions = tmp_path / "solutions.jsonl"
-    solutions.write_text(json.dumps({"problem_id": "a", "solution": text}))
+    solutions.write_text(
+        json.dumps(
+            {"problem_id": "a", "solution": "[bold]x[/bold] \x1b[31mred\x07\x00 \u202e\n\\boxed{1}"}
+        )
+    )
     run_verb(["label", config, *SCRIPTED, f"solutions.path={solutions}"])
     shown = run_verb(["show", str(tmp_path / "out")]).output
     assert "[bold]x[/bold]" in shown and "\\x1b[31mred\\x07\\x00" in shown
@@ -85,8 +89,10 @@ def test_hostile_text_is_shown_as_text(config: str, tmp_path: Path) -> None:
 def test_a_file_of_problems_in_place_of_the_configuration(tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
     problems.write_text('{"problem": "1 + 1?", "answer": "2"}\n' * 2)
-    said = run_verb(["label", str(problems)], code=2).stderr
-    assert f"configs/label/own-data.yaml, and then problems.source={problems}" in said
+    assert (
+        f"configs/label/own-data.yaml, and then problems.source={problems}"
+        in run_verb(["label", str(problems)], code=2).stderr
+    )
 
 
 def test_a_folder_of_several_runs_and_a_run_as_configuration_say_what_to_type(
@@ -107,6 +113,8 @@ def test_a_job_with_a_limit_says_how_many_rows_it_leaves(tmp_path: Path) -> None
     keys = scripted_overrides(source, tmp_path / "out")[:-1]
     keys += ["estimator=outcome", "ray.address=none"]
     label = ["label", str(write_config(tmp_path)), *keys]
-    limited = run_verb([*label, "problems.limit=2"]).output
-    assert f"The job takes 2 of 5 rows of {source}: problems.limit=2." in limited
+    assert (
+        f"The job takes 2 of 5 rows of {source}: problems.limit=2."
+        in run_verb([*label, "problems.limit=2"]).output
+    )
     assert "The job takes" not in run_verb([*label, "problems.limit=5"]).output

@@ -120,10 +120,14 @@ def test_a_secret_in_the_wrong_place_is_refused_and_not_repeated(override: str) 
 def test_examples_are_read_from_a_file_and_known_by_their_content(tmp_path: Path) -> None:
     (tmp_path / "shots.jsonl").write_text('{"problem": "1+1?", "solution": "2"}')
     read = load_config(LabelConfig, None, ["out=x", f"policy.few_shot={tmp_path}/shots.jsonl"])
-    given = load_config(
-        LabelConfig, None, ["out=x", "policy.few_shot=[{problem: '1+1?', solution: '2'}]"]
+    assert (
+        read_few_shot_examples(read.policy)
+        == (
+            load_config(
+                LabelConfig, None, ["out=x", "policy.few_shot=[{problem: '1+1?', solution: '2'}]"]
+            )
+        ).policy
     )
-    assert read_few_shot_examples(read.policy) == given.policy
     (tmp_path / "shots.jsonl").write_text('{"problem": "1+1?"}')
     with pytest.raises(DataError, match=r"line 1: an example of policy\.few_shot needs"):
         read_few_shot_examples(read.policy)
@@ -142,8 +146,9 @@ def config_fault(path: Path, text: str) -> str:
 
 
 def test_equal_keys_are_refused_with_both_lines(tmp_path: Path) -> None:
-    text = "out: a\npolicy:\n  top_k: 1\n  top_p: 0.5\n  top_k: 2\n"
-    message = config_fault(tmp_path / "x.yaml", text)
+    message = config_fault(
+        tmp_path / "x.yaml", "out: a\npolicy:\n  top_k: 1\n  top_p: 0.5\n  top_k: 2\n"
+    )
     assert "line 5, column 3: the key 'top_k' is repeated; it is first set in line 3" in message
     with pytest.raises(ConfigError, match="the key 'top_k' is repeated"):
         load_config(LabelConfig, None, ["out=x", "policy={top_k: 1, top_k: 2}"])

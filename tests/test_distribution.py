@@ -52,9 +52,14 @@ def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> Non
     run("pip", "install", "-q", "--target", tools, *BUILT_BY, cwd=tmp_path)
     run("hatchling", "build", "-d", built, cwd=source, PYTHONPATH=str(tools))
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
-    again = ("-w", tmp_path / "again", sdist)
-    options = ("-q", "--no-deps", "--no-build-isolation")
-    run("pip", "wheel", *options, *again, cwd=tmp_path, PYTHONPATH=str(tools))
+    run(
+        "pip",
+        "wheel",
+        *("-q", "--no-deps", "--no-build-isolation"),
+        *("-w", tmp_path / "again", sdist),
+        cwd=tmp_path,
+        PYTHONPATH=str(tools),
+    )
     (rebuilt,) = (tmp_path / "again").glob("*.whl")
 
     found = members(wheel)

@@ -39,8 +39,11 @@ NAMES = [f"shown_{page.replace('-', '_')}" for page in PAGES]
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Write the Python code of each page as an importable module."""
     for page, name in zip(PAGES, NAMES, strict=True):
-        text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-        blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        blocks = re.findall(
+            r"^```python\n(.*?)^```",
+            (DOCS / f"{page}.md").read_text(encoding="utf-8"),
+            re.MULTILINE | re.DOTALL,
+        )
         assert blocks, page
         (tmp_path / f"{name}.py").write_text("\n\n".join(blocks))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -64,28 +67,39 @@ def test_the_checkers() -> None:
 
 
 def test_the_readers(tmp_path: Path) -> None:
-    source = "shown_extending_formats:countdown:7"
-    counted = list(read_problems(make_reader_settings(source, answer_column="gold")))
+    counted = list(
+        read_problems(
+            make_reader_settings("shown_extending_formats:countdown:7", answer_column="gold")
+        )
+    )
     assert [problem.text for problem in counted][:2] == ["What is 0 + 1?", "What is 1 + 1?"]
     assert len(counted) == 7
     (tmp_path / "2024-01.json").write_text(json.dumps({"problem": "1 + 1", "answer": "2"}))
     (tmp_path / "2024-02.json").write_text('{"problem": "1 +')
     (tmp_path / "2023-01.json").write_text("{}")
-    exams = list(read_problems(f"shown_extending_formats:Exams:{tmp_path}"))
-    assert [(problem.text, problem.answer) for problem in exams] == [("1 + 1", "2")]
+    assert [
+        (problem.text, problem.answer)
+        for problem in list(read_problems(f"shown_extending_formats:Exams:{tmp_path}"))
+    ] == [("1 + 1", "2")]
 
 
 def test_the_format(tmp_path: Path) -> None:
     run, name = write_run(tmp_path / "run", arith_rows(5)), "shown_extending_formats:Verdicts"
-    report = jobs.export_run(run, name, str(tmp_path / "rows"))
-    assert report.num_rows == 5
-    back = jobs.import_file(str(tmp_path / "rows/data.jsonl"), name, str(tmp_path / "back"))
-    assert back.num_solutions == 5
+    assert jobs.export_run(run, name, str(tmp_path / "rows")).num_rows == 5
+    assert (
+        jobs.import_file(
+            str(tmp_path / "rows/data.jsonl"), name, str(tmp_path / "back")
+        ).num_solutions
+        == 5
+    )
 
 
 def test_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (DOCS / "search.md").read_text(encoding="utf-8")
-    command = re.search(r"^PYTHONPATH=\. mclabel (.*?)\n```", page, re.MULTILINE | re.DOTALL)
+    command = re.search(
+        r"^PYTHONPATH=\. mclabel (.*?)\n```",
+        (DOCS / "search.md").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
     assert command
     typed = command[1].replace("\\\n", " ").replace("my_search:", "shown_search:")
     typed = typed.replace("configs/", f"{DOCS.parent}/configs/")
@@ -99,8 +113,9 @@ def test_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_credit_and_the_client_of_rewards() -> None:
     shown_rl = importlib.import_module("shown_rl")
 
-    credit = TypeAdapter(CreditField).validate_python("shown_rl:LastScore")
-    found = CheckedCredit(credit).assign(shown_rl.GROUP)
+    found = CheckedCredit(TypeAdapter(CreditField).validate_python("shown_rl:LastScore")).assign(
+        shown_rl.GROUP
+    )
     assert [[(one.end, one.credit) for one in own] for own in found] == [[(2, 0.25)], [(1, -0.25)]]
     scored = []
 
@@ -128,8 +143,7 @@ def test_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "solutions.jsonl").write_text(rows[1])
     typed = command[1].replace("numbers_from_nowhere:", "shown_extending_judge:")
     monkeypatch.chdir(tmp_path)
-    done = run_verb(shlex.split(typed))
-    assert said[1].strip() in done.output
+    assert said[1].strip() in run_verb(shlex.split(typed)).output
     opinions = OpinionRun.read(str(tmp_path / "opinions")).opinions
     assert [one.first_error for one in opinions.values()] == [None, 0]
     assert [(flag.start, flag.end) for flag in opinions["2"].flags] == [(13, 14)]

@@ -69,8 +69,15 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     source = f"problems.source={write_rows(root / 'problems.jsonl', problems)}"
     for rollouts in (4, 12):
-        out = [f"out={root}/k{rollouts}", "estimator.kind=fixed", f"estimator.rollouts={rollouts}"]
-        run("label", "/dev/null", source, *out, *SCRIPTED)
+        run(
+            "label",
+            "/dev/null",
+            source,
+            f"out={root}/k{rollouts}",
+            "estimator.kind=fixed",
+            f"estimator.rollouts={rollouts}",
+            *SCRIPTED,
+        )
     return root
 
 
@@ -142,9 +149,8 @@ def test_labels_against_another_run(scripted: Path) -> None:
 def test_runs_of_one_seed_without_rollouts_are_not_compared(
     scripted: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = f"problems.source={scripted}/problems.jsonl"
     bare = [
-        source,
+        f"problems.source={scripted}/problems.jsonl",
         *SCRIPTED,
         "estimator.kind=fixed",
         "estimator.rollouts=12",
@@ -159,8 +165,14 @@ def test_runs_of_one_seed_without_rollouts_are_not_compared(
         {"problem_id": r.problem.id, "solution": r.solution.text}
         for r in read_labels(Store(f"{scripted}/k4"))
     ]
-    path = f"solutions.path={write_rows(tmp_path / 'given.jsonl', given)}"
-    run("label", "/dev/null", f"out={tmp_path}/given", "seed=5", path, *bare)
+    run(
+        "label",
+        "/dev/null",
+        f"out={tmp_path}/given",
+        "seed=5",
+        f"solutions.path={write_rows(tmp_path / 'given.jsonl', given)}",
+        *bare,
+    )
     found = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/given")
     assert found["groups"]["all"]["intervals"]["fixed"]["reference_rollouts"] == 12
 
@@ -186,8 +198,9 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
         }
         for one in bench_rows(60)[:20]
     ]
-    truth = f"prm800k:{write_rows(tmp_path / 'rated.jsonl', rated)}"
-    overall = figures("labels", arith_run, "--truth", truth)["groups"]["all"]
+    overall = figures(
+        "labels", arith_run, "--truth", f"prm800k:{write_rows(tmp_path / 'rated.jsonl', rated)}"
+    )["groups"]["all"]
     assert (overall["num_unknown"], overall["quality"]["num_solutions"]) == (40, 20)
     assert overall["quality"]["first_error_accuracy"]["value"] == 1
 
@@ -204,8 +217,7 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
     ],
 )
 def test_truths_that_are_none(scripted: Path, tmp_path: Path, truth: str, message: str) -> None:
-    other = write_rows(tmp_path / "other.jsonl", bench_rows(4))
-    truth = truth.replace("OTHER", other)
+    truth = truth.replace("OTHER", write_rows(tmp_path / "other.jsonl", bench_rows(4)))
     assert message in run("eval", "labels", f"{scripted}/k4", "--truth", truth, code=2)
 
 
@@ -250,8 +262,9 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
     assert toy["wrong_accuracy"]["value"] == 1 and toy["right_accuracy"]["value"] > 0.5
     assert json.loads((tmp_path / "out/processbench.json").read_text()) == result
     assert "| toy | 3 | 10 | 7 |" in (tmp_path / "out/processbench.md").read_text()
-    table = run("eval", "processbench", bench, "--labels", f"{tmp_path}/run")
-    assert "Reasons: 7 not in the run." in " ".join(table.split())
+    assert "Reasons: 7 not in the run." in " ".join(
+        run("eval", "processbench", bench, "--labels", f"{tmp_path}/run").split()
+    )
 
 
 def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
@@ -268,10 +281,18 @@ def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
         for name in "abcde"
     ]
     shard = write_run(tmp_path / "run", labelled)
-    bench = write_rows(tmp_path / "b.jsonl", judged)
-    split = figures("processbench", bench, "--labels", shard, "-o", f"{tmp_path}/o")["splits"]["b"]
-    lines = (tmp_path / "o/left_out.jsonl").read_text().splitlines()
-    why = {one["id"]: (one["reason"], one["detail"]) for one in map(json.loads, lines)}
+    split = figures(
+        "processbench",
+        write_rows(tmp_path / "b.jsonl", judged),
+        "--labels",
+        shard,
+        "-o",
+        f"{tmp_path}/o",
+    )["splits"]["b"]
+    why = {
+        one["id"]: (one["reason"], one["detail"])
+        for one in map(json.loads, (tmp_path / "o/left_out.jsonl").read_text().splitlines())
+    }
     assert {name: reason for name, (reason, _) in why.items()} == {
         "b": "no_verdict",
         "c": "outcome_only",
@@ -296,20 +317,30 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     gsm = write_rows(tmp_path / "processbench_gsm8k.jsonl", bench_rows(40))
-    long = {"id": "long", "problem": "x", "steps": ["1 + 1 = 2 " * 2000], "label": 0}
-    other = write_rows(tmp_path / "other.jsonl", [*bench_rows(20, seed=4), long])
+    other = write_rows(
+        tmp_path / "other.jsonl",
+        [
+            *bench_rows(20, seed=4),
+            {"id": "long", "problem": "x", "steps": ["1 + 1 = 2 " * 2000], "label": 0},
+        ],
+    )
     result = figures("processbench", gsm, other, "--model", f"{prm}/prm")
     splits = result["splits"]
     assert splits["other"]["missing"] == ["long"]
     assert splits["other"]["reasons"] == {"too_long": 1} and splits["gsm8k"]["reasons"] == {}
     rows = read_processbench(gsm)
-    lines = run("score", f"{prm}/prm", gsm).splitlines()
-    scores = {row["id"]: row["scores"] for row in map(json.loads, lines)}
+    scores = {
+        row["id"]: row["scores"]
+        for row in map(json.loads, run("score", f"{prm}/prm", gsm).splitlines())
+    }
     threshold = find_best_threshold(rows, scores)
-    said = {name: find_first_below(one, threshold) for name, one in scores.items()}
-    expected = measure_processbench({"gsm8k": rows}, {"gsm8k": said}).splits["gsm8k"]
-    found = (result["threshold"], splits["gsm8k"]["f1"]["value"])
-    assert found == pytest.approx((threshold, expected.f1.value))
+    expected = measure_processbench(
+        {"gsm8k": rows},
+        {"gsm8k": {name: find_first_below(one, threshold) for name, one in scores.items()}},
+    ).splits["gsm8k"]
+    assert ((result["threshold"], splits["gsm8k"]["f1"]["value"])) == pytest.approx(
+        (threshold, expected.f1.value)
+    )
     given = figures("processbench", other, "--model", f"{prm}/prm", "--threshold", "1")
     assert given["threshold"] == 1 and given["splits"]["other"]["right_accuracy"]["value"] == 0
 
@@ -326,8 +357,15 @@ def test_what_processbench_refuses(prm: Path, tmp_path: Path) -> None:
         "PRM": f"--model={prm}/prm",
         "ORM": f"--model={prm}/orm",
     }
-    arith = ["problems.source=arith", "problems.limit=1", "estimator.kind=outcome"]
-    run("label", "/dev/null", f"out={files['OUTCOMES']}", *arith, *SCRIPTED)
+    run(
+        "label",
+        "/dev/null",
+        f"out={files['OUTCOMES']}",
+        "problems.source=arith",
+        "problems.limit=1",
+        "estimator.kind=outcome",
+        *SCRIPTED,
+    )
     for words, message in (
         ("MATH PRM", "chosen on the split gsm8k, which is not among math"),
         ("EMPTY PRM", "empty.jsonl: holds no rows"),
@@ -338,8 +376,9 @@ def test_what_processbench_refuses(prm: Path, tmp_path: Path) -> None:
         ("MATH --labels OUTCOMES", "none of its 0 solutions with a verdict"),
         ("GSM PRM", "the split gsm8k holds no solution with an error"),
     ):
-        arguments = [files.get(word, word) for word in words.split()]
-        assert message in run("eval", "processbench", *arguments, code=2)
+        assert message in run(
+            "eval", "processbench", *[files.get(word, word) for word in words.split()], code=2
+        )
     bench = write_rows(
         tmp_path / "b.jsonl", [dict(row, final_answer_correct=False) for row in rows]
     )

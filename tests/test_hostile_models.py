@@ -112,8 +112,9 @@ def test_hostile_models_are_refused_in_one_message(
     command = {**PRM_VERBS, **MODEL_VERBS}[verb]
     faults = {}
     for name, folder in (hostile.prms if verb in PRM_VERBS else hostile.models).items():
-        arguments = command(hostile.world, str(folder), str(tmp_path / name))
-        result = CliRunner().invoke(main, arguments, input="y\n" * 20)
+        result = CliRunner().invoke(
+            main, command(hostile.world, str(folder), str(tmp_path / name)), input="y\n" * 20
+        )
         if hostile.marker.exists():
             faults[name] = "its code has run"
             hostile.marker.unlink()
@@ -138,8 +139,9 @@ def test_code_that_is_not_needed_does_not_run(hostile: Hostile, tmp_path: Path) 
     config = json.loads((folder / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "evil.C", "AutoModelForTokenClassification": "evil.M"}
     (folder / "config.json").write_text(json.dumps(config))
-    command = MODEL_VERBS["score --format trl"](hostile.world, str(folder), "")
-    result = CliRunner().invoke(main, command, input="y\n")
+    result = CliRunner().invoke(
+        main, MODEL_VERBS["score --format trl"](hostile.world, str(folder), ""), input="y\n"
+    )
     assert not hostile.marker.exists()
     assert result.exit_code in (0, 2)
 
@@ -161,8 +163,10 @@ def test_code_runs_where_the_user_says_so_for_this_model(
     with (folder / "evil.py").open("a") as file:
         file.write(f"verb = {verb!r}\n")
     command = MODEL_VERBS[verb](hostile.world, str(folder), str(tmp_path / "out"))
-    refused = CliRunner().invoke(main, command, input="y\n")
-    assert said in refused.output and not hostile.marker.exists()
+    assert (
+        said in CliRunner().invoke(main, command, input="y\n").output
+        and not hostile.marker.exists()
+    )
     allowed = CliRunner().invoke(main, [*command, permission])
     assert hostile.marker.exists(), allowed.output
     hostile.marker.unlink()
@@ -224,8 +228,10 @@ def test_no_template_takes_long_or_costs_a_later_one(hostile: Hostile) -> None:
 
 
 def test_a_configuration_is_read_without_its_weights(hostile: Hostile) -> None:
-    config = load_model_config(str(hostile.models["pickle"]), trust_remote_code=False)
-    assert config.model_type == "llama"
+    assert (
+        load_model_config(str(hostile.models["pickle"]), trust_remote_code=False).model_type
+        == "llama"
+    )
 
 
 LOADERS = {"from_pretrained", "torch.load", "pickle.load", "pickle.loads", "safe_open"}
@@ -247,9 +253,11 @@ def test_no_other_module_loads_a_model() -> None:
 
 
 def test_trust_is_given_to_every_loader_that_knows_it() -> None:
-    source = (Path(package.__file__).parent / LOADING).read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(
+        ast.parse((Path(package.__file__).parent / LOADING).read_text(encoding="utf-8"))
+    ):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("from_pretrained"):
-            given = {keyword.arg for keyword in node.keywords}
             # GenerationConfig only holds numbers, and it runs no foreign code.
-            assert "trust_remote_code" in given or "GenerationConfig" in ast.unparse(node.func)
+            assert "trust_remote_code" in {
+                keyword.arg for keyword in node.keywords
+            } or "GenerationConfig" in ast.unparse(node.func)

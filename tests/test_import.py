@@ -21,11 +21,18 @@ HEAVY = (
 
 @pytest.mark.parametrize("module", ["mclabel", "mclabel.cli"])
 def test_import_leaves_heavy_modules_alone(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                (f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    ).stdout.strip() == "[]"
 
 
 @pytest.mark.slow
@@ -107,7 +114,7 @@ def test_extras_are_those_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     for name, extra in EXTRAS.items():
         packages = [re.split(r"[^\w-]", one)[0] for one in project["optional-dependencies"][name]]
-        modules = [one.replace("-", "_") for one in packages if one != "mclabel"]
-        assert tuple(modules) == extra.modules
-    rest = set(project["optional-dependencies"]) - set(EXTRAS)
-    assert rest == {"dev", "docs"}
+        assert (
+            tuple([one.replace("-", "_") for one in packages if one != "mclabel"]) == extra.modules
+        )
+    assert (set(project["optional-dependencies"]) - set(EXTRAS)) == {"dev", "docs"}

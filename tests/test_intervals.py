@@ -43,8 +43,12 @@ def test_all_looks_are_covered_at_once(p: float, horizon: int) -> None:
 
 
 def test_a_long_horizon_widens_intervals_a_little() -> None:
-    bounds = [repeated_interval(50, 100, horizon=horizon) for horizon in (128, 256, 1024)]
-    widths = [high - low for low, high in bounds]
+    widths = [
+        high - low
+        for low, high in [
+            repeated_interval(50, 100, horizon=horizon) for horizon in (128, 256, 1024)
+        ]
+    ]
     assert widths == sorted(widths) and widths[-1] < 1.2 * widths[0]
     assert ERRORS_AT_95[256] == pytest.approx(_calibrate_error(256, 0.95), rel=1e-4)
 
@@ -69,8 +73,7 @@ def test_intervals_cover_on_any_lattice(rule: StoppingRule) -> None:
         chance = _chances(rule, p)
         assert sum(chance.values()) == pytest.approx(1)
         assert set(chance) == set(points)
-        covered = sum(c for y, c in chance.items() if _holds(rule.interval(*y), p))
-        assert covered >= 0.95
+        assert sum(c for y, c in chance.items() if _holds(rule.interval(*y), p)) >= 0.95
 
 
 def _holds(bounds: tuple[float, float], p: float) -> bool:
@@ -159,9 +162,11 @@ def covered(values: np.ndarray, seeds: range) -> tuple[float, float]:
             per_problem=None,
         )
         probabilities = [1.0] * len(one.certain) + [one.probability] * len(one.drawn)
-        places = np.concatenate([one.certain, one.drawn])
         found = pool_mean(
-            values[places], probabilities, num_pool=SIZE, num_certain=len(one.certain)
+            values[np.concatenate([one.certain, one.drawn])],
+            probabilities,
+            num_pool=SIZE,
+            num_certain=len(one.certain),
         )
         hits += found.low <= truth <= found.high
         errors, widths = errors + found.mean - truth, widths + found.high - found.low

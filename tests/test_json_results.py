@@ -120,8 +120,9 @@ def test_every_verb_with_figures_has_the_option() -> None:
     named = dict(verbs(main))
     have = {name for name, verb in named.items() if "as_json" in {p.name for p in verb.params}}
     assert have == named.keys() - WITHOUT, "give it add_json_option and result (cli/output.py)"
-    shown = {name.split(" --")[0] for name in COMMANDS} | ELSEWHERE
-    assert have == shown, "give it a command above"
+    assert have == ({name.split(" --")[0] for name in COMMANDS} | ELSEWHERE), (
+        "give it a command above"
+    )
 
 
 def test_a_verb_that_ends_with_a_code_prints_its_result_all_the_same(

@@ -103,10 +103,15 @@ def test_every_key_has_a_sentence(kind: type[Settings]) -> None:
 )
 def test_verbs_print_their_keys(words: tuple[str, ...]) -> None:
     result = run_verb([*words, "--keys"])
-    kind = {"label": LabelConfig, "train": TrainConfig}.get(words[0], BestOfNConfig)
-    assert result.output.count(";") >= len(list_configuration_keys(kind))
-    some = CliRunner().invoke(main, [*words, "--keys", "seed"])
-    assert f"seed: integer >= 0, <= {2**63 - 1}; default 0" in some.output.splitlines()
+    assert result.output.count(";") >= len(
+        list_configuration_keys(
+            {"label": LabelConfig, "train": TrainConfig}.get(words[0], BestOfNConfig)
+        )
+    )
+    assert (
+        f"seed: integer >= 0, <= {2**63 - 1}; default 0"
+        in CliRunner().invoke(main, [*words, "--keys", "seed"]).output.splitlines()
+    )
 
 
 def _page_script() -> types.ModuleType:
@@ -131,8 +136,9 @@ def test_the_page_begins_with_ten_keys_whose_examples_can_be_used() -> None:
         *(f"| `{name}" for name in script.OFTEN_SET),
     ]
     assert "| `split.by=blank_line` | `line` | Rule that splits a solution into steps. |" in lines
-    overrides = [f"{name}={example}" for name, example in script.OFTEN_SET.items()]
-    config = load_config(LabelConfig, None, overrides)
+    config = load_config(
+        LabelConfig, None, [f"{name}={example}" for name, example in script.OFTEN_SET.items()]
+    )
     assert (config.problems.kind, config.policy.engine.kind) == ("file", "vllm")
 
 
@@ -145,14 +151,22 @@ def test_the_page_begins_with_ten_keys_whose_examples_can_be_used() -> None:
     ],
 )
 def test_what_is_completed(words: str, offered: list[str]) -> None:
-    count = len(words.split()) - 1
-    environment = {
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(count),
-        "_MCLABEL_COMPLETE": "bash_complete",
-    }
-    result = CliRunner().invoke(main, prog_name="mclabel", env=environment)
-    assert result.output.split() == offered
+    assert (
+        CliRunner()
+        .invoke(
+            main,
+            prog_name="mclabel",
+            env=(
+                {
+                    "COMP_WORDS": words,
+                    "COMP_CWORD": str(len(words.split()) - 1),
+                    "_MCLABEL_COMPLETE": "bash_complete",
+                }
+            ),
+        )
+        .output.split()
+        == offered
+    )
 
 
 class Thrice(FixedEstimator):
@@ -170,10 +184,16 @@ def test_keys_of_a_component_without_an_entry_point(monkeypatch: pytest.MonkeyPa
     module.Thrice, module.number = Thrice, 5  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mine_of_keys", module)
     shown = run_verb(["label", "--keys", "mine_of_keys:Thrice"])
-    head = "estimator.patience [kind=mine_of_keys:Thrice]: integer >= 1; default 3"
-    assert head in shown.output.splitlines()
+    assert (
+        "estimator.patience [kind=mine_of_keys:Thrice]: integer >= 1; default 3"
+        in shown.output.splitlines()
+    )
     assert "policy.engine" not in shown.output and "checker" not in shown.output
-    missing = run_verb(["label", "--keys", "mine_of_keys:Twice"], code=2)
-    assert "mine_of_keys:Twice: cannot be imported" in missing.output
-    other = run_verb(["label", "--keys", "mine_of_keys:number"], code=2)
-    assert "no key contains this word" in other.output
+    assert (
+        "mine_of_keys:Twice: cannot be imported"
+        in run_verb(["label", "--keys", "mine_of_keys:Twice"], code=2).output
+    )
+    assert (
+        "no key contains this word"
+        in run_verb(["label", "--keys", "mine_of_keys:number"], code=2).output
+    )

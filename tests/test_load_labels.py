@@ -71,10 +71,10 @@ def test_memory_is_bounded_by_a_shard(tmp_path: Path, monkeypatch: pytest.Monkey
                 held.append(pa.total_allocated_bytes())
 
     monkeypatch.setattr("mclabel.data.loading.label_tables", watched)
-    data = mclabel.load_labels(run, cache_dir=tmp_path)
-    assert data.num_rows == 48 * 40 * 30
-    written = sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
-    assert max(held) - min(held) < written / 5
+    assert mclabel.load_labels(run, cache_dir=tmp_path).num_rows == 48 * 40 * 30
+    assert (
+        max(held) - min(held) < sum(path.stat().st_size for path in tmp_path.rglob("*.arrow")) / 5
+    )
 
 
 def test_export_to_parquet_is_what_any_reader_reads(tmp_path: Path) -> None:
@@ -82,8 +82,9 @@ def test_export_to_parquet_is_what_any_reader_reads(tmp_path: Path) -> None:
     label(tmp_path, run)
     out.mkdir()
     (out / "labels-00007.parquet").write_bytes(b"of an earlier export")
-    result = run_verb(["export", str(run), "--to", "parquet", "-o", str(out)])
-    assert result.output.startswith("48 solutions and ")
+    assert run_verb(["export", str(run), "--to", "parquet", "-o", str(out)]).output.startswith(
+        "48 solutions and "
+    )
     assert sorted(path.name for path in out.iterdir()) == [
         "README.md",
         "labels-00000.parquet",
@@ -103,8 +104,12 @@ def test_export_in_several_files_and_without_rollouts(tmp_path: Path) -> None:
     report = export_tables(str(run), str(tmp_path / "plain"), file_bytes=1)
     assert report.files == tuple(f"labels-{i:05d}.parquet" for i in range(3))
     assert (report.num_labels, report.num_rollouts) == (48, 0)
-    loaded = datasets.load_dataset(str(tmp_path / "plain"), cache_dir=str(tmp_path / "cache"))
-    assert loaded["train"].num_rows == 48
+    assert (
+        datasets.load_dataset(str(tmp_path / "plain"), cache_dir=str(tmp_path / "cache"))[
+            "train"
+        ].num_rows
+        == 48
+    )
     assert "config_name: rollouts" not in (tmp_path / "plain" / "README.md").read_text()
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="file: cannot be written"):

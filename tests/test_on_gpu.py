@@ -55,8 +55,14 @@ def test_greedy_tokens_are_those_of_transformers(device: str) -> None:
                 for p, one in zip(prompts, first, strict=True)
                 for length in (0, 5, 5, 11)
             ]
-            found = await asyncio.gather(*(engine.sample(*pair, seed=1) for pair in asked))
-            return [(*pair, one.ids) for pair, one in zip(asked, found, strict=True)]
+            return [
+                (*pair, one.ids)
+                for pair, one in zip(
+                    asked,
+                    await asyncio.gather(*(engine.sample(*pair, seed=1) for pair in asked)),
+                    strict=True,
+                )
+            ]
         finally:
             await engine.close()
 
@@ -66,8 +72,9 @@ def test_greedy_tokens_are_those_of_transformers(device: str) -> None:
     assert all(len(ids) > 5 for _, _, ids in sampled)
     for prompt, prefix, ids in sampled:
         context = torch.tensor([[*prompt, *prefix]], device=device)
-        whole = model.generate(context, do_sample=False, max_new_tokens=MAX_TOKENS - len(prefix))
-        theirs = whole[0, context.shape[1] :].tolist()
+        theirs = model.generate(context, do_sample=False, max_new_tokens=MAX_TOKENS - len(prefix))[
+            0, context.shape[1] :
+        ].tolist()
         assert list(ids) == theirs[: len(ids)]
         assert len(theirs) - len(ids) == (len(theirs) < MAX_TOKENS - len(prefix))
 
@@ -96,12 +103,25 @@ def test_training_adapters_in_bfloat16_lowers_the_loss(device: str, tmp_path: Pa
     model.to(device)
     of_body = set(model.body_and_head_parameters()[0])
     body = {n: p.clone() for n, p in model.named_parameters() if p in of_body}
-    settings = TrainerSettings(
-        max_steps=20, batch_size=8, backbone_lr=1e-2, head_lr=1e-9, bf16=True, save_steps=10**6
+    train_step_model(
+        model,
+        examples,
+        [],
+        tmp_path,
+        settings=(
+            TrainerSettings(
+                max_steps=20,
+                batch_size=8,
+                backbone_lr=1e-2,
+                head_lr=1e-9,
+                bf16=True,
+                save_steps=10**6,
+            )
+        ),
     )
-    train_step_model(model, examples, [], tmp_path, settings=settings)
-    log = [json.loads(line)["loss"] for line in (tmp_path / "log.jsonl").open()]
-    first, second = log  # means of ten steps each
+    first, second = [
+        json.loads(line)["loss"] for line in (tmp_path / "log.jsonl").open()
+    ]  # means of ten steps each
     assert second < 0.9 * first
     changed = {n for n, p in model.named_parameters() if n in body and not torch.equal(p, body[n])}
     assert changed and all(map(is_adapter, changed))

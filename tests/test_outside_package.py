@@ -117,8 +117,9 @@ box = mclabel_outside.checker:BoxChecker
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder into which pip has installed the package."""
-    folder = tmp_path_factory.mktemp("outside")
-    return install_package(folder, "mclabel_outside", PACKAGE, ENTRY_POINTS)
+    return install_package(
+        tmp_path_factory.mktemp("outside"), "mclabel_outside", PACKAGE, ENTRY_POINTS
+    )
 
 
 def job(folder: Path, *overrides: str) -> list[str]:
@@ -130,8 +131,7 @@ def job(folder: Path, *overrides: str) -> list[str]:
 @pytest.mark.slow
 def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Path) -> None:
     write_problems(tmp_path, 4)
-    own = ["estimator={kind: last, rollouts: 5}", "checker=box"]
-    done = mclabel(installed, *job(tmp_path, *own))
+    done = mclabel(installed, *job(tmp_path, "estimator={kind: last, rollouts: 5}", "checker=box"))
     assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "out" / "run.json").read_text())["config"]
     assert config["estimator"] == {"kind": "last", "rollouts": 5, "skip": 0, "truncated": "wrong"}

@@ -27,11 +27,12 @@ def test_the_page_writes_problems_and_a_truth_to_fill_in(
     exec(truth, {})
     rows = [json.loads(line) for line in Path("truth.jsonl").read_text().splitlines()]
     assert len(rows) == 3 and {row["label"] for row in rows} == {None}
-    by_end = [row["final_answer_correct"] for row in rows]
-    rows[by_end.index(True)]["label"] = -1  # the other labels stay as they are
+    rows[[row["final_answer_correct"] for row in rows].index(True)][
+        "label"
+    ] = -1  # the other labels stay as they are
     Path("truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = ["eval", "labels", "runs/small", "--truth", "truth.jsonl", "--json"]
-    result = run_verb(command)
-    measured = json.loads(result.stdout)["groups"]["all"]
+    measured = json.loads(
+        run_verb(["eval", "labels", "runs/small", "--truth", "truth.jsonl", "--json"]).stdout
+    )["groups"]["all"]
     assert measured["quality"]["num_solutions"] == 1
     assert measured["quality"]["first_error_accuracy"]["value"] == 1.0

@@ -18,6 +18,7 @@ def test_the_list_of_pages_is_up_to_date() -> None:
     text = (ROOT / "docs" / "llms.txt").read_text()
     assert text == script.llms_txt(), "run: python scripts/llms_txt.py"
     listed = set(re.findall(r"^- \[.+?\]\(([^)]+)\): \S", text, re.MULTILINE))
-    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    assert pages <= listed
+    assert {
+        str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")
+    } <= listed
     assert all((ROOT / "docs" / place).exists() for place in listed)

@@ -33,8 +33,14 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     assert "Labels against exact truth" in output
     assert (out / "labels.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads((out / "summary.json").read_text())
-    stages = {"label", "measure", "picture", "train", "evaluate"}
-    assert set(summary["seconds"]) == {*stages, "total"}
+    assert set(summary["seconds"]) == {
+        "label",
+        "measure",
+        "picture",
+        "train",
+        "evaluate",
+        "total",
+    }
     assert 0 < summary["policy_pass_at_1"] < 1
     labels = summary["labels"]
     assert labels["solutions"] + labels["left_out"] == 160
@@ -57,8 +63,10 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     assert "Labels against exact truth" in report and "Accuracy by N" in report
     shards = {p.name: p.stat().st_mtime_ns for p in (out / "labels/labels").iterdir()}
     (out / "labels/labels" / sorted(shards)[0]).unlink()
-    again = run("--size", "small", "--out", str(out), "--json")
-    assert json.loads(again).keys() == {"out", *summary}
+    assert json.loads(run("--size", "small", "--out", str(out), "--json")).keys() == {
+        "out",
+        *summary,
+    }
     after = {p.name: p.stat().st_mtime_ns for p in (out / "labels/labels").iterdir()}
     assert after.keys() == shards.keys()
     assert sum(after[name] != shards[name] for name in shards) == 1

@@ -67,8 +67,9 @@ def test_bad_rows_are_left_out_with_their_reasons(prm: str, tmp_path: Path) -> N
     # the same on standard error, if the lines go to standard output
     shown = mclabel("score", prm, str(file))
     assert [json.loads(line) for line in shown.stdout.splitlines()] == written
-    said = shown.stderr.splitlines()
-    assert [line.split(":")[0] for line in said] == [f"row {n} ({why})" for n, why in REASONS]
+    assert [line.split(":")[0] for line in shown.stderr.splitlines()] == [
+        f"row {n} ({why})" for n, why in REASONS
+    ]
     # none is left after the file is repaired
     file.write_text(LINES[0] + "\n" + LINES[-1])
     assert mclabel("score", prm, str(file), "-o", str(out)).exit_code == 0

@@ -33,12 +33,13 @@ def test_ids_of_prefixes_that_go_on_are_those_of_the_whole(
 ) -> None:
     ends = list(itertools.accumulate(map(len, steps)))
     ids = list(itertools.chain.from_iterable(steps))
-    whole = [content_id("prefix", problem, ids[:end]) for end in ends]
-    assert [prefix_id(problem, ids[:end]) for end in ends] == whole
+    assert [prefix_id(problem, ids[:end]) for end in ends] == [
+        content_id("prefix", problem, ids[:end]) for end in ends
+    ]
 
 
 @given(st.text(), st.lists(st.text()))
 def test_ids_of_texts_that_go_on_are_those_of_the_whole(problem: str, texts: list[str]) -> None:
-    wholes = itertools.accumulate(texts)
-    expected = [content_id("text prefix", problem, whole) for whole in wholes]
-    assert text_prefix_ids(problem, texts) == expected
+    assert text_prefix_ids(problem, texts) == [
+        content_id("text prefix", problem, whole) for whole in itertools.accumulate(texts)
+    ]

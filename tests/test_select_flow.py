@@ -85,14 +85,21 @@ def labelled(tmp_path: Path, name: str, *more: str) -> list[LabeledSolution]:
         *("estimator.rollouts=2", f"out={tmp_path / name}"),
     ]
     run_label_job([*base, *more])
-    rows = read_labels(Store(str(tmp_path / name)))
-    return sorted(rows, key=lambda row: row.solution.id)
+    return sorted(read_labels(Store(str(tmp_path / name))), key=lambda row: row.solution.id)
 
 
 def test_a_file_is_selected_from_and_labelled(tmp_path: Path, pool: Path) -> None:
     problems = write_problems(tmp_path, NUM_PROBLEMS)
-    options = ("--rule", "convincing", "--scores", tmp_path / "scores.jsonl")
-    out = select(pool, tmp_path / "next.parquet", *options, "--uniform-share", 0.3)
+    out = select(
+        pool,
+        tmp_path / "next.parquet",
+        "--rule",
+        "convincing",
+        "--scores",
+        tmp_path / "scores.jsonl",
+        "--uniform-share",
+        0.3,
+    )
     rows = {row["solution_id"]: row for row in manifest(out)}
     assert len(rows) == 10
     ruled = {name for name, row in rows.items() if row["rule"] == "convincing"}
@@ -109,8 +116,9 @@ def test_a_file_is_selected_from_and_labelled(tmp_path: Path, pool: Path) -> Non
     mine = list(read_labels(Store(str(tmp_path / "run"))))
     wanted = {lines[int(name) - 1]["problem_id"] + "".join(lines[int(name) - 1]["steps"]):
               row["probability"] for name, row in rows.items()}  # fmt: skip
-    found = {row.problem.id + row.solution.text: row.selection_probability for row in mine}
-    assert found == wanted and all(row.chosen_by_outcome for row in mine)
+    assert {
+        row.problem.id + row.solution.text: row.selection_probability for row in mine
+    } == wanted and all(row.chosen_by_outcome for row in mine)
     # ids equal those of a run that labels the whole file
     ids = {row.problem.id + row.solution.text: row.solution.id for row in all_of_them}
     assert all(ids[row.problem.id + row.solution.text] == row.solution.id for row in mine)
@@ -125,8 +133,9 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
     source = write_problems(tmp_path, 8)
     whole = labelled(tmp_path, "pool", source, "solutions.per_problem=4", "keep_rollouts=true")
     out = select(tmp_path / "pool", tmp_path / "next.parquet", "--rule", "uniform", budget=12)
-    picked = [f"solutions.run={tmp_path / 'pool'}", f"solutions.select={out}"]
-    mine = labelled(tmp_path, "run", source, *picked)
+    mine = labelled(
+        tmp_path, "run", source, f"solutions.run={tmp_path / 'pool'}", f"solutions.select={out}"
+    )
     by_id = {row.solution.id: row for row in whole}
     assert len(mine) == 12 and {row.selection_probability for row in mine} == {12 / 32}
     for row in mine:
@@ -142,8 +151,7 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
         num_pool=about["num_pool"],
         num_certain=about["num_certain"],
     )
-    truth = sum(row.solution.outcome == "right" for row in whole) / 32
-    assert found.low <= truth <= found.high
+    assert found.low <= (sum(row.solution.outcome == "right" for row in whole) / 32) <= found.high
     # for a selection from a selection, the probabilities multiply
     second = select(tmp_path / "run", tmp_path / "second.parquet", "--rule", "uniform", budget=6)
     last = labelled(
@@ -152,8 +160,9 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
     assert {row.selection_probability for row in last} == {12 / 32 * 6 / 12}
     # regrading keeps the probabilities
     mclabel("regrade", tmp_path / "run", "-o", tmp_path / "again")
-    regraded = read_labels(Store(str(tmp_path / "again")))
-    assert {row.selection_probability for row in regraded} == {12 / 32}
+    assert {row.selection_probability for row in read_labels(Store(str(tmp_path / "again")))} == {
+        12 / 32
+    }
 
 
 def test_a_rule_takes_a_text_once(tmp_path: Path) -> None:
@@ -200,12 +209,18 @@ def test_a_prm_scores_the_pool_and_is_named(tmp_path: Path, prm: Path) -> None:
     first = out.read_bytes()
     assert read_selected(str(out)).about["prm"]["weights"]
     assert {row["score"] is None for row in manifest(out)} == {False}
-    scores = tmp_path / "next.parquet.scores.jsonl"
     assert select(pool, out, *options, budget=6).read_bytes() == first
-    again = select(
-        pool, tmp_path / "again.parquet", "--rule", "uncertain", "--scores", scores, budget=6
-    )
-    assert manifest(again) == manifest(out)
+    assert manifest(
+        select(
+            pool,
+            tmp_path / "again.parquet",
+            "--rule",
+            "uncertain",
+            "--scores",
+            tmp_path / "next.parquet.scores.jsonl",
+            budget=6,
+        )
+    ) == manifest(out)
 
 
 def test_a_killed_selection_is_resumed(
@@ -301,8 +316,13 @@ def test_a_manifest_of_another_selection_is_not_overwritten(tmp_path: Path, pool
 def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:
     out = select(pool, tmp_path / "next.parquet", "--rule", "uniform", budget=30)
     lines = pool.read_text().splitlines()
-    source = write_problems(tmp_path, 6)
-    base = ("label", "/dev/null", source, f"out={tmp_path / 'run'}", "policy.engine=scripted")
+    base = (
+        "label",
+        "/dev/null",
+        write_problems(tmp_path, 6),
+        f"out={tmp_path / 'run'}",
+        "policy.engine=scripted",
+    )
     base = (*base, "ray.address=none")
     moved = tmp_path / "moved.jsonl"
     moved.write_text("\n".join(lines[:-1]) + "\n")
@@ -333,10 +353,13 @@ def test_20_000_solutions_in_bounded_memory(tmp_path: Path) -> None:
     assert pool.stat().st_size > 2e7
 
     def selected(path: Path, budget: int) -> SelectReport:
-        out = str(path.with_suffix(".parquet"))
         return jobs.select(
             SelectConfig(
-                solutions=str(path), scores=str(path), out=out, rule="convincing", budget=budget
+                solutions=str(path),
+                scores=str(path),
+                out=str(path.with_suffix(".parquet")),
+                rule="convincing",
+                budget=budget,
             )
         )
 

@@ -105,8 +105,9 @@ def test_estimates_by_rule() -> None:
 
 
 def test_advantage() -> None:
-    values = [0.8, 0.2, 0.0, 0.0, None, 0.5]
-    assert compute_advantages(values, 0.4) == pytest.approx([0.4, -0.6, -0.2, 0.0, None, None])
+    assert compute_advantages([0.8, 0.2, 0.0, 0.0, None, 0.5], 0.4) == pytest.approx(
+        [0.4, -0.6, -0.2, 0.0, None, None]
+    )
     assert compute_advantages([0.3], None) == [None]
 
 

@@ -138,8 +138,9 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
     def iter_pairs() -> Iterator[tuple[str | None, str]]:
         for row in rows:
             if "completion" in row:
-                cut = bool(row.get("truncated"))
-                row["answer"] = extract_answer(row["completion"], truncated=cut)
+                row["answer"] = extract_answer(
+                    row["completion"], truncated=bool(row.get("truncated"))
+                )
             golds = parse_acceptable_golds(row["gold"])
             assert not isinstance(golds, str)  # _parse_row has rejected such rows
             waiting.append((row, golds))

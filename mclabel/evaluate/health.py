@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from mclabel.checkers.guarded import is_checker_failure
 from mclabel.core.records import Outcome
 from mclabel.evaluate.health_counts import GUESSABLE, HealthCounts, count_health
@@ -120,7 +122,20 @@ def assess_health(counts: HealthCounts) -> Health:
         if (finding := _find_fault(name, figure, counts)) is not None
     ]
     if not counts.num_solutions:
-        findings.append(_find_no_solutions(counts))
+        findings.append(
+            Finding(
+                check="no_solutions",
+                severity="error",
+                count=0,
+                total=counts.num_problems,
+                share=None,
+                threshold=0.0,
+                text="no solution has labels",
+                why="there is nothing to train on",
+                remedy="Read rejects.jsonl, which has the reasons why problems were left out. "
+                "solutions.balance leaves out problems without right or wrong solutions",
+            )
+        )
     says_it = any(finding.check == "solutions_truncated" for finding in findings)
     if says_it or counts.num_solutions < MIN_SEEN:
         findings = [finding for finding in findings if finding.check != "tokens_at_limit"]
@@ -132,7 +147,9 @@ def assess_health(counts: HealthCounts) -> Health:
         num_read=counts.num_read,
         num_problems=counts.num_problems,
         num_solutions=counts.num_solutions,
-        median_steps=_compute_median_steps(counts.steps),
+        median_steps=float(np.median(np.repeat(list(counts.steps), list(counts.steps.values()))))
+        if counts.steps
+        else None,
         max_steps=max(counts.steps, default=None),
         ungraded=dict(counts.ungraded.most_common(MAX_REASONS)),
     )
@@ -140,8 +157,10 @@ def assess_health(counts: HealthCounts) -> Health:
 
 def convert_health_to_json(health: Health) -> dict[str, Any]:
     """Return the health of a run as a mapping of JSON values."""
-    figures = {name: {**asdict(f), "share": f.share} for name, f in health.figures.items()}
-    return {**asdict(health), "figures": figures}
+    return {
+        **asdict(health),
+        "figures": {name: {**asdict(f), "share": f.share} for name, f in health.figures.items()},
+    }
 
 
 def compute_health_figures(counts: HealthCounts) -> dict[str, Figure]:
@@ -223,36 +242,6 @@ def _find_checker_remedy(reasons: Counter[str]) -> str | None:
         f"Repair the checker: {max(faults, key=faults.__getitem__)}. Then grade again with "
         "mclabel regrade RUN -o NEW"
     )
-
-
-def _find_no_solutions(counts: HealthCounts) -> Finding:
-    return Finding(
-        check="no_solutions",
-        severity="error",
-        count=0,
-        total=counts.num_problems,
-        share=None,
-        threshold=0.0,
-        text="no solution has labels",
-        why="there is nothing to train on",
-        remedy="Read rejects.jsonl, which has the reasons why problems were left out. "
-        "solutions.balance leaves out problems without right or without wrong solutions",
-    )
-
-
-def _compute_median_steps(steps: Mapping[int, int]) -> float | None:
-    """Return the median number of steps of a solution; None without solutions.
-
-    Args:
-        steps: number of solutions by number of steps.
-    """
-    total, seen, middle = sum(steps.values()), 0, []
-    for number, count in sorted(steps.items()):
-        for wanted in ((total - 1) // 2, total // 2):
-            if seen <= wanted < seen + count:
-                middle.append(number)
-        seen += count
-    return sum(middle) / 2 if middle else None
 
 
 MANY_STEPS = 50

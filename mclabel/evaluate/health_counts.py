@@ -134,7 +134,11 @@ class HealthCounts:
         self.max_tokens = self.max_tokens or policy.get("max_tokens")
         self._add_dropped(metadata)
         reasons = Counter[str](metadata.get("ungraded", {}))
-        self._count_withheld(reasons.pop(NO_ROOM, 0))
+        # Rollouts that were not sampled are recorded as ungraded ones.
+        num_withheld = reasons.pop(NO_ROOM, 0)
+        self.num_rollouts_withheld += num_withheld
+        self.num_rollouts -= num_withheld
+        self.num_rollouts_ungraded -= num_withheld
         self.ungraded.update(reasons)
         self.num_rollouts_weak += metadata.get("weak", 0)
         if not len(table):
@@ -145,12 +149,6 @@ class HealthCounts:
         self._add_labels(shard)
         self._add_problems(shard)
         self._add_right_answers(shard)
-
-    def _count_withheld(self, number: int) -> None:
-        """Move rollouts that were not sampled from the ungraded ones to `num_rollouts_withheld`."""
-        self.num_rollouts_withheld += number
-        self.num_rollouts -= number
-        self.num_rollouts_ungraded -= number
 
     def _add_dropped(self, metadata: Mapping[str, Any]) -> None:
         """Count problems that the setting `solutions.balance` left out of the labels.
@@ -307,7 +305,7 @@ class _LabelsShardColumns:
         self.is_chosen: Flags = table["chosen_by_outcome"].to_numpy()
         self.num_sampled = _as_integers(table["num_sampled"])
         self.num_sampled_right = _as_integers(table["num_sampled_right"])
-        self.has_error = _mask_known(table["first_error"])
+        self.has_error = np.asarray(pc.is_valid(table["first_error"]).to_numpy(), dtype=np.bool_)
         self.root = _read_counts(table["root"].combine_chunks())
         self.counts = _read_counts(flat)
         self.first_of_prefix = _find_first_indices(
@@ -346,10 +344,6 @@ def _as_integers(column: pa.Array) -> Ints:
 def _as_mask(column: pa.Array) -> Flags:
     """Return a column of booleans as a mask; null becomes False."""
     return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
-
-
-def _mask_known(column: pa.ChunkedArray) -> Flags:
-    return np.asarray(pc.is_valid(column).to_numpy(), dtype=np.bool_)
 
 
 def _encode_names(names: pa.Array) -> Ints:

@@ -80,7 +80,9 @@ def train(
             address=config.ray.address,
             num_workers=config.workers,
             num_cpus=1.0 if config.ray.num_cpus is None else config.ray.num_cpus,
-            num_gpus=_count_gpus_per_worker(scorer.config),
+            num_gpus=float(scorer.config.device != "cpu")
+            if config.ray.num_gpus is None
+            else config.ray.num_gpus,
             storage=out / "ray",
         )
     report = _read_finished_report(out)
@@ -123,8 +125,9 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
     transformers.set_seed(config.seed)
     model = scorer.build_model()
     if config.shard:
-        bf16 = config.uses_mixed_precision(config.device)
-        shard_model(model, torch.device(config.device).type, bf16=bf16)
+        shard_model(
+            model, torch.device(config.device).type, bf16=config.uses_mixed_precision(config.device)
+        )
     else:
         model.to(config.device)
     validation = train_step_model(
@@ -158,12 +161,6 @@ def _train_worker(config: TrainConfig, blocks: Blocks) -> None:
     fit_scorer(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
 
 
-def _count_gpus_per_worker(config: TrainConfig) -> float:
-    """Return the number of GPUs to reserve for each worker."""
-    given = config.ray.num_gpus
-    return float(config.device != "cpu") if given is None else given
-
-
 def _read_labelled_rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
     for run, names in zip(config.labels, blocks, strict=True):
         yield from read_labels(Store(run), set(names))
@@ -175,7 +172,6 @@ def _compute_preflight(scorer: NewScorer, examples: Examples) -> Preflight:
     report = check_examples(
         examples,
         target=scorer.config.target,
-        step_id=scorer.step_id,
         decode=scorer.text.decode,
     )
     return replace(report, fitting=_describe_fitting(scorer.config))

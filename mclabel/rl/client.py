@@ -91,8 +91,10 @@ class StepRewards:
 
         The last step of each segment has the segment's credit, and all other steps have 0.
         """
-        pairs = zip(self.credits, self.ends_segment, strict=True)
-        return tuple(credit if ends else 0.0 for credit, ends in pairs)
+        return tuple(
+            credit if ends else 0.0
+            for credit, ends in zip(self.credits, self.ends_segment, strict=True)
+        )
 
 
 class RewardClient:
@@ -127,8 +129,7 @@ class RewardClient:
             RewardError: the server stays unreachable or busy, or refuses the request.
         """
         content = {"items": [asdict(item) for item in items]}
-        read = partial(_read_rewards, count=len(items))
-        return self._send_with_retries("/score", content, read)
+        return self._send_with_retries("/score", content, partial(_read_rewards, count=len(items)))
 
     def health(self) -> dict[str, Any]:
         """Return the server's settings and its numbers of scored and refused completions.

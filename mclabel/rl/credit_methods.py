@@ -114,7 +114,7 @@ class MinCredit(Credit):
         return [
             tuple(
                 Segment(end=end, credit=self._process_credit(low, mean_of_others) + outcome)
-                for end, low in enumerate(_compute_lowest_later_scores(scores), 1)
+                for end, low in enumerate((list(accumulate(reversed(scores), min))[::-1]), 1)
             )
             for scores, mean_of_others, outcome in zip(
                 scores_of_all, means, center_rewards(group), strict=True
@@ -125,8 +125,3 @@ class MinCredit(Credit):
         return (
             0.0 if mean_of_others is None else self.settings.process_weight * (low - mean_of_others)
         )
-
-
-def _compute_lowest_later_scores(scores: Sequence[float]) -> list[float]:
-    """Return for each step the lowest score of this step and all later steps."""
-    return list(accumulate(reversed(scores), min))[::-1]

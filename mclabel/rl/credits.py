@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import FiniteFloat
 
-from mclabel.core.boundary import check_item_count, describe_value, find_misfit, make_guarded
-from mclabel.core.errors import DataError
+from mclabel.core.boundary import check_item_count, describe_value, make_guarded
 from mclabel.core.records import Chance, Index, TupleOf
 from mclabel.core.settings import ComponentSettings
 
@@ -51,20 +50,6 @@ class StepEvidence:
     """PRM score of each step, in [0, 1]; None without a PRM."""
     first_error: int | None = None
     """Index of the first wrong step, from 0; None if no step is wrong."""
-
-    def contradiction(self) -> str | None:
-        """Return a message about fields that contradict each other; None if they are consistent."""
-        if self.scores is not None and len(self.scores) != self.num_steps:
-            return (
-                f"has {len(self.scores)} scores for {self.num_steps} steps, but must have "
-                f"{self.num_steps}"
-            )
-        if self.first_error is not None and not 0 <= self.first_error < self.num_steps:
-            return (
-                f"first_error={self.first_error}: must be the index of one of "
-                f"{self.num_steps} steps, or None"
-            )
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +127,11 @@ def make_single_segment(num_steps: int, credit: float) -> tuple[Segment, ...]:
     return (Segment(end=num_steps, credit=credit),) if num_steps else ()
 
 
-# Checks of the arguments and results of credits. They are checked only here.
+# Checks of the results of credits. They are checked only here.
 
 
 class CheckedCredit:
-    """Wrapper of a credit that checks its inputs and its segments at each call."""
+    """Wrapper of a credit that checks its segments at each call."""
 
     def __init__(self, settings: CreditSettings) -> None:
         """Create the credit that the settings name.
@@ -155,37 +140,17 @@ class CheckedCredit:
             ConfigError: the credit of the settings does not exist.
             ComponentError: the credit cannot be created.
         """
-        rules = {"assign": _find_segments_fault}
-        self._credit: Credit = make_guarded(Credit, settings, rules=rules, slow=False)
-        self.name, self.needs = settings.kind, self._credit.needs
+        self._credit: Credit = make_guarded(
+            Credit, settings, rules={"assign": _find_segments_fault}, slow=False
+        )
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """Return the segments of every solution of a group, in order.
 
         Raises:
-            DataError: the group is empty, or the fields of a solution contradict each other, or one
-                that the credit needs is missing.
             ComponentError: the credit does not return segments that cover all steps.
         """
-        if not group:
-            raise DataError("the group is empty, but must hold one solution or more")
-        for number, evidence in enumerate(group):
-            if (
-                fault := find_misfit(evidence, StepEvidence)
-                or evidence.contradiction()
-                or self._find_missing_evidence(evidence)
-            ):
-                raise DataError(f"solution {number} of the group: {fault}")
         return [tuple(segments) for segments in self._credit.assign(group)]
-
-    def _find_missing_evidence(self, evidence: StepEvidence) -> str | None:
-        # first_error=None means that no step is wrong, so it cannot be missing.
-        if "scores" in self.needs and evidence.scores is None:
-            return (
-                f"has no scores, which the credit {self.name} needs. Give its scores, or choose "
-                "another credit"
-            )
-        return None
 
     def assign_known(
         self, group: Sequence[StepEvidence | None]

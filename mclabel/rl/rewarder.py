@@ -231,7 +231,7 @@ class Rewarder:
             place="completion",
             row="",
             problem=item.problem,
-            steps=split_at_ends(item.completion, ends),
+            steps=tuple(item.completion[a:b] for a, b in pairwise((0, *ends))),
         )
         try:
             (scores, *_), _ = await self._scorer.score(solution)
@@ -300,8 +300,7 @@ class Rewarder:
         scores, first_error = None, None
         if self._scorer is not None:
             scores = result.scores if result.refused is None else (0.0,) * len(result.ends)
-            low = (i for i, score in enumerate(scores) if score < ERROR_BELOW)
-            first_error = next(low, None)
+            first_error = next((i for i, score in enumerate(scores) if score < ERROR_BELOW), None)
         return StepEvidence(
             num_steps=len(result.ends), reward=result.reward, scores=scores, first_error=first_error
         )
@@ -345,20 +344,6 @@ UNREADABLE = ("not_scored", "unmatched", "no_gold")
 `too_long` counts as truncated."""
 
 
-def find_step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
-    """Return the exclusive end position of each step of a completion, in characters.
-
-    The splitter receives the characters as tokens, so that decoding returns the text itself.
-    """
-    steps = split.split(cast(Sequence[int], text), text, cast(Decode, str))
-    return tuple(accumulate(len(step.text) for step in steps))
-
-
-def split_at_ends(text: str, ends: Sequence[int]) -> tuple[str, ...]:
-    """Return the texts of steps, given the text of a completion and the ends of its steps."""
-    return tuple(text[a:b] for a, b in pairwise((0, *ends)))
-
-
 def split_or_refuse_text(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
     """Return the ends of a completion's steps, and the reason for refusing it, if any.
 
@@ -371,5 +356,7 @@ def split_or_refuse_text(text: str, split: StepSplitter) -> tuple[tuple[int, ...
         return (len(text),), "too_long"
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         return (len(text),), "not_scored"
-    ends = find_step_ends(text, split)
-    return ends, find_zero_reward_reason(split_at_ends(text, ends))
+    # The splitter receives the characters as tokens, so that decoding returns the text itself.
+    steps = split.split(cast(Sequence[int], text), text, cast(Decode, str))
+    ends = tuple(accumulate(len(step.text) for step in steps))
+    return ends, find_zero_reward_reason([step.text for step in steps])

@@ -77,8 +77,9 @@ async def _load_and_serve(
     rewarder = Rewarder(config, limits=limits)
     try:
         await rewarder.start()
-        app = make_app(rewarder, token=place.token)
-        await run_server(app, rewarder.requests, listening, place, on_ready)
+        await run_server(
+            make_app(rewarder, token=place.token), rewarder.requests, listening, place, on_ready
+        )
     finally:
         await rewarder.close()
     if rewarder.requests.died is not None:
@@ -112,7 +113,11 @@ class _RewardEndpoints:
         """Return rewards, step scores and step credits of completions."""
         items = parse_score_request(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
-        return await respond_when_done(work, request, _make_items_response)
+        return await respond_when_done(
+            work,
+            request,
+            lambda rewards: json_response({"items": [asdict(rewarded) for rewarded in rewards]}),
+        )
 
     async def get_reward(self, request: Request) -> Response:
         """Return one reward per completion, in the format of OpenRLHF."""
@@ -137,10 +142,6 @@ class _RewardEndpoints:
                 "num_refused": dict(rewarder.num_refused),
             }
         )
-
-
-def _make_items_response(rewards: Sequence[StepRewards]) -> Response:
-    return json_response({"items": [asdict(rewarded) for rewarded in rewards]})
 
 
 def _make_openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
@@ -290,10 +291,11 @@ def _find_answer_fault(answer: Any) -> str | None:
 def _check_length(name: str, given: object) -> None:
     """Refuse a list of more than `MAX_ITEMS` elements before the elements are read."""
     if isinstance(given, list) and len(given) > MAX_ITEMS:
-        message = (
-            f"{name}: has {len(given):,} elements, but a request may have at most {MAX_ITEMS:,}"
+        raise Refused(
+            413,
+            f"{name}: has {len(given):,} elements, but a request may have at most {MAX_ITEMS:,}",
+            param=name,
         )
-        raise Refused(413, message, param=name)
 
 
 def _validate_content(kind: type[S], content: object) -> S:

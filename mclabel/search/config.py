@@ -31,8 +31,8 @@ def _make_default_method() -> MethodSettings:
     return BeamSearch.Settings()
 
 
-class SteeredSettings(SampledSettings):
-    """Settings of a search with any method: scorer, choice of the result, and token limit."""
+class SearchSettings(SampledSettings):
+    """Settings of a search, including the method, but without the policy."""
 
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
     """Scorer of prefixes. `exact` gives the true correctness of steps (arith and pyarith only)."""
@@ -42,6 +42,10 @@ class SteeredSettings(SampledSettings):
     tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens sampled for a problem, including discarded tokens; null sets no
     limit."""
+    search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
+        default_factory=_make_default_method
+    )
+    """Search method, which decides which prefixes are continued."""
 
     @rule
     def _check_split_marks_step_ends(self) -> str | None:
@@ -61,8 +65,8 @@ class SteeredSettings(SampledSettings):
         return None
 
 
-class PolicySteeredSettings(SteeredSettings):
-    """Settings of a search with any method, including the policy."""
+class PolicySearchSettings(SearchSettings):
+    """Settings of a search, including the method and the policy."""
 
     policy: PolicySettings = PolicySettings()
     """Policy that writes the solutions."""
@@ -75,19 +79,6 @@ class PolicySteeredSettings(SteeredSettings):
                 "so even a single solution may not fit. Raise tokens, or lower policy.max_tokens"
             )
         return None
-
-
-class SearchSettings(SteeredSettings):
-    """Settings of a search, including the method, but without the policy."""
-
-    search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
-        default_factory=_make_default_method
-    )
-    """Search method, which decides which prefixes are continued."""
-
-
-class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
-    """Settings of a search, including the method and the policy."""
 
 
 class SearchConfig(PolicySearchSettings, RunsInProcess):

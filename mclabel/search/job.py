@@ -355,8 +355,10 @@ def write_search_report(out: str) -> SearchReport:
     store = Store(out)
     trees = list(read_trees(store))
     answers = [tree.chosen_answer_row() for tree in trees]
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in answers)
-    store.replace(ANSWERS, io.BytesIO(lines.encode()))
+    store.replace(
+        ANSWERS,
+        io.BytesIO("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in answers).encode()),
+    )
     num_sampled = sum(tree.cost.num_sampled for tree in trees)
     return SearchReport(
         figures=search_figures(trees, read_model_sizes(store)) if trees else None,

@@ -207,8 +207,9 @@ class PrmScorer(StepScorer):
                 )
             except DataError as error:
                 results[id(prefix)] = error
-        estimates = estimate_steps(scorer, list(encoded.values()))
-        for name, estimate in zip(encoded, estimates, strict=True):
+        for name, estimate in zip(
+            encoded, estimate_steps(scorer, list(encoded.values())), strict=True
+        ):
             num_tokens = len(encoded[name].ids)
             results[name] = (
                 estimate

@@ -200,8 +200,9 @@ class ProblemSearch:
             return None
         entry, is_new = self.tree.add(parent, piece)
         if not is_new:
-            repeated = self._cost.num_repeated + piece.num_sampled
-            self._cost = replace(self._cost, num_repeated=repeated)
+            self._cost = replace(
+                self._cost, num_repeated=self._cost.num_repeated + piece.num_sampled
+            )
         name = entry.node.id
         if name not in self._scoring:
             self._scoring[name] = asyncio.ensure_future(self.score_node(parent, name))

@@ -21,7 +21,7 @@ from mclabel.checkers import make_checker
 from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import MAX_TOKENS, Seed, Settings, describe_faults
-from mclabel.engines import Policy, PolicySettings
+from mclabel.engines import Policy
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.trees import StoredCost
 from mclabel.search import SEARCHES
@@ -315,9 +315,21 @@ class RequestReader:
             name: name of the served model.
         """
         self._settings, self.name = settings, name
-        self._fixed = _list_fixed_parameters(settings.policy)
-        whole = min(MAX_TOKENS, MAX_SOLUTIONS * settings.policy.max_tokens)
-        self.max_problem_tokens = settings.tokens or whole
+        self._fixed = {
+            "temperature": settings.policy.temperature,
+            "top_p": settings.policy.top_p,
+            "top_k": settings.policy.top_k,
+            "stop": settings.policy.stop,
+            "presence_penalty": 0,
+            "frequency_penalty": 0,
+            "logprobs": False,
+            "logit_bias": {},
+            "response_format": {"type": "text"},
+            "tools": [],
+        }
+        self.max_problem_tokens = settings.tokens or min(
+            MAX_TOKENS, MAX_SOLUTIONS * settings.policy.max_tokens
+        )
 
     def read(self, body: bytes) -> SearchRequest:
         """Parse a request.
@@ -335,10 +347,11 @@ class RequestReader:
         if faults:
             _refuse_request("; ".join(faults))
         if request.model != self.name:
-            message = (
-                f"model={request.model[:80]!r}: this model is not served. Use model={self.name!r}"
+            raise Refused(
+                404,
+                f"model={request.model[:80]!r}: this model is not served. Use model={self.name!r}",
+                param="model",
             )
-            raise Refused(404, message, param="model")
         options = request.stream_options
         return SearchRequest(
             problem=self._read_problem(request.messages),
@@ -430,22 +443,6 @@ class RequestReader:
                 "search",
             )
         return {**(dict(own) if kind == own.kind else {}), **content}
-
-
-def _list_fixed_parameters(policy: PolicySettings) -> dict[str, Any]:
-    """Return the request parameters that may have only one value, with this value."""
-    return {
-        "temperature": policy.temperature,
-        "top_p": policy.top_p,
-        "top_k": policy.top_k,
-        "stop": policy.stop,
-        "presence_penalty": 0,
-        "frequency_penalty": 0,
-        "logprobs": False,
-        "logit_bias": {},
-        "response_format": {"type": "text"},
-        "tools": [],
-    }
 
 
 def _refuse_request(message: str, param: str | None = None) -> NoReturn:

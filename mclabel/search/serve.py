@@ -162,8 +162,7 @@ class _EventStreamResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(wait_for_disconnect(receive))
         try:
-            head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-            await send(head)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for event in self._generate_events(gone):
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             if not gone.done():

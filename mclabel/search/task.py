@@ -248,9 +248,13 @@ async def grade_search_result(
         to_grade_record(grade)
         for grade in (await checker.grade(items, executor.run) if items else ())
     ]
-    scores = [_aggregate_node_scores(search_result, name, settings) for name in names]
-    predictions = [grade.prediction for grade in grades]
-    groups = (await executor.run(checker.group, [predictions]))[0] if names else []
+    scores_by_node = [tree.nodes[name].node.scores for name in names]
+    scores = [aggregate(s, settings.search.aggregate) if s else 0.0 for s in scores_by_node]
+    groups = (
+        (await executor.run(checker.group, [[grade.prediction for grade in grades]]))[0]
+        if names
+        else []
+    )
     results = [
         FinishedSolution(score=score, weight=search_result.weights[name], group=group)
         for name, score, group in zip(names, scores, groups, strict=True)
@@ -282,11 +286,10 @@ async def grade_search_result(
         )
         for rank, i in enumerate(order)
     ]
-    num_right = sum(grade.outcome is Outcome.RIGHT for grade in grades)
     sampling = Sampling(
         siblings=Counts(),
         num_sampled=len(names),
-        num_sampled_right=num_right,
+        num_sampled_right=sum(grade.outcome is Outcome.RIGHT for grade in grades),
         chosen_by_outcome=True,
     )
     return ProblemResult(
@@ -296,13 +299,6 @@ async def grade_search_result(
         labeled=tuple(label_by_outcome(problem, prompt, solutions, sampling)),
         num_tokens=search_result.cost.num_sampled,
     )
-
-
-def _aggregate_node_scores(
-    search_result: SearchResult, name: str, settings: SearchSettings
-) -> float:
-    scores = search_result.tree.nodes[name].node.scores
-    return aggregate(scores, settings.search.aggregate) if scores else 0.0
 
 
 def _build_stored_tree(

@@ -50,8 +50,9 @@ class SearchTree:
 
     def __init__(self) -> None:
         """Start with the root node."""
-        root = Node(id=ROOT, parent=None, depth=0, num_tokens=0)
-        self.nodes: dict[str, TreeNode] = {ROOT: TreeNode(node=root, ids=(), steps=())}
+        self.nodes: dict[str, TreeNode] = {
+            ROOT: TreeNode(node=Node(id=ROOT, parent=None, depth=0, num_tokens=0), ids=(), steps=())
+        }
         """Maps ids to nodes. Parents come before their children."""
 
     def path(self, name: str) -> list[TreeNode]:
@@ -293,16 +294,9 @@ class ModelSizes:
         The estimate is two operations per parameter and token. The prompt counts once, because
         engines with a prefix cache compute it once. Attention is not counted.
         """
-        return self.flops_for_tokens(cost.num_prompt + cost.num_sampled, cost.num_scored)
-
-    def flops_for_tokens(self, by_policy: float, by_scorer: float) -> float:
-        """Return the floating-point operations for the tokens that each model computes.
-
-        Args:
-            by_policy: number of tokens computed by the policy.
-            by_scorer: number of tokens computed by the scorer's model.
-        """
-        return 2.0 * (self.policy * by_policy + self.scorer * by_scorer)
+        return 2.0 * (
+            self.policy * (cost.num_prompt + cost.num_sampled) + self.scorer * cost.num_scored
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ scores, and writes a manifest: a Parquet file that lists the selected solutions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -170,8 +170,10 @@ def select(
         )
     out = prepare_output_file(config.out, "-o ")
     _check_settings(config, out)
-    earlier = [read_selected(manifest, "exclude") for manifest in config.exclude]
-    pool = read_pool(config.solutions, exclude=earlier)
+    pool = read_pool(
+        config.solutions,
+        exclude=[read_selected(manifest, "exclude") for manifest in config.exclude],
+    )
     num_pool = len(pool.rows)
     if config.budget > num_pool:
         raise ConfigError(
@@ -217,8 +219,9 @@ def select(
             )
         )
     write_atomically(out, content)
-    num_scored = int((~np.isnan(scores)).sum())
-    return _make_report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
+    return _make_report(
+        pool, chosen, num_scored=int((~np.isnan(scores)).sum()), num_strange=num_strange
+    )
 
 
 def _check_settings(config: SelectConfig, out: Path) -> None:
@@ -338,7 +341,7 @@ def _write_ranking(
 
 
 def _iter_scored_rows(
-    place: str, aggregate_scores: Callable[[tuple[float, ...]], float]
+    place: str, aggregate_scores: Callable[[Sequence[float]], float]
 ) -> Iterator[tuple[str, ScoredSolution]]:
     """Yield each scored solution in a file or a run, after the hash of its texts (`text_id`).
 
@@ -347,8 +350,17 @@ def _iter_scored_rows(
     if is_solution_file(place):
         rows: Iterator[tuple[int, Any]] = iter(scan_rows(place))
     else:
-        rows = ((row["row"], {**json.loads(row["input"]), **_get_score_fields(row)})
-                for row in iter_opinion_rows(Store(place)))  # fmt: skip
+        rows = (
+            (
+                row["row"],
+                {
+                    **json.loads(row["input"]),
+                    "scores": row["scores"] if row["is_known"] else None,
+                    "unknown": None if row["is_known"] else row["reason"],
+                },
+            )
+            for row in iter_opinion_rows(Store(place))
+        )
     for number, row in rows:
         where = describe_row_place(place, number)
         if isinstance(row, Mapping) and "problem_id" in row and "id" in row:
@@ -365,13 +377,6 @@ def _iter_scored_rows(
             where, item.problem, steps, row, parse_outcome(row, where), aggregate_scores
         )
         yield hash_item_text(item), scored
-
-
-def _get_score_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a row of a scoring run to the fields of a row in a file of scores."""
-    if not row["is_known"]:
-        return {"scores": None, "unknown": row["reason"]}
-    return {"scores": row["scores"]}
 
 
 def _iter_manifest_rows(

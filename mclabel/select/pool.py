@@ -241,10 +241,9 @@ def choose_solutions(
     others = np.setdiff1d(np.arange(len(ids)), certain)
     # Solutions with the smallest hashes of seed and id are drawn, so the order has no influence.
     hashes = _hash_positions(seed, "draw", ids, others)
-    drawn = np.sort(others[np.argsort(hashes, kind="stable")[:num_random]])
     return ChosenSolutions(
         certain=certain,
-        drawn=drawn,
+        drawn=np.sort(others[np.argsort(hashes, kind="stable")[:num_random]]),
         probability=num_random / len(others) if len(others) else 1.0,
     )
 
@@ -409,8 +408,9 @@ def _make_key_function(
 
     def compute_key(row: ScoredSolution) -> float:
         arguments = {parameter: getattr(row, parameter) for parameter in names}
-        method = f"for {row.place}, the function"
-        value: float = around.call(method, function, result_type=FiniteFloat, **arguments)
+        value: float = around.call(
+            (f"for {row.place}, the function"), function, result_type=FiniteFloat, **arguments
+        )
         return float(value)
 
     return compute_key
@@ -422,7 +422,7 @@ def make_scored_solution(
     steps: tuple[str, ...],
     row: Mapping[str, Any],
     outcome: Outcome | None,
-    aggregate_scores: Callable[[tuple[float, ...]], float],
+    aggregate_scores: Callable[[Sequence[float]], float],
 ) -> ScoredSolution:
     """Make the record of a solution from its texts and the scores in its row.
 
@@ -437,28 +437,21 @@ def make_scored_solution(
     Raises:
         DataError: the row has no scores, or invalid scores.
     """
-    scores = _parse_numbers(place, row, "scores")
-    if not scores or not all(0 <= score <= 1 for score in scores):
+    scores = row.get("scores")
+    if (
+        not isinstance(scores, list | tuple)
+        or not scores
+        or not all(type(score) in (int, float) and 0 <= score <= 1 for score in scores)
+    ):
         raise DataError(
-            f"{place}: scores={row.get('scores')!r}: must be numbers from 0 to 1, one for each "
+            f"{place}: scores={scores!r}: must be numbers from 0 to 1, one for each "
             "step. Give the output of `mclabel score`"
         )
     return ScoredSolution(
         place=place,
         problem=problem,
         steps=steps,
-        scores=scores,
+        scores=tuple(map(float, scores)),
         score=aggregate_scores(scores),
         outcome=outcome,
     )
-
-
-def _parse_numbers(place: str, row: Mapping[str, Any], name: str) -> tuple[float, ...]:
-    content = row.get(name)
-    numbers: list[Any] = list(content) if isinstance(content, list | tuple) else [None]
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
-        raise DataError(
-            f"{place}: {name}={content!r}: must be a list of finite numbers, one for each step. "
-            "Give the output of `mclabel score`"
-        )
-    return tuple(map(float, numbers))

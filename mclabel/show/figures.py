@@ -245,7 +245,6 @@ def _draw_line(axes: Axes, series: Series, *, along_x: bool) -> Any:
         linestyle="none" if series.kind == "points" else dash,
         marker=MARKERS[number % len(MARKERS)] if has_marker else None,
         markersize=5,
-        markerfacecolor="none" if series.is_hollow else None,
         color=colour,
         linewidth=0.8 if series.is_thin else 1.7,
         elinewidth=1.3,
@@ -430,13 +429,12 @@ def describe_share(estimate: Estimate) -> str:
 def _format_markdown_table(grid: Grid) -> str:
     """Return one table as GitHub Markdown, with conclusion and title above and the note below."""
     rule = ["---", *["---:"] * (len(grid.header) - 1)]
-    rows = [[_escape_cell(text) for text in row] for row in (grid.header, *grid.rows)]
+    rows = [
+        [(" ".join(text.replace("|", "\\|").splitlines())) for text in row]
+        for row in (grid.header, *grid.rows)
+    ]
     lines = [grid.conclusion, ""] if grid.conclusion else []
     lines += [f"**{grid.title}**", ""]
     lines += ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
     lines += ["", grid.note] if grid.note else []
     return "\n".join(lines) + "\n"
-
-
-def _escape_cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").splitlines())

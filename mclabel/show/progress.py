@@ -246,8 +246,9 @@ class EvaluationProgress:
 
     def on_state(self, state: JobState) -> None:
         """Show the state of the sampling job."""
-        stage = self._open_stage("sample", "problems", is_forecast=True)
-        self._job = self._job or JobProgress(stage)
+        self._job = self._job or JobProgress(
+            self._open_stage("sample", "problems", is_forecast=True)
+        )
         self._job(state)
 
     def on_score(self, name: str, done: int, total: int) -> None:

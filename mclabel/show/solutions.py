@@ -73,7 +73,9 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
         table.add_row(
             _format_error_mark(index, row, truth),
             Text(_format_value(label), style=_choose_label_style(label)),
-            Text(_format_interval(label), style="dim"),
+            Text(
+                ("" if label.low is None else f"[{label.low:.2f}, {label.high:.2f}]"), style="dim"
+            ),
             Text(_format_counts(row, index), style="dim"),
             *([] if row.consensus is None else [Text(str(index), style="dim")]),
             render_step(step.text, _choose_label_style(label), places.get(index, ())),
@@ -158,10 +160,6 @@ def _format_value(label: StepLabel) -> str:
     if (value := get_shown_value(label.source, label.value)) is not None:
         return f"{value:.2f}"
     return {True: "sound", False: "wrong", None: "?"}[label.hard]
-
-
-def _format_interval(label: StepLabel) -> str:
-    return "" if label.low is None else f"[{label.low:.2f}, {label.high:.2f}]"
 
 
 def _format_counts(row: LabeledSolution, index: int) -> str:
@@ -269,8 +267,13 @@ def _convert_flag_to_passage(source: str, flag: Flag, text: str) -> MarkedPassag
     end = min(max(start, flag.end), len(text))
     quote = " ".join(text[start:end][: MAX_NAME + 1].split())
     quoted = f", “{_shorten_line(quote, MAX_NAME)}”" if quote else ""
-    words = f"{_shorten_line(source, MAX_NAME)}{quoted}: {_shorten_line(flag.reason, MAX_REASON)}"
-    return MarkedPassage(start=start, end=end, words=words)
+    return MarkedPassage(
+        start=start,
+        end=end,
+        words=(
+            f"{_shorten_line(source, MAX_NAME)}{quoted}: {_shorten_line(flag.reason, MAX_REASON)}"
+        ),
+    )
 
 
 def _limit_passages(places: list[MarkedPassage]) -> list[MarkedPassage]:

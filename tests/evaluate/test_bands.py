@@ -24,8 +24,14 @@ def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_prob
     for _ in range(num_runs):
         first, label = errors(num_problems, rng)
         hit, wrong = first == label, first < NUM_STEPS
-        both = NUM_STEPS - np.maximum(first, label)
-        sums = [hit, np.ones_like(hit), hit & wrong, wrong, both, 2 * NUM_STEPS - first - label]
+        sums = [
+            hit,
+            np.ones_like(hit),
+            hit & wrong,
+            wrong,
+            (NUM_STEPS - np.maximum(first, label)),
+            2 * NUM_STEPS - first - label,
+        ]
         table = np.stack([column.sum(1) for column in sums], 1).astype(np.float64)
         found = {
             "first_error_accuracy": ratio_estimate(table[:, 0], table[:, 1], weights),

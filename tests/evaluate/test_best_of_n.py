@@ -71,8 +71,10 @@ def test_majority_and_weighted_vote() -> None:
         ([None, None], [False, False], None, 0.0, 0.0),
     ]
     for keys, right, scores, majority, vote in cases:
-        found = compute_vote_accuracy(problem(keys, right, scores), len(keys), seed=0)
-        assert found == {"majority": majority, "vote:s": vote}
+        assert compute_vote_accuracy(problem(keys, right, scores), len(keys), seed=0) == {
+            "majority": majority,
+            "vote:s": vote,
+        }
 
 
 def test_pair_accuracy() -> None:
@@ -91,8 +93,9 @@ def test_the_whole_table() -> None:
     assert (result.num_problems, result.num_samples) == (3, 4)
     assert list(accuracy) == ["random", "majority", "vote:s", "pass", "s"]
     assert list(accuracy["s"]) == [1, 2, 4]
-    found = (accuracy["s"][4].value, accuracy["majority"][4].value, accuracy["random"][2].value)
-    assert found == pytest.approx((1, 1 / 3, 5 / 12))
+    assert (
+        (accuracy["s"][4].value, accuracy["majority"][4].value, accuracy["random"][2].value)
+    ) == pytest.approx((1, 1 / 3, 5 / 12))
     # The differences by problem are 1/2, 1/2 (ties of the vote) and 1, so no resample gives 0.
     less = result.difference("s", "majority", 4)
     assert less is not None and result.difference("s", "s", 4) is None
@@ -117,14 +120,16 @@ def test_groups_and_fifths_by_pass_rate() -> None:
     assert {n: g.num_problems for n, g in result.groups["level"].items()} == {"easy": 5, "hard": 5}
     assert result.groups["level"]["easy"].accuracy["s"][2].value == 1
     assert result.groups["level"]["hard"].accuracy["pass"][2].value == 0
-    fifths = result.groups["pass rate"]
-    assert {n: g.num_problems for n, g in fifths.items()} == {"hardest fifth": 5, "third": 5}
+    assert {n: g.num_problems for n, g in result.groups["pass rate"].items()} == {
+        "hardest fifth": 5,
+        "third": 5,
+    }
 
 
 def test_a_scorer_that_prefers_a_wrong_answer_falls_with_n() -> None:
-    fooled = [problem(["1", "1", "1", "2"], [True, True, True, False], [0.1, 0.2, 0.3, 0.9])] * 8
-    result = measure_best_of_n(fooled)
-    found = result.over_optimisation["s"]
+    found = measure_best_of_n(
+        [problem(["1", "1", "1", "2"], [True, True, True, False], [0.1, 0.2, 0.3, 0.9])] * 8
+    ).over_optimisation["s"]
     assert (found.best_size, found.best, found.last) == (1, 0.75, 0.0)
     assert (found.fall.value, found.fall.high) == (-0.75, -0.75)
     assert found.fall.p_value == pytest.approx(2 / 1001)

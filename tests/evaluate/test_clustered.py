@@ -50,7 +50,11 @@ def test_intervals_hold_the_truth(num_problems: int, share: float, likeness: flo
     held = 0
     for _ in range(600):
         counts = rng.integers(1, 9, num_problems).astype(np.float64)
-        rates = rng.beta(share * odds, (1 - share) * odds, num_problems)
-        found = clustered_share(rng.binomial(counts.astype(int), rates).astype(float), counts)
+        found = clustered_share(
+            rng.binomial(
+                counts.astype(int), rng.beta(share * odds, (1 - share) * odds, num_problems)
+            ).astype(float),
+            counts,
+        )
         held += found.low <= share <= found.high  # type: ignore[operator]
     assert held / 600 > 0.92

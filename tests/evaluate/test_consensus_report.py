@@ -46,8 +46,14 @@ def combined(
 ) -> LabeledSolution:
     problem, _, sample = name.partition(".")
     steps = [step() for _ in range(num_steps)]
-    posterior = (1 - belief, belief) if num_steps else None
-    found = row(problem, steps, label, sample=int(sample), outcome=outcome, posterior=posterior)
+    found = row(
+        problem,
+        steps,
+        label,
+        sample=int(sample),
+        outcome=outcome,
+        posterior=((1 - belief, belief) if num_steps else None),
+    )
     return replace(found, consensus=Consensus(rule=rule, kept=num_steps > 0, opinions=opinions))
 
 
@@ -141,19 +147,21 @@ def test_agreement_beside_as_many_of_which_the_posterior_is_surest() -> None:
 
 
 def test_solutions_without_steps_are_not_kept() -> None:
-    bare = combined("c.2", Outcome.RIGHT, None, 0, says(None, None, None), num_steps=0)
-    found = measured([*rows(), bare])
+    found = measured(
+        [*rows(), combined("c.2", Outcome.RIGHT, None, 0, says(None, None, None), num_steps=0)]
+    )
     assert values(found.labels.kept, found.same_location.labels.kept) == [5 / 6, 2 / 6]
     assert found.sources["critic"].labels.kept.value == 4 / 6
 
 
 def test_a_run_that_was_combined_by_a_rule_has_no_posterior_of_its_own() -> None:
-    by_rule = [
-        replace(one, consensus=replace(one.consensus, rule="same_location", kept=False))
-        for one in rows()
-        if one.consensus is not None
-    ]
-    found = measured(by_rule)
+    found = measured(
+        [
+            replace(one, consensus=replace(one.consensus, rule="same_location", kept=False))
+            for one in rows()
+            if one.consensus is not None
+        ]
+    )
     assert found.surest is found.same_location.surest is None and found.labels.kept.value == 0
 
 
@@ -163,15 +171,13 @@ def test_without_truth_there_are_shares_and_learned_rates() -> None:
     assert found.labels.quality is None and found.same_location.labels.kept.value == 2 / 5
     assert found.sources["symbolic"].flags is None and found.sources["critic"].rates is None
     assert found.sources["critic"].learned_rates == RATES["critic"]
-    cut = [one for one in rows() if one.solution.outcome is Outcome.TRUNCATED]
-    nothing = measured(cut)
+    nothing = measured([one for one in rows() if one.solution.outcome is Outcome.TRUNCATED])
     assert nothing.labels.kept.value is None and quality(nothing.labels).num_solutions == 0
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_equal_beliefs_the_order_of_rows_decides_nothing(order: int) -> None:
-    equal = [replace(one, posterior=(0.5, 0.5)) for one in rows()]
-    found = measured(equal[::order])
+    found = measured([replace(one, posterior=(0.5, 0.5)) for one in rows()][::order])
     # Ties go by id: a.0 and a.1, then b.0, whose error is named too late.
     assert figures(found.same_location.surest) == (2 / 5, 1, 1, 0, None)
     assert figures(found.surest) == (3 / 5, 2 / 3, 1 / 2, 0, 1)

@@ -51,18 +51,23 @@ def test_by_hand() -> None:
     assert every.reference_rollouts == pytest.approx((100 + 10 + 1) / 3)
     assert found["posterior"].coverage.value == 1  # the interval covers [0, 1]
     assert check_intervals(rows[2:], {}) == {}
-    unchecked = {n: one.num_unchecked for n, one in check_intervals(rows, reference).items()}
-    assert unchecked == {"all": 1, "fixed": 1, "posterior": 0}
+    assert {n: one.num_unchecked for n, one in check_intervals(rows, reference).items()} == {
+        "all": 1,
+        "fixed": 1,
+        "posterior": 0,
+    }
 
 
 def test_chance_of_the_value_by_integrating_the_posterior() -> None:
     own, other = Counts(num_right=2, num_wrong=2), Counts(num_right=5, num_wrong=3)
-    rows = [row("a", [step(prefix="x", low=0.3, high=0.7, counts=own)])]
-    found = check_intervals(rows, {"x": other})["all"]
+    found = check_intervals(
+        [row("a", [step(prefix="x", low=0.3, high=0.7, counts=own)])], {"x": other}
+    )["all"]
     p = np.linspace(0, 1, 200_001)[1:-1]
     density = p ** (7 - 0.5) * (1 - p) ** (5 - 0.5)  # 7 right and 5 wrong under Jeffreys' prior
-    inside = density[(p >= 0.3) & (p <= 0.7)].sum() / density.sum()
-    assert found.coverage.value == pytest.approx(inside, abs=1e-5)
+    assert found.coverage.value == pytest.approx(
+        (density[(p >= 0.3) & (p <= 0.7)].sum() / density.sum()), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(("low_share", "level"), [(0.45, 0.95), (0.0, 0.7)])
@@ -75,9 +80,20 @@ def test_coverage_of_known_values(low_share: float, level: float) -> None:
         right = int(rng.binomial(16, value))
         low, high = clopper_pearson(right, 16, level=level)
         held += low <= value <= high
-        counts = Counts(num_right=right, num_wrong=16 - right)
-        label = step(prefix=str(number), low=low, high=high, counts=counts)
-        rows.append(row(str(number // 4), [label], sample=number))
+        rows.append(
+            row(
+                str(number // 4),
+                [
+                    step(
+                        prefix=str(number),
+                        low=low,
+                        high=high,
+                        counts=Counts(num_right=right, num_wrong=16 - right),
+                    )
+                ],
+                sample=number,
+            )
+        )
         further = int(rng.binomial(64, value))
         reference[str(number)] = Counts(num_right=further, num_wrong=64 - further)
     found = check_intervals(rows, reference)["all"]

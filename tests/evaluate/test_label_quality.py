@@ -65,14 +65,18 @@ def test_undecided_is_not_right() -> None:
 def test_no_errors_give_no_figures_of_errors() -> None:
     found = measure_label_quality([row("a", FOUR, None, outcome=Outcome.RIGHT)], lambda one: None)
     assert found.first_error_accuracy.value == 1
-    nothing = (
-        found.first_error_accuracy_wrong,
-        found.precision,
-        found.recall,
-        found.f1,
-        found.kappa,
+    assert all(
+        e.value is e.low is e.high is None
+        for e in (
+            (
+                found.first_error_accuracy_wrong,
+                found.precision,
+                found.recall,
+                found.f1,
+                found.kappa,
+            )
+        )
     )
-    assert all(e.value is e.low is e.high is None for e in nothing)
 
 
 def test_cost_counts_shared_prefixes_once() -> None:

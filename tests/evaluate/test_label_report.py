@@ -46,8 +46,9 @@ def report_rows() -> list[LabeledSolution]:
 
 def test_what_is_said_and_what_came() -> None:
     truth = Truth(kind="processbench", first_errors={"a.0": 1, "a.1": None, "b.1": 0})
-    reference = {"x": Counts(num_right=1, num_wrong=1), "z": Counts(num_right=4)}
-    found = measure_labels(report_rows(), truth, reference).groups["all"]
+    found = measure_labels(
+        report_rows(), truth, {"x": Counts(num_right=1, num_wrong=1), "z": Counts(num_right=4)}
+    ).groups["all"]
 
     def pairs(name: str) -> list[tuple[float, float | None, int]]:
         return [
@@ -80,8 +81,11 @@ def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> N
     """Of three solutions chosen by a rule, one label is right; of two drawn from eight, one."""
 
     def chosen(name: str, error: int | None, probability: float) -> LabeledSolution:
-        made = row(name, [step(value=0.5), LAST], error)
-        return replace(made, selection_probability=probability, chosen_by_outcome=True)
+        return replace(
+            row(name, [step(value=0.5), LAST], error),
+            selection_probability=probability,
+            chosen_by_outcome=True,
+        )
 
     certain = [chosen("a", 0, 1.0), chosen("b", 1, 1.0), chosen("c", None, 1.0)]
     drawn = [chosen("d", 0, 0.25), chosen("e", None, 0.25)]
@@ -98,8 +102,9 @@ def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> N
     assert alone.describes == "selection" and "describe only the selection" in _notes(alone)
     # The people labelled a sample of the selection, so the two probabilities multiply.
     weights = {"a.0": 1.0, "b.0": 2.0, "c.0": 1.0, "d.0": 3.0, "e.0": 1.0}
-    people = measure_labels([*certain, *drawn], replace(truth, kind="people", weights=weights))
-    assert _accuracy(people) == (1 + 12) / (1 + 2 + 1 + 12 + 4)
+    assert _accuracy(
+        measure_labels([*certain, *drawn], replace(truth, kind="people", weights=weights))
+    ) == (1 + 12) / (1 + 2 + 1 + 12 + 4)
     assert measure_labels(report_rows(), None).describes is None
 
 
@@ -123,8 +128,14 @@ def test_no_column_of_quality_repeats_another(
         replace(one, problem=replace(one.problem, meta={**one.problem.meta, "answer_type": kind}))
         for one, kind in zip(arith_rows(2, per_problem=1), kinds, strict=True)
     ]
-    result = run_verb(["labels", write_run(tmp_path, rows, None), "--json"])
-    assert list(json.loads(result.stdout)["quality"]) == columns
+    assert (
+        list(
+            json.loads(run_verb(["labels", write_run(tmp_path, rows, None), "--json"]).stdout)[
+                "quality"
+            ]
+        )
+        == columns
+    )
 
 
 def test_groups() -> None:

@@ -21,15 +21,17 @@ def judged(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
 
 
 def f1_at(rows: list[JudgedSolution], scores: dict[str, list[float]], threshold: float) -> float:
-    said = {row.id: find_first_below(scores[row.id], threshold) for row in rows}
-    found = measure_processbench({"s": rows}, {"s": said}).mean_f1.value
+    found = measure_processbench(
+        {"s": rows}, {"s": {row.id: find_first_below(scores[row.id], threshold) for row in rows}}
+    ).mean_f1.value
     assert found is not None
     return found
 
 
 def test_the_metric_by_hand() -> None:
-    rows = judged(2, 0, 3, None, None)
-    found = measure_processbench({"s": rows}, {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}})
+    found = measure_processbench(
+        {"s": judged(2, 0, 3, None, None)}, {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}}
+    )
     split = found.splits["s"]
     assert (split.num_wrong, split.num_right, split.missing) == (3, 2, ())
     # F1 is 2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2).
@@ -39,9 +41,9 @@ def test_the_metric_by_hand() -> None:
 
 
 def test_missing_solutions_are_left_out_and_named() -> None:
-    rows = judged(2, 0, None, None)
-    found = measure_processbench({"s": rows}, {"s": {"0": 2, "3": 1}})
-    split = found.splits["s"]
+    split = measure_processbench({"s": judged(2, 0, None, None)}, {"s": {"0": 2, "3": 1}}).splits[
+        "s"
+    ]
     assert (split.missing, split.num_wrong, split.num_right) == (("1", "2"), 1, 1)
     assert split.wrong_accuracy.value == 1
 
@@ -79,17 +81,19 @@ def test_no_threshold_is_better(data: st.DataObject) -> None:
     ]
     scores = {str(i): one for i, one in enumerate(lists)}
     best = f1_at(rows, scores, find_best_threshold(rows, scores))
-    tried = [
-        f1_at(rows, scores, t) for t in (-1.0, 0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.95, 1.0, 2.0)
-    ]
-    assert best == pytest.approx(max(tried))
+    assert best == pytest.approx(
+        max(
+            [
+                f1_at(rows, scores, t)
+                for t in (-1.0, 0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.95, 1.0, 2.0)
+            ]
+        )
+    )
 
 
 def test_a_threshold_between_neighbouring_floats() -> None:
     low, high = 0.5, float(np.nextafter(0.5, 1))
-    rows = judged(0, None, steps=1)
-    threshold = find_best_threshold(rows, {"0": [low], "1": [high]})
-    assert low < threshold <= high
+    assert low < find_best_threshold(judged(0, None, steps=1), {"0": [low], "1": [high]}) <= high
 
 
 def test_scores_are_calibrated_up_to_the_first_error() -> None:

@@ -55,15 +55,30 @@ def judged(source: str, out: Path, name: str, kind: str | None = None) -> str:
     """Write the opinions of a scripted judge on a file, and return the folder."""
     judge = f"tests.support.row_judges:{kind or CLASSES[name]}"
     run(
-        *("judge", source, "-o", str(out), "ray.address=none", "--allow", "tests"),
-        *(f"judge.kind={judge}", f"judge.name={name}"),
+        "judge",
+        source,
+        "-o",
+        str(out),
+        "ray.address=none",
+        "--allow",
+        "tests",
+        f"judge.kind={judge}",
+        f"judge.name={name}",
     )
     return str(out)
 
 
 def measured(files: Sequence[str], opinions: Sequence[str], *more: str) -> dict[str, Any]:
-    given = [word for one in opinions for word in ("--opinions", one)]
-    found: dict[str, Any] = json.loads(run("eval", "processbench", *files, *given, "--json", *more))
+    found: dict[str, Any] = json.loads(
+        run(
+            "eval",
+            "processbench",
+            *files,
+            *[word for one in opinions for word in ("--opinions", one)],
+            "--json",
+            *more,
+        )
+    )
     return found
 
 
@@ -77,8 +92,12 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("toy")
     file = write(root / "processbench_toy.jsonl", toy_rows())
     other = write(root / "other.jsonl", toy_rows("other"))
-    runs = {name: judged(file, root / name, name) for name in CLASSES}
-    return {"file": file, "other": other, "other-a": judged(other, root / "oa", "a"), **runs}
+    return {
+        "file": file,
+        "other": other,
+        "other-a": judged(other, root / "oa", "a"),
+        **{name: judged(file, root / name, name) for name in CLASSES},
+    }
 
 
 @pytest.mark.parametrize(
@@ -104,15 +123,22 @@ def test_one_judge_by_hand(
     assert split["missing"] == missing
     assert split["reasons"] == ({"no_opinion": 1} if missing else {})
     assert (split["kept"], found["threshold"]) == (None, None)
-    claim = "at_or_before" if judge in "st" else "where"
-    name = f"tests.support.row_judges:{CLASSES[judge]}"
-    assert found["panel"]["judges"] == {"toy": [{"name": name, "claim": claim}]}
+    assert found["panel"]["judges"] == {
+        "toy": [
+            {
+                "name": (f"tests.support.row_judges:{CLASSES[judge]}"),
+                "claim": ("at_or_before" if judge in "st" else "where"),
+            }
+        ]
+    }
 
 
 def test_a_scorer_keeps_its_own_threshold(toy: dict[str, str], tmp_path: Path) -> None:
-    out = judged(toy["file"], tmp_path / "scorer", "b", "ScoringRowJudge")
-    split = measured([toy["file"]], [out])["splits"]["toy"]
-    assert values(split) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
+    assert values(
+        measured([toy["file"]], [judged(toy["file"], tmp_path / "scorer", "b", "ScoringRowJudge")])[
+            "splits"
+        ]["toy"]
+    ) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
 
 
 @pytest.mark.parametrize(
@@ -141,14 +167,24 @@ def test_agreement_by_hand(
     assert split["kept"]["value"] == 1 - len(left_out) / 8
     assert 0 <= split["kept"]["low"] < split["kept"]["value"] < split["kept"]["high"] <= 1
     order = [name for name in judges if name in "ab"] + [name for name in judges if name in "s"]
-    named = [judge["name"].partition(":")[2] for judge in found["panel"]["judges"]["toy"]]
-    assert named == [CLASSES[name] for name in order]
+    assert [judge["name"].partition(":")[2] for judge in found["panel"]["judges"]["toy"]] == [
+        CLASSES[name] for name in order
+    ]
 
 
 def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    given = ["--opinions", toy["a"], "--opinions", toy["s"]]
-    said = run("eval", "processbench", toy["file"], *given, "-o", str(out))
+    said = run(
+        "eval",
+        "processbench",
+        toy["file"],
+        "--opinions",
+        toy["a"],
+        "--opinions",
+        toy["s"],
+        "-o",
+        str(out),
+    )
     assert " toy 3 3 2 0.75 " in said
     assert "Kept: share of the split's solutions" in said
     assert "Reasons: 2 without agreement of the judges." in said
@@ -159,12 +195,23 @@ def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path:
         f"{first}: no_opinion, the script says nothing; {second}: nothing",
         f"{first}: first error 2; {second}: an error at or before 1",
     ]
-    rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
-    assert [row["prediction"] for row in rows] == [2, 1, 1, -1, -1, 0]
-    provenance = json.loads((out / "provenance.json").read_text())
-    runs = [(one["location"], one["run"]) for one in provenance["opinions"]["toy"]]
-    ids = [json.loads((Path(toy[name]) / "run.json").read_text())["id"] for name in "as"]
-    assert runs == list(zip([toy["a"], toy["s"]], ids, strict=True))
+    assert [
+        row["prediction"]
+        for row in [
+            json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()
+        ]
+    ] == [2, 1, 1, -1, -1, 0]
+    runs = [
+        (one["location"], one["run"])
+        for one in json.loads((out / "provenance.json").read_text())["opinions"]["toy"]
+    ]
+    assert runs == list(
+        zip(
+            [toy["a"], toy["s"]],
+            [json.loads((Path(toy[name]) / "run.json").read_text())["id"] for name in "as"],
+            strict=True,
+        )
+    )
 
 
 def test_each_run_finds_its_split(toy: dict[str, str]) -> None:
@@ -183,8 +230,10 @@ def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_
     split = measured([toy["file"]], [short], "-o", str(tmp_path / "out"))["splits"]["toy"]
     assert split["missing"] == ["toy-0", "toy-1", "toy-6", "toy-7"]
     assert split["reasons"] == {"not_in_run": 2, "other_steps": 1, "other_text": 1}
-    lines = (tmp_path / "out" / "left_out.jsonl").read_text().splitlines()
-    assert json.loads(lines[0])["detail"] == "3 steps in the run, 4 in the file"
+    assert (
+        json.loads((tmp_path / "out" / "left_out.jsonl").read_text().splitlines()[0])["detail"]
+        == "3 steps in the run, 4 in the file"
+    )
     # Together with another judge, the rows are unknown.
     found = measured([toy["file"]], [toy["a"], short])["splits"]["toy"]
     assert found["missing"] == [f"toy-{number}" for number in (0, 1, 3, 5, 6, 7)]
@@ -239,8 +288,9 @@ def test_what_does_not_fit_is_one_message(
     for name in faulty.keys() & set(arguments.split()):
         places[name] = str(tmp_path / name.lower())
         _write_faulty(toy, Path(places[name]), faulty[name], is_torn=name == "TORN")
-    filled = [places.get(word, word) for word in arguments.split()]
-    said = run("eval", "processbench", *filled, code=2)
+    said = run(
+        "eval", "processbench", *[places.get(word, word) for word in arguments.split()], code=2
+    )
     for name, place in sorted(places.items(), key=lambda item: -len(item[1])):
         said = said.replace(place, name)
     assert message in said

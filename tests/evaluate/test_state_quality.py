@@ -24,8 +24,9 @@ NAMES: dict[str, StepState | None] = {
 
 
 def labelled(problem: str, states: str, first_error: int | None, **more: object) -> LabeledSolution:
-    steps = [replace(step(), state=NAMES[letter]) for letter in states]
-    return row(problem, steps, first_error, **more)  # type: ignore[arg-type]
+    return row(
+        problem, [replace(step(), state=NAMES[letter]) for letter in states], first_error, **more
+    )  # type: ignore[arg-type]
 
 
 def test_by_hand() -> None:
@@ -67,7 +68,9 @@ def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
     assert states is not None and states.agreement.value == 1 and states.false_alarms.value == 0
     title = "States of steps against exact truth [95% interval]"
     assert title in [grid.title for grid in label_grids(report)]
-    people = Truth(kind="people", first_errors={rows[0].solution.id: None})
-    for other in (measure_labels(rows, people), measure_labels(rows, None)):
+    for other in (
+        measure_labels(rows, Truth(kind="people", first_errors={rows[0].solution.id: None})),
+        measure_labels(rows, None),
+    ):
         assert other.groups["all"].states is None
         assert title not in [grid.title for grid in label_grids(other)]

@@ -109,5 +109,8 @@ def test_another_run_its_own_solution_first() -> None:
     ]
     rows = [row("a", THREE, sample=n, texts=texts) for n in (0, 1, 7)]
     rows.append(row("a", THREE, sample=2, texts=["cut\n", "two\n", "three"]))
-    found = match_judged_truth("run", rows, to_judged_solutions(other)).first_errors
-    assert found == {"a.0": 1, "a.1": 2, "a.7": 1}
+    assert match_judged_truth("run", rows, to_judged_solutions(other)).first_errors == {
+        "a.0": 1,
+        "a.1": 2,
+        "a.7": 1,
+    }

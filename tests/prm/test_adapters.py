@@ -90,8 +90,9 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 @pytest.fixture(params=OTHERS)
 def prm(request: pytest.FixtureRequest) -> tuple[str, AdaptedPRM]:
     """Yield the format and a PRM, for each format."""
-    kind = getattr(adapters, FORMATS[request.param].partition(":")[2])
-    return request.param, kind(network(request.param), tokenizer())
+    return request.param, getattr(adapters, FORMATS[request.param].partition(":")[2])(
+        network(request.param), tokenizer()
+    )
 
 
 def test_texts_that_hold_the_marks_are_refused(prm: tuple[str, AdaptedPRM]) -> None:
@@ -128,8 +129,9 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
     file.write_text(json.dumps({"problem": PROBLEM, "solution": text}) + "\n")
     run_verb(["score", path, str(file), "--format", form, "-o", str(out)])
     (judged,) = read_judged_solutions(str(out))
-    paragraphs = form in ("rlhflow", "qwen")
-    assert judged.steps == (("a b\n\n", "c\na c") if paragraphs else ("a b\n\n", "c\n", "a c"))
+    assert judged.steps == (
+        ("a b\n\n", "c\na c") if (form in ("rlhflow", "qwen")) else ("a b\n\n", "c\n", "a c")
+    )
     scores = load_prm(path, format=form).score([PROBLEM], [text])[0]
     assert judged.opinion.scores == pytest.approx(scores, abs=1e-5)
     assert list(OpinionRun.read(str(out)).num_steps.values()) == [len(scores)]
@@ -190,6 +192,10 @@ def test_the_names_of_the_classes_say_which_is_good(
     head = network("trl")
     head.config.id2label = dict(enumerate(names))
     scores = adapters.TrlPRM(head, tokenizer()).score([PROBLEM], [STEPS])[0]
-    layout = LayoutSettings(classes=(str(good), str(1 - good)))
-    assert scores == adapters.TrlPRM(head, tokenizer(), layout).score([PROBLEM], [STEPS])[0]
+    assert (
+        scores
+        == adapters.TrlPRM(
+            head, tokenizer(), LayoutSettings(classes=(str(good), str(1 - good)))
+        ).score([PROBLEM], [STEPS])[0]
+    )
     assert ("id2label names the classes" in caplog.text) is warns

@@ -53,8 +53,9 @@ def test_ids_of_another_tokenizer_are_not_used() -> None:
     for step in row.solution.steps:
         start += len(step.text)
         steps.append(replace(step, end=start))
-    other = replace(row, solution=replace(row.solution, ids=foreign, steps=tuple(steps)))
-    assert encoder.encode_labelled(other) == encoder.encode_labelled(row)
+    assert encoder.encode_labelled(
+        replace(row, solution=replace(row.solution, ids=foreign, steps=tuple(steps)))
+    ) == encoder.encode_labelled(row)
 
 
 def test_what_cannot_be_encoded_is_refused() -> None:

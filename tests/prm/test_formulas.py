@@ -11,7 +11,7 @@ from torch import nn
 from mclabel.prm.examples.batch import StepBatch, make_batch
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.heads import compute_likelihood_features, compute_token_logprobs
-from mclabel.prm.model.network import compute_three_class_log_odds
+from mclabel.prm.model.network import StepModel
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.training.losses import compute_step_loss
 
@@ -28,13 +28,6 @@ def batch() -> StepBatch:
     )
 
 
-def test_a_batch_is_padded_on_the_right() -> None:
-    made = batch()
-    assert made.ids.tolist() == [[1, 2, 3, 4, 5], [1, 6, 0, 0, 0]]
-    assert made.mask.tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
-    assert made.positions.tolist() == [[3, 4], [1, -1]]
-
-
 def test_step_loss_is_cross_entropy_over_labelled_steps() -> None:
     # sigmoid(0) = 1/2, sigmoid(ln 3) = 3/4
     logits = torch.tensor([[0.0, math.log(3)], [math.log(3), 9.0]])
@@ -44,30 +37,32 @@ def test_step_loss_is_cross_entropy_over_labelled_steps() -> None:
         -(math.log(0.5) + math.log(0.25) + math.log(0.75))
     )
     soft = torch.tensor([[0.25, NAN], [0.25, NAN]])
-    expected = math.log(0.5) + 0.25 * math.log(0.75) + 0.75 * math.log(0.25)
-    assert float(compute_step_loss(logits, soft, ones)) == pytest.approx(-expected)
-    weights = torch.tensor([[2.0, 0.0], [0.5, 7.0]])
-    assert float(compute_step_loss(logits, hard, weights)) == pytest.approx(
-        -2 * math.log(0.5) - 0.5 * math.log(0.75)
+    assert float(compute_step_loss(logits, soft, ones)) == pytest.approx(
+        -(math.log(0.5) + 0.25 * math.log(0.75) + 0.75 * math.log(0.25))
     )
+    assert float(
+        compute_step_loss(logits, hard, torch.tensor([[2.0, 0.0], [0.5, 7.0]]))
+    ) == pytest.approx(-2 * math.log(0.5) - 0.5 * math.log(0.75))
 
 
 def test_squared_error_is_between_probabilities() -> None:
-    logits = torch.tensor([[0.0, math.log(3)]])
-    targets = torch.tensor([[0.25, 1.0]])
     # (1/2 - 1/4)^2 + 2 (3/4 - 1)^2
-    found = compute_step_loss(logits, targets, torch.tensor([[1.0, 2.0]]), loss="mse")
+    found = compute_step_loss(
+        torch.tensor([[0.0, math.log(3)]]),
+        torch.tensor([[0.25, 1.0]]),
+        torch.tensor([[1.0, 2.0]]),
+        loss="mse",
+    )
     assert float(found) == pytest.approx(0.0625 + 2 * 0.0625)
 
 
 def test_three_classes_are_wrong_neutral_and_sound() -> None:
     # softmax(0, ln 2, ln 5) = (1/8, 2/8, 5/8)
     logits = torch.tensor([[[0.0, math.log(2), math.log(5)]] * 4])
-    targets = torch.tensor([[0.0, 0.5, 1.0, NAN]])
-    found = compute_step_loss(logits, targets, torch.ones(1, 4))
+    found = compute_step_loss(logits, torch.tensor([[0.0, 0.5, 1.0, NAN]]), torch.ones(1, 4))
     assert float(found) == pytest.approx(-(math.log(1 / 8) + math.log(2 / 8) + math.log(5 / 8)))
     # neutral counts as sound: odds 7 to 1
-    assert compute_three_class_log_odds(logits)[0, 0].item() == pytest.approx(math.log(7))
+    assert StepModel.log_odds(logits)[0, 0].item() == pytest.approx(math.log(7))
 
 
 def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:
@@ -94,8 +89,9 @@ def test_token_logprobs_are_those_of_the_next_token() -> None:
 
 
 def test_likelihood_features_are_minima_and_sums_of_step_and_prefix() -> None:
-    logprobs = torch.tensor([[0, 0, -1.0, -3.0, -2.0], [0, -99.0, 0, 0, 0]])
-    features = compute_likelihood_features(logprobs, batch())
+    features = compute_likelihood_features(
+        torch.tensor([[0, 0, -1.0, -3.0, -2.0], [0, -99.0, 0, 0, 0]]), batch().positions
+    )
     # columns: step minimum, step sum, prefix minimum, prefix sum
     assert features[0].tolist() == [[-3, -4, -3, -4], [-2, -2, -3, -6]]
     # one step is clamped, and the other does not exist

@@ -87,8 +87,9 @@ def prm_of(
         system=None,
         max_tokens=max_tokens,
     )
-    encoder = StepEncoder(text, step_id=step_id, max_tokens=max_tokens)
-    return PRM(model, encoder, manifest, threads=threads)
+    return PRM(
+        model, StepEncoder(text, step_id=step_id, max_tokens=max_tokens), manifest, threads=threads
+    )
 
 
 def grow(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[ScoredPrefix]:
@@ -100,11 +101,12 @@ def grow(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[Scored
             row = rng.choice([row for row in ROWS if row.problem.id == of[prefix]])
             ends = [0, *(step.end for step in row.solution.steps)]
             first = len(prefix.scores) % len(row.solution.steps)
-            last = min(first + rng.randint(1, 3), len(row.solution.steps))
-            steps = [row.solution.ids[ends[i] : ends[i + 1]] for i in range(first, last)]
+            steps = [
+                row.solution.ids[ends[i] : ends[i + 1]]
+                for i in range(first, min(first + rng.randint(1, 3), len(row.solution.steps)))
+            ]
             asked.append((prefix, steps))
-        longer = prm.extend(asked)
-        for (prefix, steps), found in zip(asked, longer, strict=True):
+        for (prefix, steps), found in zip(asked, prm.extend(asked), strict=True):
             assert isinstance(found, ScoredPrefix) and found.parent is prefix
             assert len(found.scores) == len(prefix.scores) + len(steps)
             assert found.scores[: len(prefix.scores)] == prefix.scores
@@ -145,8 +147,10 @@ def test_with_little_memory_a_tree_scores_the_same(text: PolicyText) -> None:
         tight = IncrementalPRM(prm, max_bytes=share * one._required_state.num_bytes)
         nodes = grow(tight, random.Random(1), rounds=4)
         assert_as_full(prm, nodes)
-        kept = sum(node._required_state.num_bytes for node in nodes if node._computed is not None)
-        assert kept <= share * one._required_state.num_bytes
+        assert (
+            sum(node._required_state.num_bytes for node in nodes if node._computed is not None)
+            <= share * one._required_state.num_bytes
+        )
         sizes[share] = tight.num_computed
         before = tight.num_computed, tight.num_cached
         leaf = max(nodes, key=lambda node: len(node.scores))
@@ -250,8 +254,9 @@ def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
 
 
 def test_what_is_dropped_is_freed_at_once(text: PolicyText) -> None:
-    settings = HEADS["likelihood and states"]
-    prm = IncrementalPRM(prm_of(text, step_token=STEP_TOKEN, threads=2, **settings))
+    prm = IncrementalPRM(
+        prm_of(text, step_token=STEP_TOKEN, threads=2, **HEADS["likelihood and states"])
+    )
     gc.collect()
     gc.disable()  # states that only the cycle collector frees would accumulate
     try:
@@ -307,8 +312,9 @@ def test_which_architectures_are_computed_from_a_cache(
     config: PreTrainedConfig, takes: bool
 ) -> None:
     torch.manual_seed(0)
-    network = AutoModelForCausalLM.from_config(config).eval()
-    assert (CachedBody.from_network(network) is not None) is takes
+    assert (
+        CachedBody.from_network(AutoModelForCausalLM.from_config(config).eval()) is not None
+    ) is takes
 
 
 def test_what_cannot_be_computed_so_is_refused(text: PolicyText) -> None:
@@ -338,8 +344,12 @@ def test_trees_are_bounded_and_used_only_where_they_save() -> None:
     groups = list(split_into_tree_groups(alike))
     assert [one for group, _ in groups for one in group] == alike
     assert all(tree and 100 + len(group) <= MAX_NODES for group, tree in groups)
-    different = [solution(*range(i, i + 50)) for i in range(0, 1000, 50)]
-    assert not any(tree for _, tree in split_into_tree_groups(different))
+    assert not any(
+        tree
+        for _, tree in split_into_tree_groups(
+            [solution(*range(i, i + 50)) for i in range(0, 1000, 50)]
+        )
+    )
     assert list(split_into_tree_groups([solution(*range(2000))])) == [
         ([solution(*range(2000))], False)
     ]
@@ -354,8 +364,10 @@ def test_solutions_that_begin_alike_score_as_they_do_alone(head: str) -> None:
     model = start_step_model(ModelSettings(base=str(bundled_model("strong")), head=head)).eval()
     nn.init.normal_(model.body_and_head_parameters()[1][0], std=0.1)
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
-    encoded = [encoder.encode_text(p, s) for p, s in zip(problems, solutions, strict=True)]
-    distinct = sorted(set(encoded), key=lambda one: one.ids)
+    distinct = sorted(
+        set([encoder.encode_text(p, s) for p, s in zip(problems, solutions, strict=True)]),
+        key=lambda one: one.ids,
+    )
     groups = _group_into_batches(distinct, trees=True)
     assert sum(tree for _, tree in groups) > 1
     assert sorted(one.ids for group, _ in groups for one in group) == [e.ids for e in distinct]

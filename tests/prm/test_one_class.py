@@ -18,8 +18,10 @@ def with_equal_labels(rows: list[LabeledSolution], *, sound: bool) -> list[Label
     value = float(sound)
 
     def outcomes(counts: Counts) -> Counts:
-        given = {"num_right" if sound else "num_wrong": counts.num_rollouts}
-        return Counts(**given, num_tokens=counts.num_tokens)
+        return Counts(
+            **{"num_right" if sound else "num_wrong": counts.num_rollouts},
+            num_tokens=counts.num_tokens,
+        )
 
     return [
         replace(

@@ -40,9 +40,13 @@ def byte_level(
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
     core.train_from_iterator(
-        TEXTS, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+        TEXTS,
+        trainers.BpeTrainer(
+            vocab_size=400,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
     )
     made = transformers.PreTrainedTokenizerFast(
         tokenizer_object=core, bos_token=special[0], additional_special_tokens=list(special[1:])
@@ -127,15 +131,28 @@ def test_rlhflow(tmp_path: Path, steps: list[str]) -> None:
     for step in steps:
         turns.append({"role": "user", "content": step if turns else f"{PROBLEM} {step}"})
         turns.append({"role": "assistant", "content": "+"})
-        ids = tokenizer.apply_chat_template(turns, return_dict=False)
-        by_hand.append(float(logits(prm, ids)[-3, plus_minus].softmax(-1)[0]))
-    expected = pytest.approx(by_hand, abs=1e-5)
-    assert prm.score([PROBLEM] * 2, [steps, "  \n\n".join(steps)]) == [expected] * 2
+        by_hand.append(
+            float(
+                logits(prm, tokenizer.apply_chat_template(turns, return_dict=False))[
+                    -3, plus_minus
+                ].softmax(-1)[0]
+            )
+        )
+    assert (
+        prm.score([PROBLEM] * 2, [steps, "  \n\n".join(steps)])
+        == [pytest.approx(by_hand, abs=1e-5)] * 2
+    )
 
 
 def test_qwen(tmp_path: Path) -> None:
-    made = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], CHATML)
-    prm = load_prm(saved(tmp_path, made, "qwen"), format="qwen")
+    prm = load_prm(
+        saved(
+            tmp_path,
+            byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], CHATML),
+            "qwen",
+        ),
+        format="qwen",
+    )
     # AutoTokenizer returns Qwen's own class
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     turns = [
@@ -145,14 +162,31 @@ def test_qwen(tmp_path: Path) -> None:
     ]
     ids = tokenizer.encode(tokenizer.apply_chat_template(turns, tokenize=False))
     mark = tokenizer.encode("<extra_0>")[0]
-    scores = logits(prm, ids).softmax(-1)[:, 1]
-    by_hand = [float(score) for score, one in zip(scores, ids, strict=True) if one == mark]
-    expected = pytest.approx(by_hand, abs=1e-5)
-    assert prm.score([PROBLEM] * 2, [STEPS, "\n\n".join(STEPS)]) == [expected] * 2
-    lines = load_prm(str(tmp_path), format="qwen", layout={"split": "line"})
-    assert len(lines.score([PROBLEM], ["\n\n".join(STEPS)])[0]) == 4
-    marked = prm.score([PROBLEM], [["It is <extra_0>.", "7<|im_end|>"]])
-    assert len(marked[0]) == 2  # marks inside a step's text are text
+    assert (
+        prm.score([PROBLEM] * 2, [STEPS, "\n\n".join(STEPS)])
+        == [
+            pytest.approx(
+                [
+                    float(score)
+                    for score, one in zip(logits(prm, ids).softmax(-1)[:, 1], ids, strict=True)
+                    if one == mark
+                ],
+                abs=1e-5,
+            )
+        ]
+        * 2
+    )
+    assert (
+        len(
+            load_prm(str(tmp_path), format="qwen", layout={"split": "line"}).score(
+                [PROBLEM], ["\n\n".join(STEPS)]
+            )[0]
+        )
+        == 4
+    )
+    assert (
+        len(prm.score([PROBLEM], [["It is <extra_0>.", "7<|im_end|>"]])[0]) == 2
+    )  # marks inside a step's text are text
 
 
 @pytest.mark.parametrize("separator", [None, "\n\n"])
@@ -183,7 +217,13 @@ def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
         folder = saved(tmp_path / str(labels), plain, "head", labels)
         with pytest.raises(EngineError, match=why):
             load_prm(folder, format="trl")
-    chosen = load_prm(folder, format="trl", layout={"classes": ["LABEL_2", "LABEL_0"]})
-    assert len(chosen.score([PROBLEM], [STEPS])[0]) == 3
+    assert (
+        len(
+            load_prm(folder, format="trl", layout={"classes": ["LABEL_2", "LABEL_0"]}).score(
+                [PROBLEM], [STEPS]
+            )[0]
+        )
+        == 3
+    )
     with pytest.raises(ConfigError, match="layout: is for PRMs of other formats"):
         load_prm(lm, layout={"numbering": True})

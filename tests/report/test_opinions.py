@@ -50,11 +50,21 @@ def example_page(row: LabeledSolution) -> str:
 
 
 def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
-    steps = ["def f(x):\n", "\n    y = x\n", "    return y"]
-    row = solution(1, steps, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
-    tests = json.dumps({"test_list": ["assert f(1) == 2"] * 20})
-    problem = replace(row.problem, answer=tests, answer_is_json=True)
-    row = replace(row, problem=problem)
+    row = solution(
+        1,
+        ["def f(x):\n", "\n    y = x\n", "    return y"],
+        [3, 0, 0],
+        outcome=Outcome.WRONG,
+        prediction="5",
+    )
+    row = replace(
+        row,
+        problem=replace(
+            row.problem,
+            answer=json.dumps({"test_list": ["assert f(1) == 2"] * 20}),
+            answer_is_json=True,
+        ),
+    )
     assert re.search(r"^.* {5}y = x *$", printed(row), re.MULTILINE)
     assert printed(row).count("assert f(1)") == example_page(row).count("assert f(1)") == 3
     assert ">    y = x<" in example_page(row)
@@ -74,8 +84,10 @@ def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
     ],
 )
 def test_what_an_opinion_says(claim: Claim, known: bool, error: int | None, words: str) -> None:
-    one = SourceOpinion(source="a", claim=claim, is_known=known, first_error=error)
-    assert describe_opinion(one) == words
+    assert (
+        describe_opinion(SourceOpinion(source="a", claim=claim, is_known=known, first_error=error))
+        == words
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,10 +109,12 @@ def test_a_text_is_cut_where_places_begin_and_end(
     places = [
         MarkedPassage(start=a, end=b, words=str(number)) for number, (a, b) in enumerate(spans)
     ]
-    found = [
-        (part, "".join(p.words for p in over)) for part, over in split_at_passages("abcdef", places)
-    ]
-    assert found == expected
+    assert (
+        [
+            (part, "".join(p.words for p in over))
+            for part, over in split_at_passages("abcdef", places)
+        ]
+    ) == expected
 
 
 def test_places_lie_in_their_step_whatever_was_recorded() -> None:
@@ -138,9 +152,13 @@ def test_the_terminal_names_opinions_and_reasons() -> None:
 
 
 def test_hostile_reasons_and_names_are_text_in_the_terminal() -> None:
-    flag = replace(START, reason=HOSTILE)
-    row = combined(wrong(), flag, source="[bold]<b>judge\x07\nsame_location: kept")
-    shown = printed(row)
+    shown = printed(
+        combined(
+            wrong(),
+            replace(START, reason=HOSTILE),
+            source="[bold]<b>judge\x07\nsame_location: kept",
+        )
+    )
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     assert "<script>window.executed=1</script> [red]x[/red] \\x1b[31m forged: line" in shown
     assert "[bold]<b>judge\\x07 same_location" in shown
@@ -169,33 +187,49 @@ def test_the_report_marks_places_in_its_example(flags: tuple[Flag, ...], marked:
 
 
 def test_the_report_says_how_many_are_kept_by_which_rule(tmp_path: Path) -> None:
-    rows = [combined(wrong(number), START, kept=number > 0) for number in range(3)]
-    run = write_run(tmp_path / "run", rows, None)
+    run = write_run(
+        tmp_path / "run",
+        [combined(wrong(number), START, kept=number > 0) for number in range(3)],
+        None,
+    )
     assert GatheredRun(find_runs([run])[0]).compute_facts()["kept"] == "2 of 3 by same_location"
     plain = write_run(tmp_path / "plain", [wrong()], None)
-    both = report_page([run, plain], str(tmp_path / "both.html")).read_text(encoding="utf-8")
-    (line,) = re.findall(r'<th scope="row">kept</th>(.*?)</tr>', both)
+    (line,) = re.findall(
+        r'<th scope="row">kept</th>(.*?)</tr>',
+        report_page([run, plain], str(tmp_path / "both.html")).read_text(encoding="utf-8"),
+    )
     assert re.findall(r"<td[^>]*>(.*?)</td>", line) == ["2 of 3 by same_location", "-"]
-    one = report_page([run], str(tmp_path / "one.html")).read_text(encoding="utf-8")
-    assert "<dt>kept</dt><dd>2 of 3 by same_location</dd>" in one
-    alone = report_page([plain], str(tmp_path / "alone.html")).read_text(encoding="utf-8")
-    assert ">kept<" not in alone
+    assert "<dt>kept</dt><dd>2 of 3 by same_location</dd>" in report_page(
+        [run], str(tmp_path / "one.html")
+    ).read_text(encoding="utf-8")
+    assert ">kept<" not in report_page([plain], str(tmp_path / "alone.html")).read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_viewer_is_told_opinions_and_places_and_finds_what_is_not_kept(
     tmp_path: Path,
 ) -> None:
-    rows = [
-        wrong(0),
-        combined(wrong(1), START, END),
-        combined(wrong(2), kept=False),
-    ]
-    with ViewerHere(write_run(tmp_path / "run", rows, None)) as viewer:
+    with ViewerHere(
+        write_run(
+            tmp_path / "run",
+            (
+                [
+                    wrong(0),
+                    combined(wrong(1), START, END),
+                    combined(wrong(2), kept=False),
+                ]
+            ),
+            None,
+        )
+    ) as viewer:
         viewer.wait_for(3)
         told: list[dict[str, Any]] = [viewer.get("solution", id=f"solution-{n}") for n in range(3)]
         assert viewer.get("state")["counts"]["marks"]["unkept"] == 1
-        found = viewer.get("solutions", mark="unkept")["rows"]
-        assert [(row["solution_id"], row["kept"]) for row in found] == [("solution-2", False)]
+        assert [
+            (row["solution_id"], row["kept"])
+            for row in viewer.get("solutions", mark="unkept")["rows"]
+        ] == [("solution-2", False)]
     assert told[0]["consensus"] is None
     assert [step["places"] for step in told[0]["steps"]] == [[], [], []]
     assert told[1]["consensus"] == {

@@ -28,8 +28,13 @@ HOSTILE = "<script>window.executed=1</script><img src=x onerror=window.executed=
 
 
 def row(number: int, step: str) -> LabeledSolution:
-    texts = ["We add.\n", step, "So \\boxed{5}."]
-    return solution(number, texts, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
+    return solution(
+        number,
+        ["We add.\n", step, "So \\boxed{5}."],
+        [3, 0, 0],
+        outcome=Outcome.WRONG,
+        prediction="5",
+    )
 
 
 def place(start: int, end: int, reason: str = "why") -> Flag:
@@ -49,8 +54,9 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
         solution=replace(row(5, "It is 5.").solution, problem_id=edges.problem.id),
     )
     rows = [edges, over, formula, wide, hostile, twin]
-    run = write_run(tmp_path_factory.mktemp("opinions") / "run", rows, None)
-    with ViewerProcess(run) as process:
+    with ViewerProcess(
+        write_run(tmp_path_factory.mktemp("opinions") / "run", rows, None)
+    ) as process:
         process.wait_for(len(rows))
         yield process
 
@@ -80,22 +86,26 @@ def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerPr
     assert texts(page, ".step:nth-child(2) .prose") == ["2 + 2 = 5, so 5."]
     told = ["symbolic, “2 + 2 = 5”: 2 + 2 is 4", "symbolic, “5.”: why"]
     assert texts(page, ".step:nth-child(2) .reasons li") == told
-    marks = page.find_elements("css selector", ".step mark")
-    assert [mark.get_attribute("title") for mark in marks] == told
+    assert [
+        mark.get_attribute("title") for mark in page.find_elements("css selector", ".step mark")
+    ] == told
 
 
 def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: ViewerProcess) -> None:
-    options = "[name=mark] option"
-    assert texts(page, options) == ["all solutions", "not kept: opinions disagree (1)"]
+    assert texts(page, "[name=mark] option") == ["all solutions", "not kept: opinions disagree (1)"]
     assert page.find_element("css selector", "[name=mark]").is_displayed()
     open_page(page, f"{viewer.origin}/?id=solution-1&mark=unkept", ".steps li")
     until(lambda: ids(page) == ["solution-1"], "the filter")
     assert "not kept" in texts(page, "#list .chip")
     assert "not kept" in texts(page, ".solution-head dd .chip")
     assert texts(page, ".step mark") == ["2 + ", "2 = 5", ", s"]
-    marks = page.find_elements("css selector", ".step mark")
-    titles = [mark.get_attribute("title") or "" for mark in marks]
-    assert [title.count("symbolic") for title in titles] == [1, 2, 1]
+    assert [
+        title.count("symbolic")
+        for title in [
+            mark.get_attribute("title") or ""
+            for mark in page.find_elements("css selector", ".step mark")
+        ]
+    ] == [1, 2, 1]
 
 
 def test_places_are_counted_in_characters(page: WebDriver, viewer: ViewerProcess) -> None:

@@ -47,8 +47,7 @@ return [...new Set(texts.map((text) => getComputedStyle(text).fill))];
 
 @pytest.fixture(scope="module")
 def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
-    folder = tmp_path_factory.mktemp("plain")
-    with ViewerProcess(plain_run(folder / "one")) as process:
+    with ViewerProcess(plain_run(tmp_path_factory.mktemp("plain") / "one")) as process:
         process.wait_for(3)
         yield process
 
@@ -71,8 +70,7 @@ def test_a_report_opens_from_disk_without_network(tmp_path: Path) -> None:
         assert logged_problems(browser) == [] and violations(browser) == []
         for dark in ("light", "dark"):
             click(browser, "#theme")
-            root = browser.find_element("css selector", "html")
-            assert root.get_attribute("data-theme") == dark
+            assert browser.find_element("css selector", "html").get_attribute("data-theme") == dark
             assert accessibility_violations(browser) == []
 
 
@@ -84,8 +82,9 @@ def test_plots_need_no_scripts_and_are_printed_on_light_paper(tmp_path: Path) ->
         assert browser.execute_script(INKS) == ["rgb(232, 230, 225)"]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
         assert browser.execute_script(INKS) == ["rgb(29, 31, 35)"]
-        shown = browser.find_elements("css selector", ".plot svg")
-        assert [plot.is_displayed() for plot in shown] == [True] * 3
+        assert [
+            plot.is_displayed() for plot in browser.find_elements("css selector", ".plot svg")
+        ] == [True] * 3
 
 
 def test_a_step_opens_its_rollouts_and_says_why(page: WebDriver) -> None:
@@ -163,8 +162,17 @@ def test_latex_is_typeset_or_shown_as_it_was_written(page: WebDriver) -> None:
 
 
 def test_the_report_typesets_latex_and_runs_nothing_of_a_model(tmp_path: Path) -> None:
-    lines = [r"\begin{align*} a &= b \\ &= c \end{align*}", r"It is \boxed{\frac{1}{2}}."]
-    run = write_run(tmp_path / "math", [solution(0, lines, [0, 0])], None)
+    run = write_run(
+        tmp_path / "math",
+        [
+            solution(
+                0,
+                [r"\begin{align*} a &= b \\ &= c \end{align*}", r"It is \boxed{\frac{1}{2}}."],
+                [0, 0],
+            )
+        ],
+        None,
+    )
     pages = [report_page([place], f"{place}.html") for place in (run, hostile_run(tmp_path / "h"))]
     with chromium(offline=True) as browser:
         count_violations(browser)
@@ -177,8 +185,12 @@ def test_the_report_typesets_latex_and_runs_nothing_of_a_model(tmp_path: Path) -
 
 
 def test_code_has_no_fences_and_its_gold_is_folded(tmp_path: Path) -> None:
-    tests = '{"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}'
-    row = solution(0, ["```python\ndef f(x):\n", "    return x\n```"], [4, 0], answer=tests)
+    row = solution(
+        0,
+        ["```python\ndef f(x):\n", "    return x\n```"],
+        [4, 0],
+        answer='{"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}',
+    )
     row = replace(row, problem=replace(row.problem, answer_is_json=True))
     run = write_run(tmp_path / "run", [row], None, config={**CONFIG, "checker": {"kind": "code"}})
     page = report_page([run], f"{run}.html")
@@ -186,8 +198,10 @@ def test_code_has_no_fences_and_its_gold_is_folded(tmp_path: Path) -> None:
         process.wait_for(1)
         for address in (page.as_uri(), f"{process.address}&id=solution-0"):
             open_page(browser, address, ".step")
-            shown = [text.rstrip() for text in texts(browser, ".steps.code .prose")]
-            assert shown == ["def f(x):", "    return x"]
+            assert [text.rstrip() for text in texts(browser, ".steps.code .prose")] == [
+                "def f(x):",
+                "    return x",
+            ]
             assert texts(browser, "dd summary") == ["2 tests"]
 
 
@@ -217,13 +231,24 @@ def test_imported_ids_are_shown_and_imported_labels_are_no_values(tmp_path: Path
         assert texts(browser, "#solution h2") == ["gsm8k-1"]
         assert texts(browser, ".step .value") == ["", "", "?"]
         press(browser, "g")
-        focused = "return document.activeElement.closest('.step').dataset.step"
-        assert browser.execute_script(focused) == "1"
+        assert (
+            browser.execute_script("return document.activeElement.closest('.step').dataset.step")
+            == "1"
+        )
 
 
 def test_thirty_steps_stand_in_a_line_each(tmp_path: Path) -> None:
-    steps = [f"{n} + 3 = {n + 3}, so we have {n + 3} apples.\n" for n in range(30)]
-    run = write_run(tmp_path / "run", [solution(0, steps, [4] * 20 + [0] * 10)], None)
+    run = write_run(
+        tmp_path / "run",
+        [
+            solution(
+                0,
+                [f"{n} + 3 = {n + 3}, so we have {n + 3} apples.\n" for n in range(30)],
+                [4] * 20 + [0] * 10,
+            )
+        ],
+        None,
+    )
     page = report_page([run], f"{run}.html")
     with chromium(width=1280) as browser, ViewerProcess(run) as process:
         process.wait_for(1)
@@ -254,5 +279,4 @@ def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool
         assert accessibility_violations(browser) == []
         open_page(browser, f"{viewer.origin}/?id=solution-1&step=0", ".rollout-list li", 4)
         assert accessibility_violations(browser) == []
-        wide = "return document.documentElement.scrollWidth"
-        assert browser.execute_script(wide) <= width
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width

@@ -67,16 +67,23 @@ def test_hostile_names_are_text_of_bounded_length(recwarn: pytest.WarningsRecord
     assert {"$x$", " _hidden", "two\\u000alines", "\\ud800\\ufffe", "漢字🙂"} <= words
     assert max(map(len, words)) <= MAX_NAME + 20
     twins = [Series(name=f"{'a' * 50}{n}{'a' * 50}", x=[0], y=[0], hue=n) for n in (0, 1)]
-    both = render_svg(Plot(title="t", x_label="x", series=twins), "two")
     # both names are cut to the same words, and both are shown
-    assert both.count(f">{make_name_printable(twins[0].name)}<") == 2
+    assert (
+        render_svg(Plot(title="t", x_label="x", series=twins), "two").count(
+            f">{make_name_printable(twins[0].name)}<"
+        )
+        == 2
+    )
     assert make_name_printable("a" * 10_000) == "a" * 40 + "…" + "a" * 19
 
 
 def test_no_id_is_twice_in_a_page_and_every_reference_is_to_its_own_plot(tmp_path: Path) -> None:
     runs = [plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED)]
-    whole = report_page(runs, str(tmp_path / "page.html")).read_text(encoding="utf-8")
-    page = whole.partition("<body>")[2]
+    page = (
+        report_page(runs, str(tmp_path / "page.html"))
+        .read_text(encoding="utf-8")
+        .partition("<body>")[2]
+    )
     plots = re.findall(r"<svg .*?</svg>", page, flags=re.DOTALL)
     assert len(plots) == 7
     found = re.findall(r'\sid="([^"]+)"', page)
@@ -96,8 +103,7 @@ def test_of_many_numbered_ticks_some_have_no_name_but_words_all_do() -> None:
             node.text or "" for node in ElementTree.fromstring(render_svg(plot, "x")).iter("text")
         ]
         assert {"none", "undecided"} <= set(words)
-        on_axis = words[: words.index("x")]
-        assert len([word for word in on_axis if word.isdigit()]) == named
+        assert len([word for word in words[: words.index("x")] if word.isdigit()]) == named
 
 
 def test_best_of_n_has_a_line_a_method_and_the_best_first_in_the_legend() -> None:
@@ -116,9 +122,9 @@ def test_best_of_n_has_a_line_a_method_and_the_best_first_in_the_legend() -> Non
 
 
 def test_reliability_shows_shares_with_their_intervals_and_counts() -> None:
-    values = np.array([0.05, 0.05, 1.0, np.nan, 0.5])
-    flags = np.array([0.0, 1.0, 1.0, 1.0, np.nan])
-    first, last = compute_share_points(values, flags)
+    first, last = compute_share_points(
+        np.array([0.05, 0.05, 1.0, np.nan, 0.5]), np.array([0.0, 1.0, 1.0, 1.0, np.nan])
+    )
     assert (first.predicted, first.observed, first.num_predictions) == (0.05, 0.5, 2)
     assert (last.observed, last.high) == (1.0, 1.0)
     plot = reliability_plot("t", {"a": [first, last], "nothing": []})

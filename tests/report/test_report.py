@@ -35,17 +35,19 @@ def test_a_page_says_what_was_run(tmp_path: Path) -> None:
     # There are 2 + 3 + 2 steps. The last step of each solution has its outcome, and each other
     # prefix has 4 rollouts.
     steps = {"steps: sound": "4", "steps: wrong": "3"}
-    expected = {"solutions": "3", "rollouts": "16", "rollout tokens": "160", **steps}
-    assert rows.items() >= expected.items()
+    assert (
+        rows.items()
+        >= {"solutions": "3", "rollouts": "16", "rollout tokens": "160", **steps}.items()
+    )
     assert "By level" in page and "By answer type" in page
 
 
 def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     first = plain_run(tmp_path / "one")
-    rows = [solution(0, ["We add $1$ and $2$.\n", "So \\boxed{3}."], [0, 4])]
-    second = write_run(tmp_path / "two", rows, None)
-    page = written(tmp_path, first, second)
-    assert "Agreement of runs" in page
+    second = write_run(
+        tmp_path / "two", [solution(0, ["We add $1$ and $2$.\n", "So \\boxed{3}."], [0, 4])], None
+    )
+    assert "Agreement of runs" in written(tmp_path, first, second)
     (row,) = compute_agreement([GatheredRun(run) for run in find_runs([first, second])])
     assert list(row.values()) == ["one, two", 1, 0.0, 0.0]
 
@@ -57,19 +59,23 @@ def test_a_run_of_selected_solutions_says_what_its_figures_describe(tmp_path: Pa
     drawn = [replace(row, selection_probability=0.25, chosen_by_outcome=True) for row in rows]
     page = written(tmp_path, write_run(tmp_path / "drawn", drawn, None))
     assert SELECTED in page and DESCRIBED["pool"] in page
-    ruled = [replace(row, selection_probability=1.0) for row in drawn]
-    page = written(tmp_path, write_run(tmp_path / "ruled", ruled, None))
+    page = written(
+        tmp_path,
+        write_run(
+            tmp_path / "ruled", [replace(row, selection_probability=1.0) for row in drawn], None
+        ),
+    )
     assert DESCRIBED["selection"] in page and DESCRIBED["pool"] not in page
 
 
 def test_undecided_solutions_are_not_shown_as_free_of_errors(tmp_path: Path) -> None:
     sound, wrong, open_ = (solution(n, [f"{n}\n", "b"], [4 * (n != 1), 4]) for n in range(3))
-    steps = (replace(open_.steps[0], hard=None), open_.steps[1])
-    open_ = replace(open_, steps=steps)
+    open_ = replace(open_, steps=((replace(open_.steps[0], hard=None), open_.steps[1])))
     folder = write_run(tmp_path / "run", [sound, wrong, open_], None)
     page = written(tmp_path, folder)
-    cell = r'<th scope="row">(none|undecided)</th><td class="figure">([.\d]+)'
-    assert re.findall(cell, page) == [("none", "0.333"), ("undecided", "0.333")]
+    assert re.findall(
+        r'<th scope="row">(none|undecided)</th><td class="figure">([.\d]+)', page
+    ) == [("none", "0.333"), ("undecided", "0.333")]
     assert "undecided</dt>" in page
     run = GatheredRun(find_runs([folder])[0])
     assert run.compute_facts()["shares"]["undecided"].value == pytest.approx(1 / 3)
@@ -84,9 +90,13 @@ def test_only_the_scripts_of_the_package_may_run(tmp_path: Path) -> None:
     directives = dict(d.strip().split(" ", 1) for d in policy[1].split(";"))
     assert directives["default-src"] == "'none'" and "unsafe" not in directives["script-src"]
     for kind in ("script", "style"):
-        contents = re.findall(f"<{kind}>(.*?)</{kind}>", page, flags=re.DOTALL)
-        digests = [hashlib.sha256(content.encode()).digest() for content in contents]
-        named = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+        named = [
+            f"'sha256-{base64.b64encode(digest).decode()}'"
+            for digest in [
+                hashlib.sha256(content.encode()).digest()
+                for content in re.findall(f"<{kind}>(.*?)</{kind}>", page, flags=re.DOTALL)
+            ]
+        ]
         assert named and directives[f"{kind}-src"] == " ".join(named)
 
 
@@ -97,8 +107,9 @@ def test_what_was_lost_and_survived_is_summed_over_starts(tmp_path: Path) -> Non
         {"elapsed_s": 20.0, "gpu_hours": 0.2, "num_failures": 1, "num_replayed": 0},
         {"elapsed_s": 5.0, "gpu_hours": 0.4, "num_failures": 1, "num_replayed": 7},
     ]
-    log = "".join(json.dumps(add_digest(line)) + "\n" for line in lines) + '{"elapsed_s": 6'
-    (run / "progress.jsonl").write_text(log)
+    (run / "progress.jsonl").write_text(
+        "".join(json.dumps(add_digest(line)) + "\n" for line in lines) + '{"elapsed_s": 6'
+    )
     job = GatheredRun(find_runs([str(run)])[0]).compute_facts()["job"]
     assert job == {
         "num_starts": 2,
@@ -122,15 +133,16 @@ def test_a_folder_stands_for_the_runs_in_it(tmp_path: Path) -> None:
     plain_run(tmp_path / "all" / "a")
     (tmp_path / "all" / "prm").mkdir()
     (tmp_path / "all" / "prm" / "train.json").write_text("{}")
-    found = find_runs([str(tmp_path / "all")])
-    assert [(run.kind, run.name) for run in found] == [
+    assert [(run.kind, run.name) for run in find_runs([str(tmp_path / "all")])] == [
         ("labels", "a"),
         ("labels", "b"),
         ("prm", "prm"),
     ]
     plain_run(tmp_path / "other" / "a")
-    names = [run.name for run in find_runs([str(tmp_path / "all/a"), str(tmp_path / "other")])]
-    assert names == ["all/a", "other/a"]
+    assert [run.name for run in find_runs([str(tmp_path / "all/a"), str(tmp_path / "other")])] == [
+        "all/a",
+        "other/a",
+    ]
 
 
 def test_text_is_escaped_and_bounded() -> None:
@@ -151,8 +163,9 @@ def test_text_is_escaped_and_bounded() -> None:
     ]
     one, more = (macros.chart("f", plot, "<b>") for plot in plots)
     assert "<svg" in more and "<svg" not in one  # a single point is printed as a figure
-    markup = one + more + macros.table("<b>", [{"<b>": "<b>", "<b>a": "<b>"}])
-    assert not re.search("</?script>|<b>", markup)
+    assert not re.search(
+        "</?script>|<b>", (one + more + macros.table("<b>", [{"<b>": "<b>", "<b>a": "<b>"}]))
+    )
 
 
 @pytest.mark.parametrize(

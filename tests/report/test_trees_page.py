@@ -38,7 +38,6 @@ def node(
 def tree(
     problem: str, *nodes: StoredNode, chosen: str | None = None, text: str = "?"
 ) -> StoredTree:
-    cost = dict.fromkeys(StoredCost.__dataclass_fields__, 0)
     return StoredTree(
         problem_id=problem,
         problem=text,
@@ -47,7 +46,7 @@ def tree(
         nodes=nodes,
         chosen=chosen,
         is_spent=False,
-        cost=StoredCost(**cost),
+        cost=StoredCost(**dict.fromkeys(StoredCost.__dataclass_fields__, 0)),
     )
 
 
@@ -107,15 +106,19 @@ def test_size_is_bounded_and_the_result_is_kept(
 ) -> None:
     monkeypatch.setattr(page, "MAX_NODES", 5)
     many = [node(f"n{i}", text="x" * 5000) for i in range(100)]
-    result = [node("a"), node("b", "a"), node("c", "b", weight=1)]
-    markup = shown(tmp_path / "run", tree("big", *many, *result, chosen="c"))
+    markup = shown(
+        tmp_path / "run",
+        tree("big", *many, node("a"), node("b", "a"), node("c", "b", weight=1), chosen="c"),
+    )
     assert len(re.findall(r'class="node[ "]', markup)) == 5
     assert "98 nodes are left out" in markup and ">chosen<" in markup
     assert "x" * page.MAX_TEXT not in markup
     chain = [node(f"d{i}", f"d{i - 1}" if i else "") for i in range(3000)]
     monkeypatch.setattr(page, "MAX_NODES", 4000)
-    deep = shown(tmp_path / "deep", tree("deep", *chain))
-    assert len(re.findall(r'class="node[ "]', deep)) == page.MAX_LEVELS
+    assert (
+        len(re.findall(r'class="node[ "]', shown(tmp_path / "deep", tree("deep", *chain))))
+        == page.MAX_LEVELS
+    )
 
 
 def test_other_runs_have_no_trees(tmp_path: Path) -> None:

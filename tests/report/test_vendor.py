@@ -17,12 +17,17 @@ FOLDERS = (
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=["package", "tests"])
 def test_files_are_those_of_the_checksums(folder: Path) -> None:
-    lines = (folder / "SHA256SUMS").read_text().splitlines()
-    listed = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    listed = {
+        name: digest
+        for digest, name in (
+            line.split("  ") for line in (folder / "SHA256SUMS").read_text().splitlines()
+        )
+    }
     there = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
     del there["SHA256SUMS"]
     assert listed.keys() == there.keys()
     for name, path in there.items():
         assert hashlib.sha256(path.read_bytes()).hexdigest() == listed[name], name
-    packages = {name.split("/")[0] for name in listed}
-    assert all(f"{package}/LICENSE" in listed for package in packages)
+    assert all(
+        f"{package}/LICENSE" in listed for package in {name.split("/")[0] for name in listed}
+    )

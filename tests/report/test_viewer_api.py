@@ -33,8 +33,11 @@ from tests.support.viewer_process import ViewerHere, ViewerProcess
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
     folder = tmp_path_factory.mktemp("plain")
-    other = [solution(1, ["We add.\n", "That makes 5.\n", "So \\boxed{5}."], [0, 0, 0])]
-    second = write_run(folder / "two", other, None)
+    second = write_run(
+        folder / "two",
+        [solution(1, ["We add.\n", "That makes 5.\n", "So \\boxed{5}."], [0, 0, 0])],
+        None,
+    )
     with ViewerProcess(plain_run(folder / "one"), second) as viewer:
         viewer.wait_for(3)
         yield viewer
@@ -76,10 +79,13 @@ def test_filters_and_search(
 
 
 def test_counts_name_what_can_be_filtered(plain: ViewerProcess) -> None:
-    none = ("lucky", "truth", "unknown", "undecided", "unkept")
     assert plain.get("state")["counts"] == {
         "total": 3,
-        "marks": {**dict.fromkeys(none, 0), "runs": 1, "truncated": 1},
+        "marks": {
+            **dict.fromkeys(("lucky", "truth", "unknown", "undecided", "unkept"), 0),
+            "runs": 1,
+            "truncated": 1,
+        },
         "errors": {"any": 2, "none": 1, "undecided": 0},
         "by": {
             "outcome": {"right": 1, "truncated": 1, "wrong": 1},
@@ -128,14 +134,19 @@ def test_what_is_found_is_summed_up(
 
 
 def test_steps_without_a_value_and_late_errors_are_counted_apart(tmp_path: Path) -> None:
-    late = solution(9, [f"{i}\n" for i in range(20)], [4] * 15 + [0] * 5, outcome=Outcome.WRONG)
-    write_run(tmp_path / "late", [late], None)
+    write_run(
+        tmp_path / "late",
+        [solution(9, [f"{i}\n" for i in range(20)], [4] * 15 + [0] * 5, outcome=Outcome.WRONG)],
+        None,
+    )
     with ViewerHere(twin_run(tmp_path / "twins"), str(tmp_path / "late")) as viewer:
         viewer.wait_for(3)
         assert sum(viewer.get("summary")["values"]) == 4
         assert viewer.get("summary", run=1)["errors"] == {"12": 1}
-        samples = viewer.get("solution", id="solution-1")["samples"]
-        assert [(s["solution_id"], s["sample_index"]) for s in samples] == [
+        assert [
+            (s["solution_id"], s["sample_index"])
+            for s in viewer.get("solution", id="solution-1")["samples"]
+        ] == [
             ("solution-0", 0),
             ("solution-1", 1),
         ]
@@ -193,15 +204,18 @@ def test_a_solution_a_step_and_its_place(plain: ViewerProcess) -> None:
     assert [step["value"] for step in row["steps"]] == [0.75, 0.0, 0.0]
     assert row["steps"][1]["text"] == {"text": "That makes 5.\n", "length": 14}
     assert row["others"][0]["run"] == 1 and row["others"][0]["first_error"] == 0
-    place = plain.get("place", id="solution-1", error="any")
-    assert place == {"offset": 0, "total": 2, "previous": None, "next": "solution-2"}
+    assert plain.get("place", id="solution-1", error="any") == {
+        "offset": 0,
+        "total": 2,
+        "previous": None,
+        "next": "solution-2",
+    }
     assert plain.get("place", id="solution-0", error="any")["offset"] is None
 
 
 def test_the_reason_on_record_is_given_with_a_rollout_and_an_answer(tmp_path: Path) -> None:
     row = solution(1, ["We add.\n", "That makes 5."], [3, 4])
-    raised = "the checker raised KeyError at <b>x</b>.py:3: 'a'"
-    reasons = [None, raised, None, "too_short"]
+    reasons = [None, "the checker raised KeyError at <b>x</b>.py:3: 'a'", None, "too_short"]
     rollouts = [
         replace(one, prediction=None, reason=reason)
         for one, reason in zip(rollouts_of(row), reasons, strict=True)
@@ -218,8 +232,9 @@ def test_rollouts_and_why_they_were_graded_so(plain: ViewerProcess) -> None:
     assert [(a["answer"]["text"], a["count"]) for a in found["answers"]] == [("3", 3), ("4", 1)]
     assert [row["index"] for row in found["rows"]] == [0, 1, 2, 3]
     assert found["rows"][2]["text"]["text"] == "So it is \\boxed{3}. (2)"
-    grades = plain.get("grades", id="solution-1", step=0)["grades"]
-    assert [(g["verdict"], g["reason"]) for g in grades] == [
+    assert [
+        (g["verdict"], g["reason"]) for g in plain.get("grades", id="solution-1", step=0)["grades"]
+    ] == [
         ("right", "equal"),
         ("wrong", "different"),
     ]
@@ -266,8 +281,7 @@ def test_only_who_knows_the_token_is_let_in(plain: ViewerProcess) -> None:
         ("/static/../server.py", plain.cookie, None, 404),
         ("/static/%2e%2e/server.py", plain.cookie, None, 404),
     ):
-        more = {"host": host} if host else {}
-        assert plain.ask(path, cookie=cookie, **more)[0] == expected
+        assert plain.ask(path, cookie=cookie, **({"host": host} if host else {}))[0] == expected
     status, headers, _ = plain.ask(plain.address.removeprefix(plain.origin) + "&q=a%26b")
     assert status == 303 and headers["location"].endswith("/?q=a%26b")
     assert "HttpOnly" in headers["set-cookie"] and "SameSite" in headers["set-cookie"]
@@ -281,12 +295,18 @@ def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:
         assert status == 200 and len(body) < 200_000
         text = json.loads(body)["steps"][0]["text"]
         assert text["length"] == 1_000_001 and len(text["text"]) == 20_000
-        more = viewer.get("text", id=f"solution-{number}", what="step.0", offset=999_990)
-        assert more["text"] == "a" * 10 + "\n"
+        assert (
+            viewer.get("text", id=f"solution-{number}", what="step.0", offset=999_990)["text"]
+            == "a" * 10 + "\n"
+        )
         rollout = viewer.get("rollouts", id=f"solution-{number}", step=0)["rows"][3]["text"]
         assert len(rollout["text"]) == 4_000 and rollout["length"] == 1_000_005
-        last = viewer.get("text", id=f"solution-{number}", what="rollout.0.3", offset=1_000_001)
-        assert last["text"] == " (3)"
+        assert (
+            viewer.get("text", id=f"solution-{number}", what="rollout.0.3", offset=1_000_001)[
+                "text"
+            ]
+            == " (3)"
+        )
         assert len(viewer.ask("/api/solutions?limit=50", cookie=viewer.cookie)[2]) < 100_000
 
 

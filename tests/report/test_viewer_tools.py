@@ -53,8 +53,7 @@ def value(browser: WebDriver, selector: str) -> Any:
 
 
 def pressed(browser: WebDriver, selector: str) -> bool:
-    button = browser.find_element("css selector", selector)
-    return button.get_attribute("aria-pressed") == "true"
+    return browser.find_element("css selector", selector).get_attribute("aria-pressed") == "true"
 
 
 def result(browser: WebDriver, words: str) -> None:
@@ -64,22 +63,25 @@ def result(browser: WebDriver, words: str) -> None:
 def downloaded(browser: WebDriver, folder: Path, button: str) -> list[Any]:
     """Press a button that downloads a file, and return the file's lines."""
     folder.mkdir()
-    behaviour = {"behavior": "allow", "downloadPath": str(folder)}
-    browser.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+    browser.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
+    )
     click(browser, button)
     written = lambda: next((p for p in folder.glob("*.jsonl") if p.stat().st_size), None)  # noqa: E731
-    path = until(written, "the file")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in until(written, "the file").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def copied(browser: WebDriver, viewer: ViewerProcess, button: str, done: str) -> list[Any]:
     """Press a button that copies lines to the clipboard, and return the lines."""
-    granted = {"origin": viewer.origin, "permissions": CLIPBOARD}
-    browser.execute_cdp_cmd("Browser.grantPermissions", granted)
+    browser.execute_cdp_cmd(
+        "Browser.grantPermissions", {"origin": viewer.origin, "permissions": CLIPBOARD}
+    )
     click(browser, button)
     until(lambda: done in browser.find_element("css selector", "body").text, done)
-    script = "navigator.clipboard.readText().then(arguments[0])"
-    text: str = browser.execute_async_script(script)
+    text: str = browser.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -133,11 +135,17 @@ def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
         count_violations(other)
         open_page(other, viewer.address, "#list a", 3)
         press(other, "x")
-        bad = [5, {}, {**notes[0], "flag": 1}, {**notes[0], "solution_id": "x" * 999}]
-        import_notes(other, tmp_path / "notes.jsonl", [*notes, *bad])
+        import_notes(
+            other,
+            tmp_path / "notes.jsonl",
+            [*notes, 5, {}, {**notes[0], "flag": 1}, {**notes[0], "solution_id": "x" * 999}],
+        )
         result(other, "1 note imported, 4 lines without a note, the first is line 2.")
-        older = {**notes[0], "at": "2001-01-01T00:00:00Z", "note": "older"}
-        import_notes(other, tmp_path / "older.jsonl", [older])
+        import_notes(
+            other,
+            tmp_path / "older.jsonl",
+            [{**notes[0], "at": "2001-01-01T00:00:00Z", "note": "older"}],
+        )
         result(other, "0 notes imported, 1 already stored in the same or a newer version.")
         click(other, "#noted-list button")
         until(lambda: texts(other, ".steps li"), "the solution")
@@ -158,8 +166,11 @@ def test_a_note_on_another_text_says_so(
     press(page, "f")
     press(page, "x")
     [note] = downloaded(page, tmp_path / "notes", "#save-notes")
-    changed = {**note, "digest": "0" * 16, "at": "2999-01-01T00:00:00Z"}
-    import_notes(page, tmp_path / "changed.jsonl", [changed])
+    import_notes(
+        page,
+        tmp_path / "changed.jsonl",
+        [{**note, "digest": "0" * 16, "at": "2999-01-01T00:00:00Z"}],
+    )
     result(page, "1 note imported")
     until(lambda: "different solution text" in texts(page, "#stale")[0], "the warning")
 
@@ -182,12 +193,16 @@ def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) 
     assert texts(page, ".compared > .quiet") == ["Their first step is the same."]
     assert texts(page, ".side h4") == ["Sample 0", "Sample 1"]
     assert texts(page, ".side .chip:not([class*=' '])") == []
-    same = (
-        "return [...document.querySelectorAll('.step')].map(e => e.innerText.includes('same in'))"
+    assert (
+        page.execute_script(
+            "return [...document.querySelectorAll('.step')]"
+            ".map(e => e.innerText.includes('same in'))"
+        )
+        == [True, False, False] * 2
     )
-    assert page.execute_script(same) == [True, False, False] * 2
-    tops = "return [...document.querySelectorAll('.step')].map(e => e.getBoundingClientRect().top)"
-    found = page.execute_script(tops)
+    found = page.execute_script(
+        "return [...document.querySelectorAll('.step')].map(e => e.getBoundingClientRect().top)"
+    )
     assert found[:3] == found[3:]  # the steps are aligned in rows
     open_page(page, page.current_url, ".side", 2)
     press(page, "c")  # after the last sample, one solution is shown alone
@@ -210,8 +225,7 @@ def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool
         open_page(browser, f"{viewer.origin}/?run=1&id=solution-0&with=solution-1", ".steps li")
         press(browser, "f")
         assert accessibility_violations(browser) == []
-        wide = "return document.documentElement.scrollWidth"
-        assert browser.execute_script(wide) <= width
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
         press(browser, "x")
         until(lambda: texts(browser, "#noted-list li"), "the dialog")
         assert accessibility_violations(browser) == []
@@ -221,8 +235,10 @@ def test_a_long_solution_is_drawn_as_far_as_it_is_looked_at(tmp_path: Path) -> N
     with ViewerProcess(long_run(tmp_path / "run", 450)) as viewer, chromium() as browser:
         viewer.wait_for(2)
         open_page(browser, viewer.address, "#list a", 2)
-        strips = browser.find_elements("css selector", ".strip")
-        assert {len(one.find_elements("css selector", "span")) for one in strips} == {64}
+        assert {
+            len(one.find_elements("css selector", "span"))
+            for one in browser.find_elements("css selector", ".strip")
+        } == {64}
         open_page(browser, f"{viewer.origin}/?id=solution-0", ".step", 100)
         browser.execute_script("document.querySelector('.rest').scrollIntoView()")
         until(lambda: len(texts(browser, ".step")) == 200, "those that follow")

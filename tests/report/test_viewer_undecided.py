@@ -33,11 +33,21 @@ def labelled(
 ) -> LabeledSolution:
     """Return a solution with these hard labels whose true steps have no error."""
     [problem] = generate_problems(1, seed=0, split="test")
-    worked = write_reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
-    steps = [*worked, *["\n"] * len(hard)][: len(hard)]
-    row = solution(number, steps, [4] * len(hard), outcome=outcome, meta=dict(problem.meta))
-    labels = tuple(replace(s, hard=h) for s, h in zip(row.steps, hard, strict=True))
-    return replace(row, steps=labels, first_error=error)
+    row = solution(
+        number,
+        [
+            *write_reference_solution(Program.from_json(problem.meta["program"])).splitlines(True),
+            *["\n"] * len(hard),
+        ][: len(hard)],
+        [4] * len(hard),
+        outcome=outcome,
+        meta=dict(problem.meta),
+    )
+    return replace(
+        row,
+        steps=tuple(replace(s, hard=h) for s, h in zip(row.steps, hard, strict=True)),
+        first_error=error,
+    )
 
 
 def found(index: Index, **asked: str) -> list[str]:
@@ -99,8 +109,11 @@ def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path
 
 def test_runs_are_compared_where_both_are_decided(tmp_path: Path) -> None:
     first = [labelled(0, True, False, True, error=1), labelled(1, *[True] * 4)]
-    other = [labelled(0, None, True, True), labelled(1, True, False, True, True, error=1)]
-    with indexed(tmp_path, first, other) as index:
+    with indexed(
+        tmp_path,
+        first,
+        [labelled(0, None, True, True), labelled(1, True, False, True, True, error=1)],
+    ) as index:
         assert found(index, mark="runs") == ["1"]
         seen = Details(index).solution(0, "solution-0")
         assert [one["decided"] for one in seen["others"]] == [False]

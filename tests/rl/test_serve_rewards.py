@@ -51,8 +51,15 @@ class Running(InThread[Rewarder]):
 
     def posting(self, path: str, body: bytes, **headers: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
-        names = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request("POST", path, body, {"content-type": "application/json", **names})
+        connection.request(
+            "POST",
+            path,
+            body,
+            {
+                "content-type": "application/json",
+                **{name.replace("_", "-"): value for name, value in headers.items()},
+            },
+        )
         return connection
 
 
@@ -63,11 +70,14 @@ def serving(
     config = ServeRewardsConfig.model_validate(keys)
 
     def serve(on_ready: Callable[[str, Callable[[], None]], None]) -> None:
-        place = ServerAddress(port=0, token=token)
-        serve_rewards(config, place=place, limits=limits or RequestLimits(), on_ready=on_ready)
+        serve_rewards(
+            config,
+            place=ServerAddress(port=0, token=token),
+            limits=limits or RequestLimits(),
+            on_ready=on_ready,
+        )
 
-    name = "mclabel.rl.serve.Rewarder"
-    with in_thread(Running(), serve, part=Rewarder, name=name) as running:
+    with in_thread(Running(), serve, part=Rewarder, name="mclabel.rl.serve.Rewarder") as running:
         yield running
 
 
@@ -92,22 +102,38 @@ def plain() -> Iterator[Running]:
 
 
 def test_outcomes_scores_and_credits(server: Running, prm: str) -> None:
-    items = [RewardItem(problem=PROBLEMS[0], completion=one, answer="2") for one in (RIGHT, WRONG)]
-    found = right, wrong = server.client().score(items)
+    found = right, wrong = server.client().score(
+        [RewardItem(problem=PROBLEMS[0], completion=one, answer="2") for one in (RIGHT, WRONG)]
+    )
     assert [(one.outcome, one.reward) for one in found] == [("right", 1), ("wrong", 0)]
     assert right.ends == (10, len(RIGHT)) and right.ends_segment == (True, True)
-    steps = [[one[:10], one[10:]] for one in (RIGHT, WRONG)]
-    for one, scores in zip(found, load_prm(prm).score([PROBLEMS[0]] * 2, steps), strict=True):
+    for one, scores in zip(
+        found,
+        load_prm(prm).score([PROBLEMS[0]] * 2, [[one[:10], one[10:]] for one in (RIGHT, WRONG)]),
+        strict=True,
+    ):
         assert one.scores == pytest.approx(scores, abs=1e-5)
-    above = [score - min(wrong.scores) + 0.5 for score in (min(right.scores), right.scores[1])]
-    assert right.step_rewards == right.credits == pytest.approx(above)
+    assert (
+        right.step_rewards
+        == right.credits
+        == pytest.approx(
+            [score - min(wrong.scores) + 0.5 for score in (min(right.scores), right.scores[1])]
+        )
+    )
 
 
 def test_groups_are_compared_within_themselves(plain: Running) -> None:
     two = [RewardItem(problem="p", completion=one, answer="2") for one in (RIGHT, WRONG)]
     other = [RewardItem(problem="q", completion=one, answer="2") for one in (RIGHT, RIGHT)]
-    named = [RewardItem(problem="p", completion=RIGHT, answer="2", group="x")]
-    found = plain.client().score([two[0], other[0], named[0], two[1], other[1]])
+    found = plain.client().score(
+        [
+            two[0],
+            other[0],
+            [RewardItem(problem="p", completion=RIGHT, answer="2", group="x")][0],
+            two[1],
+            other[1],
+        ]
+    )
     assert [one.credits for one in found] == [(0.5, 0.5), (0, 0), (0, 0), (-0.5, -0.5), (0, 0)]
     assert found[0].ends_segment == (False, True) and found[0].step_rewards == (0, 0.5)
     assert all(one.scores == () for one in found)
@@ -152,8 +178,9 @@ def test_refusals_are_counted_and_blamed(
 ) -> None:
     client = server.client()
     before = client.health()
-    asked = [RewardItem(problem="p", completion=one, answer="2") for one in (text, RIGHT)]
-    refused, right = client.score(asked)
+    refused, right = client.score(
+        [RewardItem(problem="p", completion=one, answer="2") for one in (text, RIGHT)]
+    )
     assert (refused.refused, refused.reward, refused.outcome) == (kind, 0, "ungraded")
     assert refused.scores == () and len(refused.ends) == len(refused.credits) == num_steps
     assert all(credit < 0 for credit in refused.credits)
@@ -166,8 +193,9 @@ def test_refusals_are_counted_and_blamed(
 
 def test_an_unscored_completion_is_no_evidence(server: Running) -> None:
     before = server.client().health()["num_masked"]
-    asked = [RewardItem(problem="p", completion=one, answer="2") for one in ("a\n\ud800", RIGHT)]
-    found = server.client().score(asked)[0]
+    found = server.client().score(
+        [RewardItem(problem="p", completion=one, answer="2") for one in ("a\n\ud800", RIGHT)]
+    )[0]
     assert (found.masked, found.reward, found.outcome) == (True, 1, "ungraded")
     assert set(found.credits) == {0} and server.client().health()["num_masked"] > before
 
@@ -177,8 +205,13 @@ def test_without_a_checker_the_scores_reward(prm: str) -> None:
         for one in server.client().score([RewardItem(one, RIGHT) for one in PROBLEMS]):
             assert one.outcome is None
             assert one.reward == pytest.approx(sum(one.scores) / len(one.scores))
-        expected = {"checker": None, "credit": "first_error", "prm": prm, "status": "ok"}
-        assert server.client().health().items() >= {**expected, "num_scored": 3}.items()
+        assert (
+            server.client().health().items()
+            >= {
+                **{"checker": None, "credit": "first_error", "prm": prm, "status": "ok"},
+                "num_scored": 3,
+            }.items()
+        )
 
 
 ITEM = {"problem": "p", "completion": "c", "answer": "1"}
@@ -240,8 +273,9 @@ def test_openrlhf_form(prm: str) -> None:
         }
         unmatched = post(server, query(PROBLEMS[0], RIGHT))
         assert unmatched["rewards"] == [0] and unmatched["extra_logs"]["refused_unmatched"] == [1]
-        other = {**query(prompt, RIGHT), "query": ["something else"]}
-        assert post(server, other)["extra_logs"]["refused_unmatched"] == [1]
+        assert post(server, {**query(prompt, RIGHT), "query": ["something else"]})["extra_logs"][
+            "refused_unmatched"
+        ] == [1]
         assert server.client().health()["num_refused"]["unmatched"] == 2
 
 
@@ -279,8 +313,9 @@ def test_completions_of_a_problem_without_a_gold_are_masked(plain: Running) -> N
     Its completions are masked.
     """
     before = plain.client().health()["num_refused"]["no_gold"]
-    items = [RewardItem(problem="p", completion=RIGHT, answer=one) for one in ("proof", "N/A", "2")]
-    found = plain.client().score(items)
+    found = plain.client().score(
+        [RewardItem(problem="p", completion=RIGHT, answer=one) for one in ("proof", "N/A", "2")]
+    )
     assert [(one.masked, one.refused, one.outcome) for one in found] == [
         *[(True, "no_gold", "ungraded")] * 2,
         (False, None, "right"),
@@ -420,8 +455,11 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
                 connection, _ = listening.accept()
                 with connection:
                     connection.recv(65536)
-                    head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-                    connection.sendall(head % len(body) + body)
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+                        % len(body)
+                        + body
+                    )
 
         client = RewardClient(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=WAIT_S)
         for body, message in [

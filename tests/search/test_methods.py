@@ -79,15 +79,15 @@ def test_the_order_of_arrival_decides_nothing(
 @pytest.mark.parametrize("kind", sorted(SEARCHES))
 def test_dead_ends_end_the_search_without_result(kind: str) -> None:
     method = begin(kind, n=8)
-    run = search(method, World(0, SCORERS["constant"], stop=0.0, max_depth=3), Random(0))
-    assert run.num_samples
+    assert search(
+        method, World(0, SCORERS["constant"], stop=0.0, max_depth=3), Random(0)
+    ).num_samples
     assert method.result() == {}
 
 
 @pytest.mark.parametrize("kind", sorted(SEARCHES))
 def test_a_problem_without_room_is_asked_for_nothing(kind: str) -> None:
-    root = Node(id=ROOT, parent=None, depth=0, num_tokens=0, is_cut=True)
-    method = begin(kind, root, n=8)
+    method = begin(kind, Node(id=ROOT, parent=None, depth=0, num_tokens=0, is_cut=True), n=8)
     assert list(method.wanted()) == []
     assert method.result() == {}
 

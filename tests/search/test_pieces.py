@@ -32,8 +32,9 @@ def test_blank_lines_belong_to_the_step_that_follows(
 ) -> None:
     piece = ContinuationBuilder(decode, start=0)
     for part in parts:
-        found = Completion(ids=tuple(part), text=part.decode(), finish_reason="stop", at_stop=True)
-        piece.add(found, len(part))
+        piece.add(
+            Completion(ids=tuple(part), text=part.decode(), finish_reason="stop", at_stop=True),
+            len(part),
+        )
         assert piece.close_step(min_tokens=1) == (part in ends)
-    closed = piece.build(is_finished=False, is_cut=False).steps
-    assert [step.text for step in closed] == steps
+    assert [step.text for step in piece.build(is_finished=False, is_cut=False).steps] == steps

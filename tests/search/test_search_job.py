@@ -38,9 +38,17 @@ def found_by(
         await engine.start()
         await scorer.start()
         shared = SearchContext(policy=engine, scorer=scorer, settings=settings)
-        reader = ArithReader(ArithReader.Settings(limit=num_problems, num_steps=(3, 4)))
-        problems = [problem for _, problem in reader.rows()]
-        found = await asyncio.gather(*(search_problem(one, shared) for one in problems))
+        found = await asyncio.gather(
+            *(
+                search_problem(one, shared)
+                for one in [
+                    problem
+                    for _, problem in ArithReader(
+                        ArithReader.Settings(limit=num_problems, num_steps=(3, 4))
+                    ).rows()
+                ]
+            )
+        )
         stats = engine.stats()
         assert sum(one.cost.num_sampled for one in found) == stats.num_sampled_tokens
         assert stats.num_prefill_tokens == sum(one.cost.num_prompt - 1 for one in found)
@@ -63,8 +71,9 @@ def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
         for name in found.weights:
             entry = found.tree.nodes[name]
             assert entry.node.is_finished and len(entry.node.scores) == entry.node.depth
-            steps = found.tree.steps(name)
-            assert steps[-1].end == len(found.tree.ids(name)) == entry.node.num_tokens
+            assert (
+                found.tree.steps(name)[-1].end == len(found.tree.ids(name)) == entry.node.num_tokens
+            )
         assert not found.is_spent
 
 
@@ -73,10 +82,11 @@ def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
     ("method", "tokens"), [*((method, 160) for method in SEARCHES), ("beam", 300)]
 )
 def test_no_search_samples_more_than_its_limit(method: str, tokens: int) -> None:
-    settings = SearchSettings.model_validate(
-        {"search": {"kind": method, "n": 16}, "scorer": "constant", "tokens": tokens}
-    )
-    for found in found_by(settings):
+    for found in found_by(
+        SearchSettings.model_validate(
+            {"search": {"kind": method, "n": 16}, "scorer": "constant", "tokens": tokens}
+        )
+    ):
         assert found.cost.num_sampled <= tokens
         # one solution is finished with the tokens reserved for it
         assert found.is_spent and found.weights
@@ -90,26 +100,31 @@ def arith(out: Path, *more: str) -> list[str]:
 
 def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = run_verb(arith(out))
-    assert "on 4 problems" in " ".join(result.output.split())
+    assert "on 4 problems" in " ".join(run_verb(arith(out)).output.split())
     rows, trees = list(read_labels(Store(str(out)))), list(read_trees(Store(str(out))))
     check_trees(trees, {row.problem.id for row in rows})
     for tree in trees:
         own = [row for row in rows if row.problem.id == tree.problem_id]
         assert len(own) == len(tree.results)
         assert all(r.solution.origin == "searched" and r.chosen_by_outcome for r in own)
-        first = min(own, key=lambda row: row.solution.sample_index)
-        assert (first.solution.outcome == "right") == tree.is_chosen_right
+        assert (
+            min(own, key=lambda row: row.solution.sample_index).solution.outcome == "right"
+        ) == tree.is_chosen_right
     assert verify(Store(str(out))).is_sound
     run_verb(arith(out))
     assert list(read_trees(Store(str(out)))) == trees
-    other = run_verb(arith(out, "search.n=8"), code=2)
-    assert "search.n" in other.output
+    assert "search.n" in run_verb(arith(out, "search.n=8"), code=2).output
     run_verb(
         [
-            *["label", "configs/label/quickstart.yaml", "--solutions", str(out)],
-            *[f"out={tmp_path / 'labelled'}", "policy.max_tokens=160", "ray.address=none"],
-            *["estimator=fixed", "estimator.rollouts=2"],
+            "label",
+            "configs/label/quickstart.yaml",
+            "--solutions",
+            str(out),
+            f"out={tmp_path / 'labelled'}",
+            "policy.max_tokens=160",
+            "ray.address=none",
+            "estimator=fixed",
+            "estimator.rollouts=2",
         ]
     )
     assert len(list(read_labels(Store(str(tmp_path / "labelled"))))) == len(rows)
@@ -140,8 +155,12 @@ def test_problems_without_golds_are_searched_and_their_answers_written(tmp_path:
     assert (answers[0]["outcome"] == "right") == (answers[0]["answer"] == "0")
     assert answers[2]["problem_id"] == "mine"
     assert all(row["answer"] and 4 <= row["votes"] <= row["of_votes"] <= 16 for row in answers)
-    named = [f"out={tmp_path / 'named'}", "problems.answer_column=gold"]
-    assert "no answer: looked for gold" in run_verb([*command, *named], code=2).output
+    assert (
+        "no answer: looked for gold"
+        in run_verb(
+            [*command, f"out={tmp_path / 'named'}", "problems.answer_column=gold"], code=2
+        ).output
+    )
 
 
 def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:
@@ -150,8 +169,10 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
     keys += ["search=beam", "search.n=2", "search.width=2"]
     narrow = "policy.engine={kind: scripted, max_context: 10}"
     for _ in range(2):  # a second run changes nothing
-        done = run_verb(["search", "/dev/null", *keys, narrow], code=1)
-        assert "no problem could be searched: all were left out" in done.output
+        assert (
+            "no problem could be searched: all were left out"
+            in run_verb(["search", "/dev/null", *keys, narrow], code=1).output
+        )
     assert len((out / "rejects.jsonl").read_text().splitlines()) == 2
 
 
@@ -185,7 +206,9 @@ def test_a_dry_run_checks_and_forecasts_and_writes_nothing(tmp_path: Path) -> No
     done = run_verb([*keys, "--dry-run"]).output
     sampled = sum(tree.cost.num_sampled for tree in read_trees(Store(str(out))))
     assert f"3 of 3 blocks are done\ntokens in all: {sampled:,}\n" in done
-    more = run_verb([*keys, "problems.limit=12", "--dry-run"]).output
-    (expected,) = re.findall(r"3 of 6 blocks.*\ntokens in all: ([\d,]+) \(", more)
+    (expected,) = re.findall(
+        r"3 of 6 blocks.*\ntokens in all: ([\d,]+) \(",
+        run_verb([*keys, "problems.limit=12", "--dry-run"]).output,
+    )
     assert 1.3 * sampled < float(expected.replace(",", "")) < 3 * sampled
     assert sorted(path.name for path in out.rglob("*")) == before

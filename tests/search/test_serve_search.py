@@ -43,14 +43,21 @@ class Running(InThread[Searcher]):
         return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0)
 
     def ask(self, **more: Any) -> Any:
-        given = {"model": "arith:policy", "messages": USER, **more}
-        return self.client().chat.completions.create(**given)
+        return self.client().chat.completions.create(
+            **{"model": "arith:policy", "messages": USER, **more}
+        )
 
     def post(self, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
-        names = {name.replace("_", "-"): value for name, value in headers.items()}
-        head = {"content-type": "application/json", **names}
-        connection.request("POST", "/v1/chat/completions", body, head)
+        connection.request(
+            "POST",
+            "/v1/chat/completions",
+            body,
+            {
+                "content-type": "application/json",
+                **{name.replace("_", "-"): value for name, value in headers.items()},
+            },
+        )
         answer = connection.getresponse()
         content = json.loads(answer.read())
         connection.close()
@@ -60,8 +67,9 @@ class Running(InThread[Searcher]):
         """Return a connection on which a request has been sent and the answer is pending."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         body = json.dumps({"model": "arith:policy", "messages": USER, **more})
-        head = {"content-type": "application/json"}
-        connection.request("POST", "/v1/chat/completions", body, head)
+        connection.request(
+            "POST", "/v1/chat/completions", body, {"content-type": "application/json"}
+        )
         return connection
 
 
@@ -73,15 +81,21 @@ def serving(
     token: str | None = None,
     **more: Any,
 ) -> Iterator[Running]:
-    content = {"policy": policy, "search": SEARCH, "scorer": "constant", **more}
-    config = ServeSearchConfig.model_validate(content)
+    config = ServeSearchConfig.model_validate(
+        {"policy": policy, "search": SEARCH, "scorer": "constant", **more}
+    )
 
     def serve(on_ready: Callable[[str, Callable[[], None]], None]) -> None:
-        place = ServerAddress(port=0, token=token)
-        serve_search(config, place=place, limits=limits or RequestLimits(), on_ready=on_ready)
+        serve_search(
+            config,
+            place=ServerAddress(port=0, token=token),
+            limits=limits or RequestLimits(),
+            on_ready=on_ready,
+        )
 
-    name = "mclabel.search.serve.Searcher"
-    with in_thread(Running(), serve, part=Searcher, name=name) as running:
+    with in_thread(
+        Running(), serve, part=Searcher, name="mclabel.search.serve.Searcher"
+    ) as running:
         yield running
 
 
@@ -119,8 +133,10 @@ def test_the_model_is_listed_and_another_is_not_found(server: Running) -> None:
 def test_a_stream_holds_the_same_solution(server: Running) -> None:
     whole = server.ask()
     chunks = list(server.ask(stream=True, stream_options={"include_usage": True}))
-    text = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
-    assert text == whole.choices[0].message.content
+    assert (
+        "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
+        == whole.choices[0].message.content
+    )
     assert len(chunks) > 4
     assert chunks[-1].usage == whole.usage and chunks[-1].choices == []
     assert chunks[-2].choices[0].finish_reason == "stop"
@@ -140,8 +156,7 @@ def test_several_solutions_differ_and_the_chosen_one_is_first(server: Running) -
     streamed: dict[int, str] = {}
     for chunk in server.ask(messages=messages, n=2, stream=True, extra_body=extra):
         for choice in chunk.choices:
-            found = streamed.get(choice.index, "") + (choice.delta.content or "")
-            streamed[choice.index] = found
+            streamed[choice.index] = streamed.get(choice.index, "") + (choice.delta.content or "")
     assert list(streamed.values()) == texts
     many = server.ask(n=100, extra_body=extra)
     assert len(many.choices) == len({c.message.content for c in many.choices}) <= 4
@@ -189,9 +204,11 @@ def test_what_cannot_be_heeded_is_refused(
 
 
 def test_what_is_equal_to_the_servers_own_is_heeded(server: Running) -> None:
-    parts = [{"role": "user", "content": [{"type": "text", "text": SHORT}]}]
-    same = {"temperature": 0.8, "top_p": 1, "presence_penalty": 0, "stop": None, "user": "me"}
-    answer = server.ask(messages=parts, **same, max_completion_tokens=4096)
+    answer = server.ask(
+        messages=[{"role": "user", "content": [{"type": "text", "text": SHORT}]}],
+        **{"temperature": 0.8, "top_p": 1, "presence_penalty": 0, "stop": None, "user": "me"},
+        max_completion_tokens=4096,
+    )
     assert answer.choices[0].message.content == server.ask().choices[0].message.content
 
 
@@ -237,8 +254,10 @@ def test_a_wrong_token_is_refused() -> None:
         for key in ("sesame", "x" * 5000):
             with pytest.raises(openai.AuthenticationError, match="token"):
                 server.client(key).models.list()
-        right = "Bearer sesamé".encode().decode("latin-1")
-        for headers, status in (({}, 401), ({"authorization": right}, 400)):
+        for headers, status in (
+            ({}, 401),
+            ({"authorization": "Bearer sesamé".encode().decode("latin-1")}, 400),
+        ):
             assert server.post(b"{}", **headers)[0] == status
 
 
@@ -272,19 +291,22 @@ def test_comments_keep_a_stream_alive_and_its_end_is_told(monkeypatch: pytest.Mo
     with serving(policy=HANGING) as server:
         answer = server.hanging(stream=True).getresponse()
         assert answer.getheader("content-type", "").startswith("text/event-stream")
-        lines = [answer.readline() for _ in range(6)]
-        assert lines == [b": searching\n", b"\n"] * 3
+        assert [answer.readline() for _ in range(6)] == [b": searching\n", b"\n"] * 3
         server.stop()
-        rest = answer.read().decode()
-        last = [line for line in rest.splitlines() if line and not line.startswith(":")]
+        last = [
+            line
+            for line in answer.read().decode().splitlines()
+            if line and not line.startswith(":")
+        ]
         assert [json.loads(line.removeprefix("data: "))["error"]["message"] for line in last] == [
             "the server is shutting down"
         ]
 
 
 def test_a_dead_engine_ends_the_server() -> None:
-    policy = {"engine": {"kind": "scripted", "crash_rate": 1}, "max_tokens": 1000}
-    with serving(policy=policy) as server:
+    with serving(
+        policy={"engine": {"kind": "scripted", "crash_rate": 1}, "max_tokens": 1000}
+    ) as server:
         with pytest.raises(openai.InternalServerError, match="the engine died") as refused:
             server.ask()
         assert refused.value.status_code == 503
@@ -322,8 +344,15 @@ def test_what_cannot_be_served_is_refused_at_the_start(
 
 
 def test_the_file_of_a_job_is_served_as_it_stands() -> None:
-    job = {"out": "runs/x", "problems": {"source": "arith"}, "block_problems": 3}
-    assert ServeSearchConfig.model_validate({"scorer": "constant", **job}).policy.max_tokens == 512
+    assert (
+        ServeSearchConfig.model_validate(
+            {
+                "scorer": "constant",
+                **{"out": "runs/x", "problems": {"source": "arith"}, "block_problems": 3},
+            }
+        ).policy.max_tokens
+        == 512
+    )
     with pytest.raises(ValueError, match="block_of_problems"):
         ServeSearchConfig.model_validate({"scorer": "constant", "block_of_problems": 3})
 
@@ -356,10 +385,11 @@ def command(*keys: str) -> Iterator[tuple[subprocess.Popen[str], Running]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
-    engine = "policy.engine={kind: scripted, hang_after: 0}"
-    with command(engine, "policy.max_tokens=1000") as (process, server):
-        answer = server.hanging(stream=True)
-        assert answer.getresponse().status == 200
+    with command("policy.engine={kind: scripted, hang_after: 0}", "policy.max_tokens=1000") as (
+        process,
+        server,
+    ):
+        assert server.hanging(stream=True).getresponse().status == 200
         process.send_signal(number)
         out, errors = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, out + errors

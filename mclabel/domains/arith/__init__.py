@@ -21,8 +21,5 @@ def bundled_model(name: str) -> Path:
         ValueError: there is no such model.
     """
     if name not in BUNDLED:
-        now = ", which was arith:base" if name == "base" else ""
-        raise ValueError(
-            f"arith:{name}: must be arith:policy, arith:strong or arith:reflective{now}"
-        )
+        raise ValueError(f"arith:{name}: must be arith:policy, arith:strong or arith:reflective")
     return Path(__file__).parent / "models" / name

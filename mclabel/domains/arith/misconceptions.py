@@ -340,8 +340,7 @@ class _TraceWriter:
 
         Also draw whether a later check will correct the wrong step again.
         """
-        node = self._program.nodes[index]
-        misreading = choose_misreading(node, self._numbers, self._rng)
+        misreading = choose_misreading(self._program.nodes[index], self._numbers, self._rng)
         if misreading.kind == "skip" or self._rng.random() >= MISCORRECTED * self._strength:
             return False
         self._misread[index] = misreading

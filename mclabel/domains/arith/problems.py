@@ -141,7 +141,7 @@ def _try_draw_story(rng: random.Random, family: str, num_steps: int, small: bool
 
 
 def _make_problem(story: Story, family: str, num_steps: int, small: bool) -> Problem:
-    program, text = story.build_program(), story.build_text()
+    program, text = story.build_program(), " ".join([*story.sentences, story.question])
     return Problem(
         id="arith-" + hashlib.sha256(text.encode()).hexdigest()[:16],
         text=text,

@@ -71,8 +71,10 @@ class Program:
     @classmethod
     def from_json(cls, text: str) -> Program:
         raw = json.loads(text)
-        nodes = tuple(Node(**{**n, "needs": tuple(n["needs"])}) for n in raw["nodes"])
-        return cls(nodes=nodes, target=raw["target"])
+        return cls(
+            nodes=tuple(Node(**{**n, "needs": tuple(n["needs"])}) for n in raw["nodes"]),
+            target=raw["target"],
+        )
 
 
 def write_reference_solution(program: Program) -> str:
@@ -186,9 +188,16 @@ class Story:
         value = apply_operation(op, a, b, MAX_VALUE)
         if value is None:
             raise InfeasibleDraw
-        needs = tuple(q.node for q in (left, right) if q.node is not None)
         self.nodes.append(
-            Node(op=op, left=a, right=b, value=value, claim=claim, needs=needs, event=self.event)
+            Node(
+                op=op,
+                left=a,
+                right=b,
+                value=value,
+                claim=claim,
+                needs=tuple(q.node for q in (left, right) if q.node is not None),
+                event=self.event,
+            )
         )
         return Quantity(value, len(self.nodes) - 1)
 
@@ -205,7 +214,3 @@ class Story:
         """Return the hidden program of the finished problem."""
         assert self.focus.node is not None
         return Program(nodes=tuple(self.nodes), target=self.focus.node)
-
-    def build_text(self) -> str:
-        """Return the text of the problem."""
-        return " ".join([*self.sentences, self.question])

@@ -166,8 +166,9 @@ def _add_half_transfer(story: Story) -> None:
     story.add_sentence(
         f"{taker} has {n} {story.thing} and gets half of the {story.thing} of {story.who}."
     )
-    claim = f"{story.who} gives {{}} {story.thing}."
-    part = story.derive_quantity(story.focus, "/", Quantity(2), claim)
+    part = story.derive_quantity(
+        story.focus, "/", Quantity(2), (f"{story.who} gives {{}} {story.thing}.")
+    )
     story.who = taker
     story.update_holding(Quantity(n), "+", part)
 
@@ -259,8 +260,9 @@ def _write_packing_story(story: Story, num_steps: int) -> None:
     containers = story.rng.choice(CONTAINERS)
     k, n = story.draw_number(2, 9), story.draw_number(3, 40)
     story.add_sentence(f"{story.who} fills {k} {containers} with {n} {story.thing} each.")
-    claim = f"The {containers} hold {{}} {story.thing}."
-    story.focus = story.derive_quantity(Quantity(k), "*", Quantity(n), claim)
+    story.focus = story.derive_quantity(
+        Quantity(k), "*", Quantity(n), (f"The {containers} hold {{}} {story.thing}.")
+    )
     _add_events(story, num_steps, tuple(_PACKING_EVENTS))
     story.question = f"How many {story.thing} does {story.who} have in the end?"
 
@@ -366,8 +368,9 @@ _TRAVELLING_EVENTS: dict[str, Event] = {
 def _write_making_story(story: Story, num_steps: int) -> None:
     k, n = story.draw_number(2, 9), story.draw_number(3, 40)
     story.add_sentence(f"{story.who} makes {n} {story.thing} an hour for {k} hours.")
-    claim = f"{story.who} makes {{}} {story.thing}."
-    story.focus = story.derive_quantity(Quantity(n), "*", Quantity(k), claim)
+    story.focus = story.derive_quantity(
+        Quantity(n), "*", Quantity(k), (f"{story.who} makes {{}} {story.thing}.")
+    )
     story.holder = "The shop"
     _add_events(story, num_steps, tuple(_MAKING_EVENTS))
     story.question = f"How many {story.thing} are in the shop of {story.who}?"

@@ -55,11 +55,11 @@ def build_tokenizer(
     )
     pieces = {piece for text in texts for piece, _ in split.pre_tokenize_str(text)}
     pieces |= {f"{space}{digit}" for digit in range(10) for space in ("", "Ġ")}
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    first = after or [PAD, EOS, STEP, *alphabet]
+    first = after or [PAD, EOS, STEP, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     names = [*first, *sorted(pieces - set(first))]
-    vocabulary = {name: i for i, name in enumerate(names)}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    backend = Tokenizer(
+        models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[], ignore_merges=True)
+    )
     backend.pre_tokenizer = split
     backend.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(

@@ -184,7 +184,7 @@ def verify_trace_states(program: Program, steps: Sequence[str]) -> list[StepStat
             reader.read_line(line)
         after = reader.has_standing_error
         states.append(
-            ("carried" if after else "recovered") if before else _choose_new_step_state(after)
+            ("carried" if after else "recovered") if before else ("error" if after else "sound")
         )
     return states
 
@@ -205,10 +205,6 @@ def read_commitment(line: str) -> int | None:
     """Return N if a line is "So the answer is N."; None for any other line."""
     match = _COMMITTED.fullmatch(line)
     return None if match is None else int(match[1])
-
-
-def _choose_new_step_state(wrong: bool) -> StepState:
-    return "error" if wrong else "sound"
 
 
 def _split_step_lines(step: str) -> list[str]:

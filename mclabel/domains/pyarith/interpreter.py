@@ -118,8 +118,7 @@ class LineInterpreter:
                 self._ended = True
                 return Event(kind="return", state=self._evaluate(value, self._variables))
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
-                old = ast.Name(id=name, ctx=ast.Load())
-                value = ast.BinOp(left=old, op=op, right=value)
+                value = ast.BinOp(left=ast.Name(id=name, ctx=ast.Load()), op=op, right=value)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 pass
             case _:
@@ -133,8 +132,7 @@ class LineInterpreter:
             raise MalformedError
         self._opened = True
         if statement.name == SOLVE and len(names) == len(self._inputs[0]):
-            columns = zip(*self._inputs, strict=True)
-            self._variables = dict(zip(names, columns, strict=True))
+            self._variables = dict(zip(names, zip(*self._inputs, strict=True), strict=True))
             self._body_indent = -1
             return Event(kind="solve")
         if statement.name in taken:

@@ -118,8 +118,14 @@ def _try_write_solution(
         if value is None:
             return None
         names[index], values[node.variable] = node.variable, value
-        loop = forms and op == "*" and rng.random() < LOOP_RATE
-        made = _write_statements(node.variable, whole, left, right, loop=loop, helper=helper)
+        made = _write_statements(
+            node.variable,
+            whole,
+            left,
+            right,
+            loop=forms and op == "*" and rng.random() < LOOP_RATE,
+            helper=helper,
+        )
         lines += [(line, None) for line in made[:-1]] + [(made[-1], index)]
     if not lines:
         return None

@@ -70,9 +70,10 @@ class Story:
     def end(self, question: str, value: int) -> WorkedProblem:
         """Finish the problem with its question, and the solution with its answer."""
         closing = self.rng.choice((f"The answer is {value}.", f"So the answer is {value}."))
-        text = " ".join([*self.sentences, question])
         return WorkedProblem(
-            problem=text, solution="\n".join([*self.steps, closing]), answer=str(value)
+            problem=" ".join([*self.sentences, question]),
+            solution="\n".join([*self.steps, closing]),
+            answer=str(value),
         )
 
 

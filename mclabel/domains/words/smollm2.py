@@ -196,8 +196,10 @@ def _build_tokenizer(file: Path) -> Any:
         fields[f"tokenizer.{name}"].contents()
         for name in ("ggml.tokens", "ggml.merges", "ggml.token_type", "chat_template")
     )
-    pairs = [tuple(merge.split(" ")) for merge in merges]
-    bpe = models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=pairs)
+    bpe = models.BPE(
+        vocab={token: number for number, token in enumerate(tokens)},
+        merges=[tuple(merge.split(" ")) for merge in merges],
+    )
     own = Tokenizer(bpe)
     own.pre_tokenizer = pre_tokenizers.Sequence(
         [

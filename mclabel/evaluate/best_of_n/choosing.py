@@ -189,6 +189,4 @@ def _compute_right_share(
     votes = np.where(count > 0, votes, -1.0)  # an answer that is not in the subset has no chance
     top = votes >= votes.max(1, keepdims=True) - 1e-12
     top &= count > 0
-    winners = top.sum(1)
-    share = (top & right).sum(1) / np.maximum(winners, 1)
-    return float(share.mean())
+    return float(((top & right).sum(1) / np.maximum(top.sum(1), 1)).mean())

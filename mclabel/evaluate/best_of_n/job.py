@@ -160,8 +160,10 @@ def best_of_n(
     (out / "best_of_n.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
     write_provenance(out / "provenance.json", config=config.semantic())
     title = f"Best of N, {result.num_problems:,} problems"
-    plot = plot_accuracy_curves(title, result.accuracy, references=result.references)
-    save_plot(plot, out / "best_of_n")
+    save_plot(
+        plot_accuracy_curves(title, result.accuracy, references=result.references),
+        out / "best_of_n",
+    )
     return report
 
 

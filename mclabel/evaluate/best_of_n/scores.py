@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -63,12 +64,10 @@ class ScoreCache:
         body = find_readable_body(prm.model)
         if body is not None:
             return score_readings(prm.model, self.readings(body, encoded, on_progress))
-
-        def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
-            return prm.score_encoded(distinct, on_progress=on_progress)
-
         return self._compute_or_read_cached(
-            f"scores {compute_scorer_fingerprint(folder)}", encoded, compute
+            f"scores {compute_scorer_fingerprint(folder)}",
+            encoded,
+            partial(prm.score_encoded, on_progress=on_progress),
         )
 
     def scores_of_format(
@@ -128,11 +127,10 @@ class ScoreCache:
             read_solutions,
         )
 
-        def compute(distinct: Sequence[EncodedSolution]) -> list[SolutionLikelihoods]:
-            return read_solutions(network, distinct, threads=self._threads, on_progress=on_progress)
-
         kept = self._compute_or_read_cached(
-            f"readings {compute_body_fingerprint(network)}", encoded, compute
+            f"readings {compute_body_fingerprint(network)}",
+            encoded,
+            partial(read_solutions, network, threads=self._threads, on_progress=on_progress),
         )
         return [SolutionLikelihoods(*values) for values in kept]
 
@@ -150,8 +148,7 @@ class ScoreCache:
             compute: function that returns a result for each distinct solution.
         """
         distinct = list(dict.fromkeys(encoded))
-        key = _make_cache_key(computation, distinct)
-        path = self._folder / f"{key}.json"
+        path = self._folder / f"{_make_cache_key(computation, distinct)}.json"
         kept = _read_scores(path)
         if kept is not None and len(kept) == len(distinct):
             results: list[T] = kept

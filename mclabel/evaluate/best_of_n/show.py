@@ -207,11 +207,8 @@ def plot_accuracy_curves(
     banded = [MAJORITY, *[method for method in main if method not in _DASHES][:1]]
     scorers = list(dict.fromkeys(parse_scorer_name(m) for m in accuracy if m not in _DASHES))
 
-    def get_last_accuracy(method: str) -> float:
-        return accuracy[method][sizes[-1]].value or 0.0
-
     series = []
-    for method in sorted(accuracy, key=lambda m: -get_last_accuracy(m)):
+    for method in sorted(accuracy, key=lambda m: -(accuracy[m][sizes[-1]].value or 0.0)):
         estimates = [accuracy[method][n] for n in sizes]
         is_main = method in main
         has_band = method in banded

@@ -137,9 +137,8 @@ def check_out_folder(out: str | None) -> None:
         ConfigError: the path is a URL.
         ShardError: the path is a file, is inside of a file, or cannot be written.
     """
-    if out is None:
-        return
-    check_output(out, FIGURES, key="--out ")
+    if out is not None:
+        check_output(out, FIGURES, key="--out ")
 
 
 def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.core.records import Counts, LabeledSolution, Outcome, StepLabel
+from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import (
     NOTHING,
     Estimate,
@@ -335,14 +335,6 @@ class Monotonicity:
     """Share of pairs of neighbouring labelled steps that are labelled wrong, then sound."""
 
 
-def get_soft_value(label: StepLabel) -> float | None:
-    """Return the value of a step, or its posterior mean if it has no value.
-
-    Return None if the label is the outcome of the solution, as for the last step.
-    """
-    return None if label.is_from_outcome else label.estimate
-
-
 def estimate_values_by_position(
     rows: Iterable[LabeledSolution],
     kinds: dict[str, Callable[[LabeledSolution, int], bool]],
@@ -363,7 +355,7 @@ def estimate_values_by_position(
         (row, index, value)
         for row in rows
         for index, label in enumerate(row.steps)
-        if (value := get_soft_value(label)) is not None
+        if not label.is_from_outcome and (value := label.estimate) is not None
     ]
     curves = {}
     for name, is_kind in kinds.items():

@@ -79,8 +79,15 @@ def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> 
             shares[min(int(point.predicted * NUM_BINS), NUM_BINS - 1)] += (
                 point.num_predictions / total
             )
-        centres = (np.arange(NUM_BINS) + 0.5) / NUM_BINS
-        counts.append(Series(name=name, x=centres, y=shares, kind="bars", hue=hue))
+        counts.append(
+            Series(
+                name=name,
+                x=(np.arange(NUM_BINS) + 0.5) / NUM_BINS,
+                y=shares,
+                kind="bars",
+                hue=hue,
+            )
+        )
     return Plot(
         title=title,
         x_label="predicted",
@@ -201,12 +208,15 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
             table.add_row(f"  {outcome}", f"{count:,}")
     if (kept := count_kept(rows)) is not None:
         table.add_row("  kept by the consensus", f"{kept:,}")
-    table.add_row("steps", f"{len(labels):,}")
-    table.add_row("  labelled sound", f"{sum(x is True for x in labels):,}")
-    table.add_row("  labelled wrong", f"{sum(x is False for x in labels):,}")
-    table.add_row("  without a verdict", f"{sum(x is None for x in labels):,}")
-    table.add_row("rollout tokens a solution", f"{cost.tokens_per_solution:,.0f}")
-    table.add_row("  without sharing prefixes", f"{cost.tokens_per_solution_unshared:,.0f}")
+    for name, figure in {
+        "steps": len(labels),
+        "  labelled sound": labels.count(True),
+        "  labelled wrong": labels.count(False),
+        "  without a verdict": labels.count(None),
+        "rollout tokens a solution": cost.tokens_per_solution,
+        "  without sharing prefixes": cost.tokens_per_solution_unshared,
+    }.items():
+        table.add_row(name, f"{figure:,.0f}")
     return table
 
 

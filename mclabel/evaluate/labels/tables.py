@@ -55,7 +55,15 @@ def label_grids(report: LabelReport) -> list[Grid]:
     grids = [
         *_make_quality_grids(report),
         _make_state_grid(report),
-        *([] if report.sources is None else consensus_grids(report.sources)),
+        *(
+            []
+            if report.sources is None
+            else [
+                _make_label_grid(report.sources),
+                _make_flag_grid(report.sources),
+                _make_rate_grid(report.sources),
+            ]
+        ),
         _make_calibration_grid(report),
         _make_interval_coverage_grid(report),
         _make_monotonicity_and_cost_grid(report),
@@ -78,7 +86,7 @@ def _select_shown_groups(report: LabelReport) -> dict[str, GroupReport]:
     They are the group of all solutions, and groups with enough problems.
     """
     return {
-        _make_displayed_group_name(name, group): group
+        (f"{name} {FEW}" if group.num_problems < FEW_PROBLEMS else name): group
         for name, group in report.groups.items()
         if name == ALL or group.num_problems >= FEW_IN_GROUP
     }
@@ -294,10 +302,6 @@ def _make_position_grid(report: LabelReport) -> Grid:
     )
 
 
-def _make_displayed_group_name(name: str, group: GroupReport) -> str:
-    return f"{name} {FEW}" if group.num_problems < FEW_PROBLEMS else name
-
-
 LABELS = {
     "first error": "first_error_accuracy",
     "if there is an error": "first_error_accuracy_wrong",
@@ -310,11 +314,6 @@ FLAGS = {
     "sound solutions flagged": "flagged_sound",
 }
 RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later"}
-
-
-def consensus_grids(report: ConsensusReport) -> list[Grid]:
-    """Return tables of the quality of sources, alone and combined; a table may have no rows."""
-    return [_make_label_grid(report), _make_flag_grid(report), _make_rate_grid(report)]
 
 
 def _make_label_grid(report: ConsensusReport) -> Grid:

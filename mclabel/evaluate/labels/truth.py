@@ -65,8 +65,9 @@ def find_exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
             "program, so it does not belong to a built-in domain. Give --truth processbench:FILE, "
             "prm800k:FILE or run:FOLDER"
         )
-    first_errors = {row.solution.id: find_exact_first_error(row) for row in rows}
-    return Truth(kind="exact", first_errors=first_errors)
+    return Truth(
+        kind="exact", first_errors={row.solution.id: find_exact_first_error(row) for row in rows}
+    )
 
 
 def match_judged_truth(

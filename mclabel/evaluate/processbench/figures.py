@@ -14,7 +14,7 @@ they agree, and only solutions on which they agree are counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -125,6 +125,7 @@ def measure_processbench(
     threshold: float | None = None,
     unknown: Mapping[str, Collection[str]] = MappingProxyType({}),
     panel: Panel | None = None,
+    num_rejected: Mapping[str, int] = MappingProxyType({}),
     seed: int = 0,
 ) -> ProcessBenchResult:
     """Compute ProcessBench's official metric: the F1 of each split, and their mean.
@@ -141,6 +142,7 @@ def measure_processbench(
             and count as predicted wrongly.
         panel: judges whose opinions are measured. In a split with several judges, only solutions on
             which the judges agree have a prediction.
+        num_rejected: number of unusable rows, by split; it is only recorded.
         seed: seed of the bootstrap.
     """
     tables = {
@@ -155,7 +157,8 @@ def measure_processbench(
     results = {
         name: _measure_split(
             splits[name],
-            predictions[name].keys() | set(unknown.get(name, ())),
+            predictions[name].keys(),
+            set(unknown.get(name, ())),
             (reasons or {}).get(name, {}),
             tables[name],
             weights[name],
@@ -165,15 +168,17 @@ def measure_processbench(
         )
         for i, name in enumerate(splits)
     }
-    for name, ids in unknown.items():
-        results[name] = replace(results[name], num_unknown=len(ids))
     for i, (name, of_split) in enumerate((scores or {}).items()):
         measured = measure_calibration(
             _list_step_predictions(splits[name], of_split), seed=seed + i
         )
         results[name] = replace(results[name], ece=None if measured is None else measured.ece)
     return ProcessBenchResult(
-        splits=results, mean_f1=_estimate_mean_f1(tables, weights), threshold=threshold, panel=panel
+        splits=results,
+        mean_f1=_estimate_mean_f1(tables, weights),
+        threshold=threshold,
+        panel=panel,
+        num_rejected=num_rejected,
     )
 
 
@@ -226,13 +231,14 @@ def _count_hits_per_problem(
 
 def _measure_split(
     rows: Sequence[JudgedSolution],
-    counted: Collection[str],
+    predicted: Set[str],
+    unknown: Set[str],
     reasons: Mapping[str, LeftOut],
     table: NDArray[np.float64],
     weights: NDArray[np.float64],
     kept: Estimate | None,
 ) -> SplitResult:
-    missing = tuple(row.id for row in rows if row.id not in counted)
+    missing = tuple(row.id for row in rows if row.id not in predicted and row.id not in unknown)
     counts = Counter(
         reasons[name].reason_code if name in reasons else "unknown" for name in missing
     )
@@ -244,7 +250,7 @@ def _measure_split(
         f1=sums_estimate(table, weights, compute_split_f1),
         missing=missing,
         reasons=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-        num_unknown=0,
+        num_unknown=len(unknown),
         kept=kept,
     )
 

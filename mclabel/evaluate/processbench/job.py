@@ -10,7 +10,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,9 +132,14 @@ def processbench_of_prm(
         for name, by_solution in scores.items()
     }
     result = measure_processbench(
-        splits, predictions, reasons=refused, scores=scores, threshold=threshold, seed=seed
+        splits,
+        predictions,
+        reasons=refused,
+        scores=scores,
+        threshold=threshold,
+        num_rejected=read.num_rejected,
+        seed=seed,
     )
-    result = replace(result, num_rejected=read.num_rejected)
     write_results(result, splits, predictions, refused, read.rejects, out)
     if out is not None:
         write_provenance(
@@ -180,9 +185,10 @@ def _encode_solutions(
             try:
                 readable.append((name, row.id, prm.encoder.encode_text(row.problem, steps, row.id)))
             except DataError as error:
-                detail = str(error).removeprefix(f"{row.id}: ")
-                reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
-                refused[name][row.id] = LeftOut(reason_code=reason, detail=detail)
+                refused[name][row.id] = LeftOut(
+                    reason_code="too_long" if isinstance(error, TooLongError) else "unreadable",
+                    detail=str(error).removeprefix(f"{row.id}: "),
+                )
     return readable, refused
 
 
@@ -224,12 +230,12 @@ def processbench_of_labels(
     for name, judged in splits.items():
         for solution in judged:
             if (labelled := by_key.get(solution_key(solution.problem, solution.steps))) is not None:
-                error = to_given_index(
+                predictions[name][solution.id] = to_given_index(
                     labelled.first_error, list_step_texts(labelled), solution.steps
                 )
-                predictions[name][solution.id] = error
-            elif (labelled := alone.get(solution.id)) is not None and _is_same_solution(
-                labelled, solution
+            elif (labelled := alone.get(solution.id)) is not None and (
+                len(labelled.steps) == len(solution.steps)
+                and has_same_words(labelled, solution.problem, solution.steps)
             ):
                 predictions[name][solution.id] = labelled.first_error
             else:
@@ -241,17 +247,11 @@ def processbench_of_labels(
             f"whose first solution is {first!r}. Label these files with "
             "configs/label/processbench.yaml"
         )
-    result = measure_processbench(splits, predictions, reasons=reasons, seed=seed)
-    result = replace(result, num_rejected=read.num_rejected)
+    result = measure_processbench(
+        splits, predictions, reasons=reasons, num_rejected=read.num_rejected, seed=seed
+    )
     write_results(result, splits, predictions, reasons, read.rejects, out)
     return result
-
-
-def _is_same_solution(row: LabeledSolution, solution: JudgedSolution) -> bool:
-    """Return whether a labelled and a judged solution have as many steps and the same words."""
-    return len(row.steps) == len(solution.steps) and has_same_words(
-        row, solution.problem, solution.steps
-    )
 
 
 class _UnlocatedExplainer:
@@ -275,11 +275,17 @@ class _UnlocatedExplainer:
         named = self._by_id.get(solution.id) or self._alone.get(solution.id)
         if row is None and named is not None:
             if len(named.steps) != len(solution.steps):
-                steps = f"{len(named.steps)} steps in the run, {len(solution.steps)} in the file"
-                return LeftOut(reason_code="other_steps", detail=steps)
+                return LeftOut(
+                    reason_code="other_steps",
+                    detail=(
+                        f"{len(named.steps)} steps in the run, {len(solution.steps)} in the file"
+                    ),
+                )
             if not has_same_words(named, solution.problem, solution.steps):
-                detail = "the run has this id for another problem or solution"
-                return LeftOut(reason_code="other_text", detail=detail)
+                return LeftOut(
+                    reason_code="other_text",
+                    detail="the run has this id for another problem or solution",
+                )
             row = named
         if row is None:
             return LeftOut(
@@ -402,13 +408,11 @@ def write_results(
                         "split": name,
                         "id": row.id,
                         "label": -1 if row.first_error is None else row.first_error,
-                        "prediction": _to_exported_label(predictions[name][row.id]),
+                        "prediction": (
+                            -1 if predictions[name][row.id] is None else predictions[name][row.id]
+                        ),
                     }
                     file.write(json.dumps(predicted, ensure_ascii=False) + "\n")
-
-
-def _to_exported_label(index: int | None) -> int:
-    return -1 if index is None else index
 
 
 @dataclass(frozen=True, kw_only=True)

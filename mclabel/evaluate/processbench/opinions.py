@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +82,30 @@ def processbench_of_opinions(
                 predictions[name][row.id] = prediction.first_error
     panel = Panel(
         {
-            name: tuple(judge.measured_judge for judge in of_split)
+            name: tuple(
+                MeasuredJudge(name=judge.run.judge, claim=judge.run.claim) for judge in of_split
+            )
             for name, of_split in judges.items()
         }
     )
     result = measure_processbench(
-        splits, predictions, reasons=reasons, unknown=unknown, panel=panel, seed=seed
+        splits,
+        predictions,
+        reasons=reasons,
+        unknown=unknown,
+        panel=panel,
+        num_rejected=read.num_rejected,
+        seed=seed,
     )
-    result = replace(result, num_rejected=read.num_rejected)
     write_results(result, splits, predictions, reasons, read.rejects, out)
     if out is not None:
-        runs = {
-            name: [judge.provenance() for judge in of_split] for name, of_split in judges.items()
-        }
-        write_provenance(Path(out) / "provenance.json", opinions=runs)
+        write_provenance(
+            Path(out) / "provenance.json",
+            opinions={
+                name: [judge.provenance() for judge in of_split]
+                for name, of_split in judges.items()
+            },
+        )
     return result
 
 
@@ -123,11 +133,6 @@ class _SplitJudge:
         """True if the judge's opinions name the first error exactly."""
         return self.run.claim != "at_or_before"
 
-    @property
-    def measured_judge(self) -> MeasuredJudge:
-        """Name of the judge, and the kind of statement that its opinions make."""
-        return MeasuredJudge(name=self.run.judge, claim=self.run.claim)
-
     def provenance(self) -> dict[str, Any]:
         """Return the location and id of the run and the name of its judge, for provenance.json."""
         return {"location": self.run.location, "run": self.identity, "judge": self.run.judge}
@@ -139,8 +144,10 @@ class _SplitJudge:
             detail = "not judged: it is in the run's rejects.jsonl, or the job has not ended"
             return LeftOut(reason_code="not_in_run", detail=detail)
         if (num_steps := self.run.num_steps[name]) != len(row.steps):
-            steps = f"{num_steps} steps in the run, {len(row.steps)} in the file"
-            return LeftOut(reason_code="other_steps", detail=steps)
+            return LeftOut(
+                reason_code="other_steps",
+                detail=f"{num_steps} steps in the run, {len(row.steps)} in the file",
+            )
         if self.keys[row.id] != solution_key(row.problem, row.steps):
             detail = "the run has this id for another problem or solution"
             return LeftOut(reason_code="other_text", detail=detail)

@@ -144,8 +144,9 @@ class StepBatch:
 
     def to(self, device: torch.device) -> StepBatch:
         """Return a copy on another device."""
-        there = {name: part.to(device) for name, part in vars(self).items() if part is not None}
-        return StepBatch(**there)
+        return StepBatch(
+            **{name: part.to(device) for name, part in vars(self).items() if part is not None}
+        )
 
     def run(self, network: Callable[..., T], output: Callable[[T], Tensor]) -> Tensor:
         """Run a network and return its output for every token [batch, seq, width].

@@ -316,5 +316,6 @@ def _build_network_inputs(
 
 def _make_attention_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the bias [rows, 1, new, tokens] to add to attention scores, from a boolean mask."""
-    added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
-    return added.masked_fill_(~mask, torch.finfo(dtype).min)[:, None]
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
+        ~mask, torch.finfo(dtype).min
+    )[:, None]

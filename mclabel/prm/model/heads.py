@@ -102,9 +102,10 @@ class LikelihoodHead(StepModel):
         features.
         """
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
-        language_head = cast(nn.Module, self.network.get_output_embeddings())
-        logprobs = compute_token_logprobs(states, language_head, batch)
-        features = compute_likelihood_features(logprobs, batch)
+        logprobs = compute_token_logprobs(
+            states, cast(nn.Module, self.network.get_output_embeddings()), batch
+        )
+        features = compute_likelihood_features(logprobs, batch.positions)
         return self.join_head_inputs(select_step_states(states, batch), features)
 
     def join_head_inputs(self, ends: Tensor, features: Tensor) -> Tensor:
@@ -125,8 +126,9 @@ class LikelihoodHead(StepModel):
 
     def body_and_head_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Return the parameters of the language model and of the head."""
-        head = [p for module in self.head_modules() for p in module.parameters()]
-        return list(self.network.parameters()), head
+        return list(self.network.parameters()), [
+            p for module in self.head_modules() for p in module.parameters()
+        ]
 
     def head_modules(self) -> list[nn.Module]:
         """Return the linear layers of the states, if they are read, and of the features."""
@@ -208,7 +210,7 @@ def compute_chosen_logprobs(states: Tensor, targets: Tensor, head: nn.Module) ->
     return torch.cat(parts)
 
 
-def compute_likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
+def compute_likelihood_features(logprobs: Tensor, positions: Tensor) -> Tensor:
     """Return four features of each step, from the log-probabilities of its tokens.
 
     They are the minimum and the sum over the step, then the minimum and the sum over the solution
@@ -216,18 +218,10 @@ def compute_likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
 
     Args:
         logprobs: log-probabilities [batch, seq], zero outside the solutions.
-        batch: the solutions of the log-probabilities.
+        positions: token indices [batch, steps] at which the steps end, or `PADDING`.
 
     Returns:
         Features [batch, steps, 4], zero after a solution's last step.
-    """
-    return compute_features_at(logprobs, batch.positions)
-
-
-def compute_features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
-    """Return the likelihood features of steps that end at given token indices.
-
-    The result is that of `compute_likelihood_features`.
     """
     logprobs = logprobs.clamp(min=MIN_LOGPROB)
     there = positions != PADDING

@@ -63,10 +63,17 @@ class StepModel(nn.Module, ABC):
     def log_odds(logits: Tensor) -> Tensor:
         """Return the log-odds that each step is sound [batch, steps].
 
+        Neutral steps of three classes count as sound, as in Let's Verify Step by Step (arXiv
+        2305.20050, appendix F).
+
         Args:
             logits: result of `forward`.
         """
-        return logits if logits.dim() == 2 else compute_three_class_log_odds(logits)
+        return (
+            logits
+            if logits.dim() == 2
+            else torch.logsumexp(logits[..., 1:], dim=-1) - logits[..., 0]
+        )
 
     @property
     @abstractmethod
@@ -116,17 +123,6 @@ class StepModel(nn.Module, ABC):
         """Save the model for `load_step_model`. Its adapters must have been merged before."""
 
 
-def compute_three_class_log_odds(logits: Tensor) -> Tensor:
-    """Return the log-odds [...] that a step is not wrong, from the logits of three classes.
-
-    Neutral steps count as sound, as in Let's Verify Step by Step (arXiv 2305.20050, appendix F).
-
-    Args:
-        logits: logits [..., 3] of the classes wrong, neutral and sound, in this order.
-    """
-    return torch.logsumexp(logits[..., 1:], dim=-1) - logits[..., 0]
-
-
 def select_step_states(states: Tensor, batch: StepBatch) -> Tensor:
     """Return the states [batch, steps, width] at the positions at which steps are scored.
 
@@ -172,9 +168,17 @@ def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
     body = cast(nn.Module, getattr(network, network.base_model_prefix))
-    linear = [name for name, part in body.named_modules() if isinstance(part, nn.Linear)]
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=linear, lora_dropout=0.0)
-    inject_adapter_in_model(config, body)  # freezes the body's own weights
+    inject_adapter_in_model(
+        LoraConfig(
+            r=rank,
+            lora_alpha=alpha,
+            target_modules=[
+                name for name, part in body.named_modules() if isinstance(part, nn.Linear)
+            ],
+            lora_dropout=0.0,
+        ),
+        body,
+    )  # freezes the body's own weights
     for name, parameter in body.named_parameters():
         if is_adapter(name):  # in bfloat16, small updates would be lost to rounding
             parameter.data = parameter.data.float()

@@ -29,7 +29,7 @@ from mclabel.prm.model.heads import (
     LikelihoodHead,
     TokenHead,
     compute_chosen_logprobs,
-    compute_features_at,
+    compute_likelihood_features,
 )
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.scorer import Scorer
@@ -108,8 +108,11 @@ class ScoredPrefix:
         """
         if not self.positions:
             raise DataError("solution: has no steps to score")
-        ids = tuple(token for part in self._list_from_root() for token in part._ids)
-        return EncodedSolution(ids=ids, num_prompt=self.num_prompt, positions=self.positions)
+        return EncodedSolution(
+            ids=tuple(token for part in self._list_from_root() for token in part._ids),
+            num_prompt=self.num_prompt,
+            positions=self.positions,
+        )
 
     @property
     def _required_state(self) -> _PrefixState:
@@ -326,8 +329,9 @@ class IncrementalPRM:
         before = states.roll(1, dims=0)
         before[_find_new_token_starts(jobs)] = torch.stack(last)
         ids = torch.tensor([token for job in jobs for token in job.ids], device=states.device)
-        head = cast(nn.Module, self._model.network.get_output_embeddings())
-        flat = compute_chosen_logprobs(before, ids, head).cpu()
+        flat = compute_chosen_logprobs(
+            before, ids, cast(nn.Module, self._model.network.get_output_embeddings())
+        ).cpu()
         return [part.clone() for part in flat.split([len(job.ids) for job in jobs])]
 
     def _compute_new_scores(
@@ -388,7 +392,7 @@ def _compute_new_features(jobs: Sequence[_PrefixJob], logprobs: Sequence[Tensor]
     ends = [
         torch.tensor(job.old_positions + job.positions) - job.path[0].num_tokens for job in jobs
     ]
-    features = compute_features_at(
+    features = compute_likelihood_features(
         pad_sequence(whole, batch_first=True),
         pad_sequence(ends, batch_first=True, padding_value=PADDING),
     )

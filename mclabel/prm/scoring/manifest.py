@@ -57,8 +57,9 @@ class PrmManifest(Settings):
 
     def save(self, folder: Path) -> None:
         """Write the manifest to the folder of the weights."""
-        content = {"format": FORMAT, **dict(self)}
-        (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
+        (folder / MANIFEST).write_text(
+            json.dumps({"format": FORMAT, **dict(self)}, indent=1) + "\n"
+        )
 
     @classmethod
     def read(cls, folder: Path) -> PrmManifest:
@@ -213,8 +214,9 @@ def write_provenance(path: Path, **about: Any) -> None:
         path: path of the JSON file to write.
         **about: settings that made the results, including `trust_remote_code`, but no secrets.
     """
-    content = {**about, "versions": package_versions()}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({**about, "versions": package_versions()}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def hash_weights(prm: str) -> str | None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mclabel.engines.pretrained import load_model_config
@@ -65,7 +64,7 @@ def read_solutions(
     def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[SolutionLikelihoods]:
         states = batch.run(network.base_model, lambda out: out.last_hidden_state)
         logprobs = compute_token_logprobs(states, network.get_output_embeddings(), batch)
-        features = compute_likelihood_features(logprobs, batch).tolist()
+        features = compute_likelihood_features(logprobs, batch.positions).tolist()
         totals = logprobs.sum(1).tolist()
         return [
             SolutionLikelihoods(steps[: len(solution.positions)], total)
@@ -93,8 +92,10 @@ def score_readings(model: StepModel, readings: Sequence[SolutionLikelihoods]) ->
     """
     if not readings:
         return []
-    device = next(model.parameters()).device
-    features = torch.tensor([step for reading in readings for step in reading.steps], device=device)
+    features = torch.tensor(
+        [step for reading in readings for step in reading.steps],
+        device=next(model.parameters()).device,
+    )
     with torch.inference_mode():
         logits = model(features.view(1, -1, NUM_FEATURES))[0].float()
     parts = logits.split([len(reading.steps) for reading in readings])
@@ -114,12 +115,8 @@ def compute_body_fingerprint(network: PreTrainedModel) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         flat = tensor.detach().flatten()
         for part in (flat[:SAMPLE], flat[-SAMPLE:]):
-            digest.update(_convert_tensor_to_bytes(part))
+            digest.update(part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def _convert_tensor_to_bytes(tensor: Tensor) -> bytes:
-    return tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
 
 
 class LikelihoodScorer:
@@ -148,8 +145,7 @@ class LikelihoodScorer:
             EngineError: the model cannot be loaded.
         """
         of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": key}
-        network = load_network(AutoModelForCausalLM, model, dtype="float32", **of)
-        self.network = network.eval()
+        self.network = load_network(AutoModelForCausalLM, model, dtype="float32", **of).eval()
         """Language model to pass to `read_solutions`."""
         limit = load_model_config(model, **of).get_text_config().max_position_embeddings
         text = PolicyText.load(model, revision=None, template=template, system=system, **of)

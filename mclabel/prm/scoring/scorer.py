@@ -100,8 +100,10 @@ class GenerativeSettings(Settings):
 
     @rule
     def _check_model_named_once(self) -> str | None:
-        usual = VerifierPolicySettings()
-        if self.policy.model == usual.model and not self.policy.trust_remote_code:
+        if (
+            self.policy.model == VerifierPolicySettings().model
+            and not self.policy.trust_remote_code
+        ):
             return None
         return (
             "policy.model and policy.trust_remote_code: are taken from prm and trust_remote_code "
@@ -117,10 +119,6 @@ class GenerativeSettings(Settings):
             "solution. Remove few_shot, or write the examples into template"
         )
 
-    def make_policy_settings(self, prm: str, *, trust_remote_code: bool) -> PolicySettings:
-        """Return the settings of a policy that runs the model `prm`."""
-        return self.policy.with_changes(model=prm, trust_remote_code=trust_remote_code)
-
     def make_engine_for_model(self, prm: str, *, trust_remote_code: bool) -> Engine:
         """Return the engine that runs the model `prm`. It is not started.
 
@@ -128,7 +126,9 @@ class GenerativeSettings(Settings):
             ConfigError: no engine fits the settings.
         """
         with name_section_in_errors(POLICY):
-            return make_engine(self.make_policy_settings(prm, trust_remote_code=trust_remote_code))
+            return make_engine(
+                self.policy.with_changes(model=prm, trust_remote_code=trust_remote_code)
+            )
 
 
 class ScorerSettings(Settings):
@@ -335,8 +335,9 @@ def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scor
         if form == GENERATIVE:
             return cast(Scorer, scorer.load(settings))
         more = {"threads": threads} if form == OWN_FORMAT else {"layout": settings.layout}
-        loaded = scorer.load(path, device=settings.device, trust_remote_code=trusted, **more)
-        return cast(Scorer, loaded)
+        return cast(
+            Scorer, scorer.load(path, device=settings.device, trust_remote_code=trusted, **more)
+        )
     except (EngineError, DataError) as error:
         if form == OWN_FORMAT or isinstance(error, UntrustedCodeError):
             raise

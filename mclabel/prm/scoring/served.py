@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPException
-from math import exp
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -99,8 +98,9 @@ class ServedPRM:
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> list[list[float]]:
         """Score solutions as `PRM.score` does."""
-        pairs = zip(problems, solutions, strict=True)
-        return self.score_encoded([self.encode(p, s) for p, s in pairs])
+        return self.score_encoded(
+            [self.encode(p, s) for p, s in zip(problems, solutions, strict=True)]
+        )
 
     def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
         """Score encoded solutions as `PRM.score_encoded` does. Equal solutions are sent once.
@@ -154,9 +154,12 @@ class ServedPRM:
                     f"{self._url}: the answer has {len(logits)} rows of logits for "
                     f"{len(solution.ids)} tokens, but must have one row per token"
                 )
-            return [
-                _sigmoid(_compute_log_odds(logits[position])) for position in solution.positions
-            ]
+            chosen = torch.tensor(
+                [logits[position] for position in solution.positions], dtype=torch.float64
+            )
+            # The first class is wrong. A step of any other class is sound.
+            log_odds = chosen[:, 1:].logsumexp(-1) - chosen[:, 0]
+        return [float(score) for score in log_odds.sigmoid()]
 
     def _score_by_likelihood(self, solution: EncodedSolution) -> list[float]:
         answer = self._post_json(
@@ -168,7 +171,7 @@ class ServedPRM:
             rows = answer["choices"][0]["prompt_logprobs"]
             for position in range(solution.num_prompt, len(solution.ids)):
                 logprobs[0, position] = rows[position][str(solution.ids[position])]["logprob"]
-        features = compute_likelihood_features(logprobs, make_batch([solution]))[0]
+        features = compute_likelihood_features(logprobs, make_batch([solution]).positions)[0]
         logits = features @ self._head["features.weight"][0] + self._head["features.bias"]
         return [float(score) for score in logits.sigmoid()]
 
@@ -225,20 +228,6 @@ def _check_and_strip_url(url: str) -> str:
     if not is_server:
         raise ConfigError(f"url={url}: must be an address such as http://localhost:8000")
     return url.rstrip("/")
-
-
-def _compute_log_odds(logits: Sequence[float]) -> float:
-    """Return the log-odds that a step is sound, from the logits of two or three classes.
-
-    The first class is wrong.
-    """
-    if len(logits) == 2:
-        return logits[1] - logits[0]
-    return float(torch.tensor(logits[1:], dtype=torch.float64).logsumexp(0)) - logits[0]
-
-
-def _sigmoid(logit: float) -> float:
-    return 1 / (1 + exp(-logit)) if logit >= 0 else exp(logit) / (1 + exp(logit))
 
 
 def build_serve_command(prm: str, arguments: Sequence[str]) -> list[str]:

@@ -237,8 +237,9 @@ def set_weights(model: StepModel, weights: dict[str, Tensor]) -> None:
 
 def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Write an optimizer's state by parameter name, in the first worker only."""
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_optimizer_state_dict(model, optimizer, options=options)
+    state = get_optimizer_state_dict(
+        model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
     if is_first_worker():
         torch.save(state, path)
 

@@ -160,5 +160,9 @@ def gather_state(model: nn.Module) -> dict[str, Tensor]:
 
     All workers must call this function together.
     """
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return cast(dict[str, Tensor], get_model_state_dict(model, options=options))
+    return cast(
+        dict[str, Tensor],
+        get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        ),
+    )

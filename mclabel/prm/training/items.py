@@ -111,10 +111,12 @@ class TrainingItems(Dataset[TrainingItem]):
         index = self._shortest if nothing else index
         example = self.examples[index]
         if nothing:
-            targets = (None,) * len(example.targets)
-            example = replace(example, problem_id="", targets=targets, right=None)
-        observed = self._observed[index] if self._observed else None
-        return TrainingItem(example, observed, self._factors)
+            example = replace(
+                example, problem_id="", targets=(None,) * len(example.targets), right=None
+            )
+        return TrainingItem(
+            example, self._observed[index] if self._observed else None, self._factors
+        )
 
 
 def collate(items: Sequence[TrainingItem]) -> dict[str, Tensor]:

@@ -70,8 +70,9 @@ def _compute_losses_by_name(name: str, log_odds: Tensor, targets: Tensor) -> Ten
         ComponentError: a user's own loss function fails, or does not return one loss per step.
     """
     loss, boundary = find_component("losses", name), Boundary("losses", name)
-    rule = None if boundary.is_built_in else _find_losses_fault
-    losses: Tensor = boundary.call("loss", loss, log_odds, targets, rule=rule)
+    losses: Tensor = boundary.call(
+        "loss", loss, log_odds, targets, rule=None if boundary.is_built_in else _find_losses_fault
+    )
     return losses
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, inf
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -121,7 +120,6 @@ def preflight(
     examples: Examples,
     *,
     target: str,
-    step_id: int | None,
     decode: Callable[[Sequence[int]], str],
 ) -> Preflight:
     """Check every training example, and return figures of all examples.
@@ -129,7 +127,6 @@ def preflight(
     Args:
         examples: examples of a training run.
         target: name of the target that is learned.
-        step_id: token id of the step token; None if a step is scored at its own last token.
         decode: function that decodes token ids to text.
 
     Raises:
@@ -138,12 +135,9 @@ def preflight(
     """
     lengths, num_steps, sound = [], 0, []
     for example in examples.train:
-        _check_example(example, step_id)
         lengths.append(len(example.encoded.ids))
         num_steps += len(example.targets)
         sound += [t for t in example.targets if t is not None]
-    if not sound:
-        raise DataError(f"no step has a {target} label. Choose another target")
     (most_frequent, number), *_ = Counter(sound).most_common(1)
     median, most_but_few, most = (int(q) for q in np.percentile(lengths, [50, 95, 100]))
     return Preflight(
@@ -172,41 +166,6 @@ def preflight(
             for number, example in enumerate(examples.train[:NUM_SHOWN], 1)
         ),
     )
-
-
-def _check_example(example: Example, step_id: int | None) -> None:
-    encoded = example.encoded
-    if not len(encoded.positions) == len(example.targets) == len(example.weights):
-        raise DataError(
-            f"problem {example.problem_id}: has {len(encoded.positions)} scored positions, "
-            f"{len(example.targets)} targets and {len(example.weights)} weights, but must have one "
-            "of each per step"
-        )
-    if any(t is not None and not 0 <= t <= 1 for t in example.targets):
-        raise DataError(
-            f"problem {example.problem_id}: has the targets {example.targets}, but all targets "
-            "must lie in [0, 1]"
-        )
-    if not all(0 <= weight < inf for weight in example.weights):
-        raise DataError(
-            f"problem {example.problem_id}: has the weights {example.weights}, but all weights "
-            "must be finite and >= 0"
-        )
-    rising = (encoded.num_prompt - 1, *encoded.positions, len(encoded.ids))
-    if any(b <= a for a, b in pairwise(rising)):
-        raise DataError(
-            f"problem {example.problem_id}: has the scored positions {encoded.positions}, but each "
-            "must be greater than the one before and inside the solution"
-        )
-    if step_id is None:
-        return
-    places = tuple(i for i, token in enumerate(encoded.ids) if token == step_id)
-    inside = tuple(i for i in places if i >= encoded.num_prompt)
-    if inside != encoded.positions:
-        raise DataError(
-            f"problem {example.problem_id}: has step tokens at {inside} but labels at "
-            f"{encoded.positions}; the positions must be equal"
-        )
 
 
 def _format_example(number: int, example: Example, decode: Callable[[Sequence[int]], str]) -> str:

@@ -206,8 +206,9 @@ class _StepTrainer(CheckpointMarking, Trainer):
         weight = sum(
             (b["weights"] * ~b["targets"].isnan()).sum(dtype=torch.float64) for b in batch_samples
         )
-        total = self.accelerator.gather(torch.as_tensor(weight, device=device)[None])
-        return cast(Tensor, total.sum())
+        return cast(
+            Tensor, self.accelerator.gather(torch.as_tensor(weight, device=device)[None]).sum()
+        )
 
     def compute_loss(
         self,
@@ -261,8 +262,9 @@ class _StepTrainer(CheckpointMarking, Trainer):
         rows = sort_longest_first(inputs)
         number = choose_num_pieces(inputs, rows, self._settings.micro_tokens)
         if self.accelerator.num_processes > 1:
-            needed = self.accelerator.gather(torch.tensor([number], device=self.args.device))
-            number = int(needed.max())
+            number = int(
+                self.accelerator.gather(torch.tensor([number], device=self.args.device)).max()
+            )
         return cut_batch(inputs, rows, number)
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:

@@ -45,9 +45,16 @@ def _plot_quality(facts: Sequence[dict[str, Any]]) -> Plot:
         value, low, high = (
             [getattr(e, end) for e in estimates] for end in ("value", "low", "high")
         )
-        rows = [place + beside for place in range(len(estimates))]
         series.append(
-            Series(name=name, x=value, y=rows, low=low, high=high, kind="points", hue=hue)
+            Series(
+                name=name,
+                x=value,
+                y=[place + beside for place in range(len(estimates))],
+                low=low,
+                high=high,
+                kind="points",
+                hue=hue,
+            )
         )
     return Plot(
         title="Labels against exact truth",

@@ -150,11 +150,14 @@ def _plot_estimate_rows(
         [getattr(estimates[name], end) for name in names] for end in ("value", "low", "high")
     )
     zero = Series(name="", x=[0, 0], y=[-0.6, len(names) - 0.4], dash=":", is_thin=True)
-    places = range(len(names))
-    points = Series(name="", x=value, y=places, low=low, high=high, kind="points", hue=0)
-    size = (WIDTH, compute_plot_height(len(names)))
+    points = Series(name="", x=value, y=range(len(names)), low=low, high=high, kind="points", hue=0)
     return Plot(
-        title=title, x_label=label, series=[zero, points], rows=names, size=size, x_range=x_range
+        title=title,
+        x_label=label,
+        series=[zero, points],
+        rows=names,
+        size=(WIDTH, compute_plot_height(len(names))),
+        x_range=x_range,
     )
 
 

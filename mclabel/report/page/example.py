@@ -136,8 +136,11 @@ def _list_solution_facts(example: ExampleCandidate) -> Iterator[tuple[str, str |
     """
     row, truth = example.row, example.truth
     outcome, prediction = row.solution.outcome, row.solution.prediction
-    answer = None if prediction is None else shorten_answer(prediction)
-    yield "Answer", answer, [(outcome, outcome)]
+    yield (
+        "Answer",
+        (None if prediction is None else shorten_answer(prediction)),
+        [(outcome, outcome)],
+    )
     yield "Gold", shorten_answer(row.problem.answer), []
     is_unknown = row.first_error is None and not row.is_decided
     yield (
@@ -167,8 +170,9 @@ def _convert_step(
     is_true = example.has_truth and index == example.truth
     marks: list[Mark] = []
     if index == row.first_error:
-        words = "labelled and true first error" if is_true else "labelled first error"
-        marks.append(("error", words))
+        marks.append(
+            ("error", ("labelled and true first error" if is_true else "labelled first error"))
+        )
     elif is_true:
         marks.append(("differs" if row.is_decided else "", "true first error"))
     return {
@@ -326,8 +330,7 @@ def _list_node_remarks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
     if node.weight is not None:
         outcome = node.outcome if node.outcome in _OUTCOMES else ""
         answer = _truncate_text(node.prediction or "no answer")
-        words = f"{node.outcome}: {answer}, weight {node.weight:.3g}"
-        yield outcome, words
+        yield outcome, f"{node.outcome}: {answer}, weight {node.weight:.3g}"
     elif node.is_finished:
         yield "", "finished, but without a vote"
     if node.is_cut:

@@ -89,14 +89,15 @@ class GatheredRun:
             if has_truth:
                 self.truths[row.solution.id] = truth
             if row.is_decided:
-                same = content_id("same", row.problem.text, row.solution.text)
-                self.first_errors[same] = row.first_error
-            example = ExampleCandidate(row=row, has_truth=has_truth, truth=truth)
-            self.example = choose_higher_ranked(self.example, example)
+                self.first_errors[content_id("same", row.problem.text, row.solution.text)] = (
+                    row.first_error
+                )
+            self.example = choose_higher_ranked(
+                self.example, ExampleCandidate(row=row, has_truth=has_truth, truth=truth)
+            )
             self._rollouts[row.problem.id] = row.root.num_rollouts
             self._rollouts |= {step.prefix_id: step.counts.num_rollouts for step in row.steps}
-            outcomes = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}
-            right = outcomes.get(row.solution.outcome, np.nan)
+            right = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}.get(row.solution.outcome, np.nan)
             drawn = row.solution.origin == "sampled" and not row.chosen_by_outcome
             values = [get_shown_value(step.source, step.estimate) for step in row.steps[:-1]]
             for number, value in enumerate(values):
@@ -115,8 +116,9 @@ class GatheredRun:
         Equal labels share one object.
         """
         for step in row.steps:
-            light = replace(step, prefix_id="", counts=Counts())
-            self._labels.setdefault((step.hard, step.source), light)
+            self._labels.setdefault(
+                (step.hard, step.source), replace(step, prefix_id="", counts=Counts())
+            )
         problem = self._problems.get(row.problem.id)
         if problem is None:
             kept = {key: row.problem.meta[key] for key in GROUP_KEYS if key in row.problem.meta}

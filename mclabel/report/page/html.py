@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -72,15 +73,15 @@ def make_environment() -> Environment:
         "points_range": format_points_range,
         "amount": format_count,
         "duration": format_duration,
-        "plural": format_plural,
+        "plural": lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}",
         "shown": format_cell,
         "cut": shorten_answer,
         "differing": select_differing_rows,
         "numbers": make_plot_table,
         "column_kinds": classify_columns,
-        "breakable": allow_line_breaks,
+        "breakable": lambda name: Markup(re.sub(r":(?=\S)", ":<wbr>", escape(limit_content(name)))),
         "scaled": format_bar_position,
-        "unfenced": strip_code_fences,
+        "unfenced": partial(_FENCE.sub, ""),
     }
     made.tests |= {
         "estimate": lambda content: isinstance(content, Estimate),
@@ -113,16 +114,6 @@ def format_omission_note(whole: str) -> str:
         whole: the whole text.
     """
     return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
-
-
-def allow_line_breaks(name: object) -> Markup:
-    """Allow line breaks after the colons of a name, such as a scorer's name."""
-    return Markup(re.sub(r":(?=\S)", ":<wbr>", escape(limit_content(name))))
-
-
-def strip_code_fences(text: str) -> str:
-    """Return code without its Markdown fences."""
-    return _FENCE.sub("", text)
 
 
 def make_plot_table(plot: Plot) -> list[dict[str, object]]:
@@ -224,17 +215,13 @@ def format_count(count: float) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration in its two largest units, such as `28 s`, `2 min 5 s` or `2 d 4 h`."""
     whole = round(seconds)
-    units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-    for (name, size), (smaller, part) in pairwise(units):
+    for (name, size), (smaller, part) in pairwise(
+        (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+    ):
         if whole >= size:
             rest = whole % size // part
             return f"{whole // size} {name}" + (f" {rest} {smaller}" if rest else "")
     return f"{whole} s"
-
-
-def format_plural(count: int, noun: str) -> str:
-    """Return a count with its noun, such as `1 problem` or `2,000 problems`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _choose_decimals(estimate: Estimate) -> int:

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from mclabel.checkers import CHECKERS, GradeItem, make_checker, read_recorded_checker, run_inline
 from mclabel.checkers.base import default_checker
 from mclabel.core.errors import DataError
-from mclabel.core.records import Consensus, Step
+from mclabel.core.records import Step
 from mclabel.core.seeds import content_id
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import Index
@@ -119,14 +119,33 @@ class Details:
             "priors": row["priors"],
             "values_of": row["values_of"],
             "completers": [completer["name"] for completer in row["completers"]],
-            "consensus": None if consensus is None else _describe_consensus(consensus),
+            "consensus": None
+            if consensus is None
+            else {
+                "rule": describe_rule(consensus),
+                "kept": consensus.kept,
+                "word": describe_kept(consensus),
+                "opinions": [
+                    {"source": source, "words": words}
+                    for source, words in describe_opinions(consensus)
+                ],
+            },
             "num_steps": len(row["steps"]),
             "sources": list(dict.fromkeys(step["source"] for step in row["steps"])),
             "steps": _convert_steps(row, 0),
             "no_error": None if posterior is None else posterior[-1],
             "rollouts_kept": self._find_rollouts_shard(run, indexed["block"]) is not None,
-            "samples": self._query_problem_solutions(run, row["problem_id"]),
-            "others": self._query_labels_in_other_runs(run, indexed["key"], indexed["id"]),
+            "samples": self._index.query(
+                "SELECT solution_id, sample_index, outcome, first_error, decided "
+                "FROM solutions WHERE run = ? AND problem_id = ? ORDER BY sample_index, id "
+                f"LIMIT {MAX_SAMPLES}",
+                [run, row["problem_id"]],
+            ),
+            "others": self._index.query(
+                "SELECT run, solution_id, first_error, decided, vals, hard FROM solutions "
+                "WHERE key = ? AND id <> ? AND run <> ? ORDER BY run LIMIT 8",
+                [indexed["key"], indexed["id"], run],
+            ),
         }
 
     def steps(self, run: int, solution_id: str, offset: int) -> dict[str, Any]:
@@ -265,8 +284,9 @@ class Details:
                 )["text"]
             case "rollout", [step, index]:
                 _, table = self._read_rollouts(run, solution_id, step)
-                rows = table.filter(pc.equal(table.column("index"), index)).to_pylist()
-                text = _get_existing_row(rows, 0, place)["text"]
+                text = _get_existing_row(
+                    table.filter(pc.equal(table.column("index"), index)).to_pylist(), 0, place
+                )["text"]
             case _:
                 raise DataError(f"what={place!r}: is not the name of a text")
         return truncate_text((text or "")[max(0, offset) :]) | {"length": len(text or "")}  # type: ignore[operator]
@@ -297,8 +317,7 @@ class Details:
             pc.equal(table.column("prefix_id"), prefix),
             pc.equal(table.column("problem_id"), row["problem_id"]),
         )
-        by = [("completer", "ascending"), ("index", "ascending")]
-        return row, table.filter(same).sort_by(by)
+        return row, table.filter(same).sort_by([("completer", "ascending"), ("index", "ascending")])
 
     def _find_rollouts_shard(self, run: int, block: str) -> str | None:
         matches = self._index.query(
@@ -310,28 +329,6 @@ class Details:
     def _read_table(self, run: int, name: str, kind: Any) -> pa.Table:
         store = self._index.runs[run].store
         return self._tables.get((run, name), lambda: read_shard(store, name, kind)[1])
-
-    def _query_problem_solutions(self, run: int, problem_id: str) -> list[dict[str, Any]]:
-        """Return the solutions of a problem, at most MAX_SAMPLES, for comparison."""
-        return self._index.query(
-            "SELECT solution_id, sample_index, outcome, first_error, decided FROM solutions "
-            f"WHERE run = ? AND problem_id = ? ORDER BY sample_index, id LIMIT {MAX_SAMPLES}",
-            [run, problem_id],
-        )
-
-    def _query_labels_in_other_runs(self, run: int, key: int, own: int) -> list[dict[str, Any]]:
-        """Return the labels of the same solution in other runs, at most 8.
-
-        Args:
-            run: 0-based index of the run.
-            key: hash of problem and solution.
-            own: id of the solution in the index, which is left out.
-        """
-        return self._index.query(
-            "SELECT run, solution_id, first_error, decided, vals, hard FROM solutions "
-            "WHERE key = ? AND id <> ? AND run <> ? ORDER BY run LIMIT 8",
-            [key, own, run],
-        )
 
 
 def _convert_steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
@@ -355,18 +352,6 @@ def _convert_steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
 def truncate_text(text: str | None, limit: int = MAX_TEXT) -> dict[str, Any] | None:
     """Return the first `limit` characters of a text, and the full length in characters."""
     return None if text is None else {"text": text[:limit], "length": len(text)}
-
-
-def _describe_consensus(consensus: Consensus) -> dict[str, Any]:
-    """Return the rule, the verdict and the opinions of a consensus in words."""
-    return {
-        "rule": describe_rule(consensus),
-        "kept": consensus.kept,
-        "word": describe_kept(consensus),
-        "opinions": [
-            {"source": source, "words": words} for source, words in describe_opinions(consensus)
-        ],
-    }
 
 
 def _count_answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:

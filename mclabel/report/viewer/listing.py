@@ -310,7 +310,19 @@ class Selection:
             num_steps += row["num_steps"]
             if part and num_steps > MAX_PART_STEPS:
                 break
-            part.append(_export_row(row))
+            part.append(
+                {
+                    "problem_id": row["problem_id"],
+                    "solution_id": row["solution_id"],
+                    "sample_index": row["sample_index"],
+                    "outcome": row["outcome"],
+                    "first_error": row["first_error"],
+                    "decided": row["decided"],
+                    **({"true_first_error": row["truth"]} if row["has_truth"] else {}),
+                    "hard": [None if hard is None else bool(hard) for hard in row["hard"]],
+                    "values": [None if value is None else round(value, 6) for value in row["vals"]],
+                }
+            )
         return {"total": len(ids), "offset": offset, "rows": part}
 
     def _compute_summary(self, question: ListingQuery) -> dict[str, Any]:
@@ -354,18 +366,3 @@ def _sum_totals_by_column(groups: Sequence[Mapping[str, Any]], name: str) -> dic
     for group in groups:
         totals[_NAMES.get(group[name], str(group[name]))] += group["total"]
     return dict(totals)
-
-
-def _export_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a row to its exported form. `true_first_error` is present only if it is known."""
-    return {
-        "problem_id": row["problem_id"],
-        "solution_id": row["solution_id"],
-        "sample_index": row["sample_index"],
-        "outcome": row["outcome"],
-        "first_error": row["first_error"],
-        "decided": row["decided"],
-        **({"true_first_error": row["truth"]} if row["has_truth"] else {}),
-        "hard": [None if hard is None else bool(hard) for hard in row["hard"]],
-        "values": [None if value is None else round(value, 6) for value in row["vals"]],
-    }

@@ -32,7 +32,7 @@ from mclabel.core.errors import MclabelError, ShardError
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Index, IndexRefresher
 from mclabel.report.viewer.listing import Listing, ListingQuery, Selection, count_facets, is_number
-from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
+from mclabel.run.kinds import find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.serving.access import PageFence, listen_on_loopback, page_address, serve_page
 from mclabel.show.texts import STATIC
@@ -109,16 +109,12 @@ def make_app(index: Index, follower: IndexRefresher, scorers: Scorers, *, token:
     }
     app = Starlette(
         routes=[
-            Route("/", _send_page),
+            Route("/", lambda request: FileResponse(STATIC / "viewer" / "index.html")),
             *(Route(f"/api/{name}", partial(_send_json, made)) for name, made in answers.items()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
     return PageFence(app, {token: ""}, command="mclabel view")
-
-
-async def _send_page(request: Request) -> Response:
-    return FileResponse(STATIC / "viewer" / "index.html")
 
 
 async def _send_json(made: Callable[[Query], Any], request: Request) -> Response:
@@ -159,7 +155,10 @@ def serve(
         raise ShardError(f"{', '.join(places)}: holds no labels. Give the `out` of `mclabel label`")
     listening = listen_on_loopback(port, PORT)
     for run in runs:
-        _check_shards_readable(run)
+        # Check that no shard is missing, and that the first shard can be read. The page shows
+        # faults of later shards.
+        for block in islice(read_catalog(run.store).blocks, 1):
+            read_labels_shard(run.store, block)
     scorers = Scorers({run.name: run.location for run in outputs if is_finished_prm(run)})
     index = Index(runs)
     follower = IndexRefresher(index)
@@ -173,15 +172,6 @@ def serve(
         follower.close()
         scorers.close()
         index.close()
-
-
-def _check_shards_readable(run: Run) -> None:
-    """Check that no shard of a run is missing, and that its first shard can be read.
-
-    The page shows faults of later shards.
-    """
-    for block in islice(read_catalog(run.store).blocks, 1):
-        read_labels_shard(run.store, block)
 
 
 MAX_CHARACTERS = 200_000

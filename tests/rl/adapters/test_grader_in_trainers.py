@@ -109,15 +109,20 @@ def row_of_verl(text: str, gold: str) -> Any:
     from verl import DataProto
 
     ids = torch.tensor([[ord(sign) for sign in text]])
-    ones = torch.ones(1, ids.shape[1] + 1, dtype=torch.long)
-    tensors = {"prompts": ids[:, :1], "responses": ids, "attention_mask": ones}
+    tensors = {
+        "prompts": ids[:, :1],
+        "responses": ids,
+        "attention_mask": torch.ones(1, ids.shape[1] + 1, dtype=torch.long),
+    }
     columns: dict[str, Any] = {
         "data_source": "math",
         "reward_model": {"ground_truth": gold},
         "extra_info": {},
     }
-    held = {name: np.array([value], dtype=object) for name, value in columns.items()}
-    return DataProto(batch=TensorDict(tensors, batch_size=1), non_tensor_batch=held)
+    return DataProto(
+        batch=TensorDict(tensors, batch_size=1),
+        non_tensor_batch={name: np.array([value], dtype=object) for name, value in columns.items()},
+    )
 
 
 def configured_for_verl(manager: str) -> Any:
@@ -145,9 +150,12 @@ def test_managers_of_verl_call_it(name: str) -> None:
     from verl.trainer.ppo.reward import load_reward_manager
 
     async def scored() -> list[Any]:
-        manager = load_reward_manager(config, Written())
-        rows = [row_of_verl(text, gold) for text, gold, _ in CASES]
-        return await asyncio.gather(*map(manager.run_single, rows))
+        return await asyncio.gather(
+            *map(
+                load_reward_manager(config, Written()).run_single,
+                [row_of_verl(text, gold) for text, gold, _ in CASES],
+            )
+        )
 
     if name == "remote":
         ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
@@ -169,8 +177,9 @@ def test_the_alarm_of_verl_leaves_the_grader_whole() -> None:
     patient = NaiveRewardManager(Written(), 0, score, compute_score_timeout=300)
     assert [float(patient(row_of_verl(text, gold)).sum()) for text, gold, _ in CASES] == RIGHT
     slow = row_of_verl(r"\boxed{\int_0^1 (x^2 + \sin(x)^2 + \cos(x)^2) dx}", "4/3")
-    hurried = NaiveRewardManager(Written(), 0, score, compute_score_timeout=0.01)
-    assert float(hurried(slow).sum()) == 0
+    assert (
+        float(NaiveRewardManager(Written(), 0, score, compute_score_timeout=0.01)(slow).sum()) == 0
+    )
     assert float(patient(slow).sum()) == 1
 
 
@@ -198,16 +207,19 @@ def test_a_task_of_verifiers() -> None:
     asyncio.run(scored())
     assert [trace.reward for _, trace in pairs] == RIGHT
     assert [trace.metrics["unknown"] for _, trace in pairs] == UNKNOWN
-    tasks = list(module.AnswerTaskset(vf.TasksetConfig()))
-    assert [task.data.answer for task in tasks] == ["5", "1/6"]
+    assert [task.data.answer for task in list(module.AnswerTaskset(vf.TasksetConfig()))] == [
+        "5",
+        "1/6",
+    ]
 
 
 def test_a_rubric_of_verifiers() -> None:
     pytest.importorskip("verifiers.legacy", reason="verifiers 0.3, which has rubrics, is missing")
     from verifiers.types import AssistantMessage  # the type of completions in real rollouts
 
-    rows = [{"question": "?", "answer": gold} for gold in GOLDS]
-    environment = example("verifiers_rubric").load_environment(rows)
+    environment = example("verifiers_rubric").load_environment(
+        [{"question": "?", "answer": gold} for gold in GOLDS]
+    )
     states = [
         {"completion": [AssistantMessage(content=text)], "trajectory": [], "prompt": "?",
          "answer": gold, "input": {"answer": gold}, "task": "math", "info": {}}
@@ -236,21 +248,32 @@ def test_a_scorer_of_inspect_ai(
             found.usage = ModelUsage()  # otherwise a tokenizer is downloaded to count tokens
             return found
 
-        model = get_model("mockllm/model", custom_outputs=output)
-        folder = str(tmp_path / "logs")
-        (log,) = inspect_ai.eval(task, model=model, log_dir=folder, display="none")
+        (log,) = inspect_ai.eval(
+            task,
+            model=get_model("mockllm/model", custom_outputs=output),
+            log_dir=str(tmp_path / "logs"),
+            display="none",
+        )
         assert log.status == "success", log.error
         return log
 
     module = example("inspect_scorer")
     outputs = {str(number): text for number, text in enumerate(TEXTS)}
-    samples = [Sample(input=str(k), target=[gold, "none"]) for k, gold in enumerate(GOLDS)]
-    log = log_of(inspect_ai.Task(dataset=samples, scorer=module.right_answer()), outputs)
-    scores = [sample.scores["right_answer"] for sample in log.samples]
-    values = ["unknown" if score.value != score.value else score.value for score in scores]
+    log = log_of(
+        inspect_ai.Task(
+            dataset=[Sample(input=str(k), target=[gold, "none"]) for k, gold in enumerate(GOLDS)],
+            scorer=module.right_answer(),
+        ),
+        outputs,
+    )
+    values = [
+        "unknown" if score.value != score.value else score.value
+        for score in [sample.scores["right_answer"] for sample in log.samples]
+    ]
     assert values == [{"right": "C", "wrong": "I"}.get(verdict, verdict) for verdict in VERDICTS]
-    accuracy = log.results.scores[0].metrics["accuracy"].value
-    assert math.isclose(accuracy, sum(RIGHT) / (len(CASES) - sum(UNKNOWN)))
+    assert math.isclose(
+        log.results.scores[0].metrics["accuracy"].value, sum(RIGHT) / (len(CASES) - sum(UNKNOWN))
+    )
 
     first, second = (str(sample.input) for sample in module.answers().dataset)
     log = log_of(module.answers(), {first: r"\boxed{6}", second: "It is 1/6."})

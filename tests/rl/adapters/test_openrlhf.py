@@ -25,8 +25,11 @@ def test_completions_are_cut_out_of_queries() -> None:
             RewardClient(server.url),
             problem_of=lambda prompt: prompt.split("user\n")[1].split("<|im_end|>")[0],
         )
-        queries = [f"<s>{PROMPT}It is 5.\n<|im_end|>\n", f"{PROMPT}<|im_end|>"]
-        found = reward_func(queries, [PROMPT, PROMPT], ["5", 5])
+        found = reward_func(
+            [f"<s>{PROMPT}It is 5.\n<|im_end|>\n", f"{PROMPT}<|im_end|>"],
+            [PROMPT, PROMPT],
+            ["5", 5],
+        )
     assert found == {
         "rewards": [1.0, 0.0],
         "scores": [1.0, 0.0],
@@ -48,8 +51,9 @@ def test_what_is_wrong_is_said_and_logged(
             reward_func(["b"], ["a"], ["b"])
     with pytest.raises(RewardError, match=r"127\.0\.0\.1:9"):
         make_reward_func(RewardClient("http://127.0.0.1:9"))(["a b"], ["a"], ["b"])
-    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(errors) == 3, "OpenRLHF itself logs them as information only"
+    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 3, (
+        "OpenRLHF itself logs them as information only"
+    )
 
 
 def test_its_executor_calls_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +67,9 @@ def test_its_executor_calls_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     class Engine:
         async def generate(self, prompt_ids: list[int], *_: Any, **__: Any) -> Any:
-            output = SimpleNamespace(token_ids=ids, finish_reason="stop", logprobs=None)
-            return SimpleNamespace(outputs=[output])
+            return SimpleNamespace(
+                outputs=[SimpleNamespace(token_ids=ids, finish_reason="stop", logprobs=None)]
+            )
 
     file = tmp_path / "rewards.py"
     end = tokenizer.eos_token
@@ -75,8 +80,11 @@ def test_its_executor_calls_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with RewardServer() as server:
         monkeypatch.setenv("MCLABEL_REWARDS_URL", server.url)
         executor = agent.SingleTurnAgentExecutor([str(file)])
-        params = SimpleNamespace(max_tokens=64, logprobs=None)
-        output = asyncio.run(executor.execute(prompt, "5", params, 256, tokenizer, Engine()))
+        output = asyncio.run(
+            executor.execute(
+                prompt, "5", SimpleNamespace(max_tokens=64, logprobs=None), 256, tokenizer, Engine()
+            )
+        )
     assert server.asked[0][0]["completion"].strip() == text.strip()
     assert output["reward"] == output["scores"] == 1.0
     made = [torch.tensor([value]) for value in (output["reward"], output["extra_logs"]["refused"])]

@@ -108,7 +108,9 @@ def test_loads_with_nothing_but_python(module: str) -> None:
 def test_adapters_use_no_other_room(name: str) -> None:
     """Trainers' environments have mclabel without its dependencies."""
     tree = ast.parse((ROOT / f"mclabel/rl/adapters/{name}.py").read_text(encoding="utf-8"))
-    used = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    ours = {module for module in used if module and module.startswith("mclabel")}
-    allowed = {"mclabel.rl.client", "mclabel.rl.adapters.rewards"}
-    assert ours and ours <= allowed
+    ours = {
+        module
+        for module in {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        if module and module.startswith("mclabel")
+    }
+    assert ours and ours <= ({"mclabel.rl.client", "mclabel.rl.adapters.rewards"})

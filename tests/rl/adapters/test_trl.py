@@ -56,9 +56,8 @@ def make(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
         "temperature": 1.0,
         **options.pop("config", {}),
     }
-    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     return trainer(
-        model=model,
+        model=AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32),
         args=GRPOConfig(**settings),
         train_dataset=Dataset.from_list(ROWS),
         processing_class=tokenizer,
@@ -87,8 +86,11 @@ def completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
     """Return the unmasked ids of each completion, and the advantages of its tokens."""
     found = []
     for _, inputs in trainer.seen:
-        rows = (inputs[f"completion_{name}"] for name in ("ids", "mask"))
-        for ids, mask, advantages in zip(*rows, inputs["advantages"], strict=True):
+        for ids, mask, advantages in zip(
+            *(inputs[f"completion_{name}"] for name in ("ids", "mask")),
+            inputs["advantages"],
+            strict=True,
+        ):
             assert not advantages[~mask.bool()].any()
             found.append((ids[mask.bool()].tolist(), advantages[mask.bool()].tolist()))
     return found
@@ -149,9 +151,13 @@ def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
         known.extend(ids for k, ids in enumerate(completion_ids) if k % 4)
         return [None if k % 4 == 0 else [1.0] * len(x) for k, x in enumerate(completion_ids)]
 
-    config = {"beta": 0.1, "loss_type": "dr_grpo", "scale_rewards": "none"}
     trainer = make(
-        Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=credit, config=config
+        Stepwise,
+        tmp_path,
+        tokenizer,
+        reward_funcs=lengths,
+        step_credit=credit,
+        config={"beta": 0.1, "loss_type": "dr_grpo", "scale_rewards": "none"},
     )
     trainer.train()
     rows = completions(trainer)
@@ -179,8 +185,9 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     num_ended = 0
     for ids, tokens in completions(trainer):
         num_lines = len(tokenizer.decode(ids, skip_special_tokens=True).splitlines())
-        expected = sorted({(k + 1) / num_lines for k in range(num_lines)})
-        assert sorted(set(tokens)) == pytest.approx(expected) and tokens == sorted(tokens)
+        assert sorted(set(tokens)) == pytest.approx(
+            sorted({(k + 1) / num_lines for k in range(num_lines)})
+        ) and tokens == sorted(tokens)
         if ids[-1] == tokenizer.eos_token_id:
             num_ended += 1
             assert tokens[-1] == tokens[-2] == 1.0, "the end token has the last step's credit"
@@ -189,8 +196,11 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
 
 def test_the_page_works(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/rl-trainers.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (block,) = [one for one in blocks if "GRPOConfig(" in one]
+    (block,) = [
+        one
+        for one in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        if "GRPOConfig(" in one
+    ]
     small = f"use_cpu=True, bf16=False, report_to=[], output_dir={str(tmp_path)!r}, "
     with RewardServer() as server:
         shown = block.replace("http://127.0.0.1:8791", server.url).replace("=200", "=1")
@@ -221,8 +231,9 @@ def test_conversations_and_completions_without_text() -> None:
 
 def test_ungraded_outcomes_are_none() -> None:
     with RewardServer(lambda item: StepRewards(0.5, outcome="ungraded", masked=True)) as server:
-        reward = ProcessReward(server.url, reduce="outcome", answer_column=None)
-        assert reward(prompts=["2?"], completions=["x"]) == [None]
+        assert ProcessReward(server.url, reduce="outcome", answer_column=None)(
+            prompts=["2?"], completions=["x"]
+        ) == [None]
 
 
 def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,9 +242,10 @@ def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) 
     with RewardServer(lambda item: StepRewards(float("nan"))) as server:
         with pytest.raises(RewardError, match=r"no column 'answer', but the columns \['gold'\]"):
             ProcessReward(server.url)(**batch, gold=["2"])
-        wrong = {**batch, "completion_ids": [[10**12]]}
         with pytest.raises(RewardError, match="tokenizer of the policy"):
-            ServerCredit(server.url, tokenizer)(**wrong, answer=["2"])
+            ServerCredit(server.url, tokenizer)(
+                **{**batch, "completion_ids": [[10**12]]}, answer=["2"]
+            )
     with RewardServer(lambda item: StepRewards(1.0)) as server:
         with pytest.raises(RewardError, match="no step credits"):
             ServerCredit(server.url, tokenizer)(**batch, answer=["2"])

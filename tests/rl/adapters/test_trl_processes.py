@@ -65,9 +65,17 @@ os._exit(0)
 def train(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     script = folder / "training.py"
     script.write_text(TRAINING)
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     return subprocess.run(
-        [sys.executable, *launch, str(script), url, str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            str(script),
+            url,
+            str(folder),
+        ],
         capture_output=True,
         text=True,
         timeout=600,

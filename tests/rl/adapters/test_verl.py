@@ -32,8 +32,9 @@ TEXTS = ("2 + 3 = 5\n", "2 + 3 = 6\nso 6\n", "\n")
 
 
 def configured(*overrides: str) -> Any:
-    folder = Path(verl.__file__).parent / "trainer/config"
-    with initialize_config_dir(str(folder), version_base=None):
+    with initialize_config_dir(
+        str(Path(verl.__file__).parent / "trainer/config"), version_base=None
+    ):
         return compose("ppo_trainer", [f"actor_rollout_ref.model.path={MODEL}", *overrides])
 
 
@@ -69,20 +70,21 @@ def batch() -> Any:
             [[1] * len(ids) + [0] * (width - len(ids)) for ids in responses]
         ),
     }
-    left = torch.tensor([[0, 0] + [1] * len(prompts[0])] * len(TEXTS))
-    tensors["attention_mask"] = torch.cat([left, tensors["response_mask"]], dim=1)
+    tensors["attention_mask"] = torch.cat(
+        [torch.tensor([[0, 0] + [1] * len(prompts[0])] * len(TEXTS)), tensors["response_mask"]],
+        dim=1,
+    )
 
     def column(values: list[Any]) -> Any:
         made = np.empty(len(values), dtype=object)
         made[:] = values
         return made
 
-    chat = [{"role": "user", "content": "2 + 3?"}]
     return DataProto(
         batch=TensorDict(tensors, batch_size=len(TEXTS)),
         non_tensor_batch={
             "data_source": column(["arith"] * 3),
-            "raw_prompt": column([chat] * 3),
+            "raw_prompt": column([[{"role": "user", "content": "2 + 3?"}]] * 3),
             "reward_model": column([{"ground_truth": "5"}] * 3),
             "extra_info": column([{"problem": "2 + 3?"}] * 3),
             "uid": column(["a"] * 3),
@@ -96,8 +98,9 @@ def test_the_naive_manager_calls_compute_score(batch: Any, monkeypatch: pytest.M
         monkeypatch.setenv("MCLABEL_REWARDS_TOKEN", "secret")
 
         async def scored() -> list[Any]:
-            worker = RewardLoopWorker(configured(f"reward.custom_reward_function.path={OURS}"))
-            return await worker.compute_score_batch(batch)
+            return await RewardLoopWorker(
+                configured(f"reward.custom_reward_function.path={OURS}")
+            ).compute_score_batch(batch)
 
         outputs = asyncio.run(scored())
     assert [one["reward_score"] for one in outputs] == [1.0, 0.0, 0.0]
@@ -111,8 +114,7 @@ def test_a_manager_gives_one_number_where_verl_takes_no_more(
         monkeypatch.setenv("MCLABEL_REWARDS_URL", server.url)
 
         async def scored() -> list[Any]:
-            worker = RewardLoopWorker(managed("StepRewardManager"))
-            return await worker.compute_score_batch(batch)
+            return await RewardLoopWorker(managed("StepRewardManager")).compute_score_batch(batch)
 
         outputs = asyncio.run(scored())
     assert [one["reward_score"] for one in outputs] == [1.0, 0.0, 0.0]
@@ -131,9 +133,11 @@ def rm_scores(config: Any, batch: Any, url: str) -> Any:
     manager = RewardLoopManager.__new__(RewardLoopManager)
     manager.config, manager.reward_model_manager = config, None
     manager.reward_manager_cls = resolve_reward_manager_cls(config)
-    environment = {"env_vars": {"MCLABEL_REWARDS_URL": url}}
-    worker = ray.remote(RewardLoopWorker).options(runtime_env=environment).remote(config)
-    manager.reward_loop_workers = [worker]
+    manager.reward_loop_workers = [
+        ray.remote(RewardLoopWorker)
+        .options(runtime_env={"env_vars": {"MCLABEL_REWARDS_URL": url}})
+        .remote(config)
+    ]
     return manager.compute_rm_score(batch)
 
 
