@@ -48,7 +48,7 @@ class _ExportForm:
     losses: str
     """Sentence that names the data that the format cannot store, for the report and the data set
     card."""
-    write: Callable[[Path, list[dict[str, Any]]], None]
+    write: Callable[[Path, list[dict[str, Any]]], object]
     """Function that writes rows to a path."""
     row: Callable[[Item, Event], dict[str, Any]]
     """Function that makes the row of an opinion on an item."""
@@ -93,9 +93,9 @@ def export_people(
     form.write(partial, rows)
     partial.rename(place / form.file)
     num_people = len({event.person for _, event in opinions})
-    card = _write_card_text(form, format_name, len(opinions), num_people)
-    (place / CARD).write_text(card, encoding="utf-8")
-    url = None if push_to_hub is None else push_folder(place, push_to_hub, [form.file, CARD])
+    (place / CARD).write_text(
+        _write_card_text(form, format_name, len(opinions), num_people), encoding="utf-8"
+    )
     return ExportReport(
         to=format_name,
         losses=form.losses,
@@ -104,16 +104,8 @@ def export_people(
         num_left_out=0,
         num_cut=0,
         num_not_kept=0,
-        url=url,
+        url=None if push_to_hub is None else push_folder(place, push_to_hub, [form.file, CARD]),
     )
-
-
-def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd")
 
 
 def _make_plain_row(item: Item, event: Event) -> dict[str, Any]:
@@ -163,21 +155,22 @@ def _make_prm800k_row(item: Item, event: Event) -> dict[str, Any]:
 
 
 _RATING_NUMBERS = {"good": 1, "okay": 0, "bad": -1, "unsure": None}
-_LOSSES = (
-    "ratings after the first bad step, notes, reasons for giving up and sampling probabilities are "
-    "lost"
-)
 _FORMS: Mapping[str, _ExportForm] = {
     PRM800K: _ExportForm(
         file="data.jsonl",
-        losses=_LOSSES,
-        write=_write_lines,
+        losses="ratings after the first bad step, notes, reasons for giving up and sampling "
+        "probabilities are lost",
+        write=lambda path, rows: path.write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        ),
         row=_make_prm800k_row,
     ),
     PARQUET: _ExportForm(
         file="data.parquet",
         losses="earlier revisions of an opinion are lost",
-        write=_write_table,
+        write=lambda path, rows: pq.write_table(
+            pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd"
+        ),
         row=_make_plain_row,
     ),
 }

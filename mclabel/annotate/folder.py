@@ -222,9 +222,7 @@ def collect_human_truth(annotated: AnnotationFolder) -> HumanTruth:
         num_drawn += 1
         events = annotated.decisive_opinions(item)
         num_open += item.gold is None and not events
-        errors = [event.first_error for event in events if event.is_sure]
-        if item.gold is not None:
-            errors = list(item.gold)
+        errors = item.gold or [event.first_error for event in events if event.is_sure]
         if errors:
             judged.append(
                 JudgedSolution(

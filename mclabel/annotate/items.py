@@ -144,10 +144,11 @@ def draw_items(
     Raises:
         DataError: the run has no solution with steps, or lacks a selected solution.
     """
-    if selected is None:
-        drawn = _draw_solutions(rows(), settings)
-    else:
-        drawn = _list_selected_solutions(rows(), selected, settings.run)
+    drawn = (
+        _draw_solutions(rows(), settings)
+        if selected is None
+        else _list_selected_solutions(rows(), selected, settings.run)
+    )
     order = sorted(drawn, key=lambda item_id: content_id("order", settings.seed, item_id))
     people = dict(zip(order, _assign_people(len(order), settings), strict=True))
     items = {

@@ -169,8 +169,7 @@ def _open_or_create(
     selected: SelectionManifest | None,
 ) -> StoredFolder:
     """Return the content of a folder of annotations, after creating it if it is empty."""
-    identity = run_identity(run)
-    wanted = {**given, "run_id": identity}
+    wanted = {**given, "run_id": run_identity(run)}
     if is_annotation_folder(folder):
         stored = read_folder(folder)
         check_same_settings(wanted, stored.settings, str(folder))
@@ -285,10 +284,11 @@ class Annotations:
                        "revision": e.revision}
             for (who, solution), e in self._log.last().items() if who == person
         }  # fmt: skip
-        if person == OVERSEER:
-            items = [item.id for item, _ in self.snapshot().disagreements]
-        else:
-            items = list(self._queues[person])
+        items = (
+            [item.id for item, _ in self.snapshot().disagreements]
+            if person == OVERSEER
+            else list(self._queues[person])
+        )
         return {
             "person": person,
             "folder": self.settings.id,

@@ -119,7 +119,9 @@ class Checker:
                 yield pending
                 continue
             begun.append((answer or "", gold, pending))
-            while begun and (len(begun) == max_ahead or _is_done(begun[0][2])):
+            while begun and (
+                len(begun) == max_ahead or isinstance(begun[0][2], Grade) or begun[0][2].done()
+            ):
                 yield self._await_grade(*begun.popleft(), True)
         while begun:
             yield self._await_grade(*begun.popleft(), True)
@@ -297,10 +299,11 @@ class Checker:
     def _make_grade_from_reply(
         self, reply: WorkerReply, answer: str, gold: str, units_optional: bool
     ) -> Grade:
-        if reply.same is None:
-            grade = Grade(verdict=Verdict.UNKNOWN, reason=reply.reason, layer="sympy")
-        else:
-            grade = _PROVED[reply.same]
+        grade = (
+            Grade(verdict=Verdict.UNKNOWN, reason=reply.reason, layer="sympy")
+            if reply.same is None
+            else _PROVED[reply.same]
+        )
         if reply.reason not in PASSING:
             self._remember_grade(answer, gold, units_optional, grade)
         return grade
@@ -393,8 +396,7 @@ def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
     form = read_gold_form(gold)
     if not isinstance(form, ListOfForms) or form.single is not None:
         return extracted
-    after_thinking = text.rpartition("</think>")[2]
-    listed = join_exact_boxes(after_thinking, len(form.items))
+    listed = join_exact_boxes(text.rpartition("</think>")[2], len(form.items))
     if listed is None or isinstance(read_gold_form(extracted.answer), ListOfForms):
         return extracted
     return ExtractedAnswer(listed)
@@ -407,10 +409,6 @@ def _may_be_list(gold: str) -> bool:
 def _after_fork() -> None:
     for checker in tuple(_every_checker):
         checker._after_fork()
-
-
-def _is_done(pending: Grade | Future[WorkerReply]) -> bool:
-    return isinstance(pending, Grade) or pending.done()
 
 
 def _explain_parsing_failure(reply: WorkerReply) -> str | None:

@@ -224,7 +224,8 @@ def _extract_named_answer(text: str) -> str:
 def _read_gold_data(value: Mapping[str, Any] | list[Any]) -> Gold | InvalidGold:
     if isinstance(value, list):
         value = [
-            _write_plain_digits(item) if _has_too_many_digits(item) else item for item in value
+            _write_plain_digits(item) if isinstance(item, int) and abs(item) >= _LONG else item
+            for item in value
         ]
     if not value:
         return InvalidGold("no_gold", "is an empty list or object. Remove the row")
@@ -264,11 +265,6 @@ def _parse_gold_list(text: str) -> list[Any] | None:
         if isinstance(items, list) and all(isinstance(item, str) for item in items):
             return items
     return None
-
-
-def _has_too_many_digits(item: Any) -> bool:
-    """Return whether an entry is an integer with more digits than the JSON reader allows."""
-    return isinstance(item, int) and abs(item) >= _LONG
 
 
 def _write_plain_digits(number: int | float | Decimal) -> str:

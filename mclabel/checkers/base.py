@@ -220,9 +220,8 @@ def validate_checker_settings(checker: Any) -> CheckerSettings:
             errors.
     """
     content = {"kind": checker} if isinstance(checker, str) else checker
-    if not isinstance(content, dict):
-        return _validate_uncached_settings(checker)
-    if content.get("kind", "math") not in list_component_names("checkers", built_in=True):
+    built_in = list_component_names("checkers", built_in=True)
+    if not isinstance(content, dict) or content.get("kind", "math") not in built_in:
         return _validate_uncached_settings(checker)
     try:
         text = json.dumps(content, sort_keys=True)
@@ -233,8 +232,7 @@ def validate_checker_settings(checker: Any) -> CheckerSettings:
 
 @lru_cache(maxsize=256)
 def _parse_cached_settings(text: str) -> CheckerSettings:
-    content: Mapping[str, Any] = json.loads(text)
-    return _validate_uncached_settings(content)
+    return _validate_uncached_settings(json.loads(text))
 
 
 def _validate_uncached_settings(checker: Any) -> CheckerSettings:

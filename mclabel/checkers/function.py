@@ -230,8 +230,11 @@ def grade_from_reward(reward: Any, right_from: float) -> Grade:
         return Grade(verdict=Verdict.UNKNOWN, reason="no_reward", layer="function")
     if not isinstance(reward, Real):
         return make_wrong_type_grade(reward, ALLOWED)
-    verdict = Verdict.RIGHT if float(reward) >= right_from else Verdict.WRONG
-    return Grade(verdict=verdict, reason=f"reward:{float(reward):.6g}", layer="function")
+    return Grade(
+        verdict=Verdict.RIGHT if float(reward) >= right_from else Verdict.WRONG,
+        reason=f"reward:{float(reward):.6g}",
+        layer="function",
+    )
 
 
 def _bind_trl(function: Callable[..., Any], names: set[str], chat: bool, item: GradeItem) -> Call:
@@ -271,12 +274,15 @@ def _bind_reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
     text = item.completion
     if (end := text.rfind(_CLOSE)) >= 0 and (start := text.rfind(_OPEN, 0, end)) >= 0:
         text = text[start + len(_OPEN) : end].strip()
-    entry = {
-        "question": item.problem.text,
-        "answer": item.problem.gold,
-        "metadata": _select_columns(item, set()).get("metadata", {}),
-    }
-    return partial(function, answer=text, entry=entry)
+    return partial(
+        function,
+        answer=text,
+        entry={
+            "question": item.problem.text,
+            "answer": item.problem.gold,
+            "metadata": _select_columns(item, set()).get("metadata", {}),
+        },
+    )
 
 
 def _select_columns(item: GradeItem, names: set[str]) -> dict[str, Any]:
@@ -288,13 +294,13 @@ def _select_columns(item: GradeItem, names: set[str]) -> dict[str, Any]:
     """
     columns: dict[str, Any] = {name: item.problem.gold for name in GOLD_NAMES if name in names}
     for name, text in item.problem.meta.items():
-        columns[name] = json.loads(text) if text.startswith("{") and _is_json(text) else text
+        columns[name] = _parse_if_json(text) if text.startswith("{") else text
     return columns
 
 
-def _is_json(text: str) -> bool:
+def _parse_if_json(text: str) -> Any:
+    """Return the value of a JSON text, or a text that is not JSON unchanged."""
     try:
-        json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return text

@@ -176,8 +176,7 @@ class GuardedChecker(Checker):
             task.cancel()
 
     def _count_grade(self, grade: Grade) -> None:
-        if grade.failure is None:
-            self._has_graded = True
+        self._has_graded |= grade.failure is None
         if grade.failure is None or self._has_graded:
             return
         self._failures[grade.failure] += 1
@@ -251,8 +250,11 @@ def make_wrong_type_grade(result: object, allowed: str) -> Grade:
         allowed: description of the values that it may return.
     """
     name = type(result).__name__
-    reason = f"{_RETURNED}{name}: must be {allowed}"
-    return Grade(verdict=Verdict.UNKNOWN, reason=reason, failure=f"returned {name}")
+    return Grade(
+        verdict=Verdict.UNKNOWN,
+        reason=f"{_RETURNED}{name}: must be {allowed}",
+        failure=f"returned {name}",
+    )
 
 
 def make_exception_grade(error: Exception, file: str) -> Grade:

@@ -197,9 +197,7 @@ def _is_table_row(line: str, is_last: bool, ended: bool) -> bool:
         is_last: True if the line is the last line of the text.
         ended: True if the text is complete.
     """
-    if is_last and not ended and not line.endswith("\n"):
-        return True
-    return "|" in line
+    return (is_last and not ended and not line.endswith("\n")) or "|" in line
 
 
 MAX_LABEL = 60

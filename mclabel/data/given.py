@@ -114,7 +114,9 @@ def convert_to_row(item: Any, place: str) -> dict[str, Any]:
     """
     try:
         content = json.dumps(
-            _convert_item_to_columns(item, place), ensure_ascii=False, default=_to_json_form
+            _convert_item_to_columns(item, place),
+            ensure_ascii=False,
+            default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value),
         )
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
@@ -200,11 +202,6 @@ def _iterate_frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
     whole = frame.astype(object)
     for row in whole.where(frame.notna(), None).itertuples(index=False, name=None):
         yield dict(zip(names, row, strict=True))
-
-
-def _to_json_form(value: Any) -> Any:
-    """Return the JSON form of an array or scalar of numpy, else the value as text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def join_steps(

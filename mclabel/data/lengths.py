@@ -113,8 +113,7 @@ def cut_long_steps(
         if step.end - start[0] <= max_tokens:
             short_steps.append(step)
         else:
-            is_whole = ended or step is not steps[-1]
-            long = _LongStep(start, end, ids, text, decode, is_whole=is_whole)
+            long = _LongStep(start, end, ids, text, decode, is_whole=ended or step is not steps[-1])
             places = [start, *long.find_cuts(max_tokens), end]
             short_steps += [Step(text=text[a[1] : b[1]], end=b[0]) for a, b in pairwise(places)]
         start = end

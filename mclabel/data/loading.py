@@ -86,9 +86,11 @@ def _map_tables(
     schema = datasets.Features.from_arrow_schema(
         schema
     ).arrow_schema  # the schema that `datasets` loads without a cast
-    folder = Path(datasets.config.HF_DATASETS_CACHE)
-    if cache_dir is not None:
-        folder = Path(require_place(cache_dir, "cache_dir"))
+    folder = Path(
+        datasets.config.HF_DATASETS_CACHE
+        if cache_dir is None
+        else require_place(cache_dir, "cache_dir")
+    )
     tables = read(Store(place))
     folder.mkdir(parents=True, exist_ok=True)
     handle = tempfile.NamedTemporaryFile(  # noqa: SIM115

@@ -74,11 +74,11 @@ def find_sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> I
         if at == len(text) or (not ended and not _word_is_whole(text, at)):
             continue
         is_line = match[0][0] == "\n"
-        if is_line:
-            ends = _sentence_ends_with_line(text, begin, start, at)
-        else:
-            ends = _mark_ends_sentence(text, begin, start, match[0], at)
-        if ends:
+        if (
+            _sentence_ends_with_line(text, begin, start, at)
+            if is_line
+            else _mark_ends_sentence(text, begin, start, match[0], at)
+        ):
             # White space after the last line break is the indentation of the next line.
             newline = text.rfind("\n", start if is_line else end, at)
             begin = end if newline < 0 else newline + 1

@@ -110,12 +110,16 @@ class StepSplitter(Settings):
                 still be closed, so it is part of the last step.
         """
         cut = find_thinking_end(text, self.think, opened=opened)
-        thinking = [cut]
-        if self.region != "answer":
-            thinking = self._find_step_ends(text[:cut], ended=ended or cut < len(text))
-        answer = [len(text)]
-        if self.region != "think":
-            answer = self._find_step_ends(text[cut:], cut, ended=ended)
+        thinking = (
+            [cut]
+            if self.region == "answer"
+            else self._find_step_ends(text[:cut], ended=ended or cut < len(text))
+        )
+        answer = (
+            [len(text)]
+            if self.region == "think"
+            else self._find_step_ends(text[cut:], cut, ended=ended)
+        )
         steps = split_steps(ids, text, [*thinking, *answer], decode)
         if self.region == "all":
             return self._limit_steps(steps, (), ids, text, decode, ended)

@@ -377,14 +377,13 @@ def _learn_posterior(
         }
         for chances_by_row in (fused.chances, chances)
     )
-    rates = {
-        name: {rate_name: round(rate, 4) for rate_name, rate in model.rates().items()}
-        for name, model in fused.models.items()
-    }
     return _LearnedPosterior(
         posteriors=posteriors,
         alone=alone,
-        rates=rates,
+        rates={
+            name: {rate_name: round(rate, 4) for rate_name, rate in model.rates().items()}
+            for name, model in fused.models.items()
+        },
         groups=fused.groups,
         identity={LEARNED_FROM: _hash_learning_data(solutions, chances, named_by_run)},
     )
@@ -445,19 +444,24 @@ def _label_by_judge(row: LabeledSolution, source: Source) -> LabeledSolution:
     if opinion is None or not is_known:
         return replace(row, consensus=consensus)
     error, scores = opinion.first_error, opinion.scores or [None] * len(row.steps)
-    steps = tuple(
-        replace(
-            step,
-            hard=error is None or number < error,
-            source=JUDGE,
-            value=None,
-            low=None,
-            high=None,
-            mean=score,
-        )
-        for number, (step, score) in enumerate(zip(row.steps, scores, strict=True))
+    return replace(
+        row,
+        first_error=error,
+        steps=tuple(
+            replace(
+                step,
+                hard=error is None or number < error,
+                source=JUDGE,
+                value=None,
+                low=None,
+                high=None,
+                mean=score,
+            )
+            for number, (step, score) in enumerate(zip(row.steps, scores, strict=True))
+        ),
+        posterior=None,
+        consensus=consensus,
     )
-    return replace(row, first_error=error, steps=steps, posterior=None, consensus=consensus)
 
 
 def _label_by_posterior(

@@ -112,8 +112,7 @@ class GenerativePRM:
         """
         own = settings.generative
         if own.template == "genprm" and own.policy.system is None:
-            policy = own.policy.with_changes(system=GENPRM_SYSTEM)
-            own = own.with_changes(policy=policy)
+            own = own.with_changes(policy=own.policy.with_changes(system=GENPRM_SYSTEM))
         engine = own.make_engine_for_model(
             settings.prm, trust_remote_code=settings.trust_remote_code
         )

@@ -318,12 +318,10 @@ class WholeVerifier(_EngineVerifier):
             chance = await self._tokens.estimate_chance(self._engine, prompt, (*start, *ids))
         is_right = vote.first_error is None
         if chance is not None and (chance >= CERTAIN) != is_right:
-            reason = "verdict on the whole contradicts the steps"
-            return Chain(reason=reason, num_tokens=num_tokens)
+            return Chain(reason="verdict on the whole contradicts the steps", num_tokens=num_tokens)
         last = float(is_right) if chance is None else chance
         sound = len(steps) - 1 if vote.first_error is None else vote.first_error
-        scores = (1.0,) * sound + (last,) * (len(steps) - sound)
-        return Chain(scores=scores, num_tokens=num_tokens)
+        return Chain(scores=(1.0,) * sound + (last,) * (len(steps) - sound), num_tokens=num_tokens)
 
 
 class TurnVerifier(_EngineVerifier):
@@ -367,16 +365,14 @@ class TurnVerifier(_EngineVerifier):
                 )
                 num_tokens += len(completion.ids)
                 if completion.finish_reason != "stop":
-                    reason = f"truncated at step {index + 1}"
-                    return Chain(reason=reason, num_tokens=num_tokens)
+                    return Chain(reason=f"truncated at step {index + 1}", num_tokens=num_tokens)
                 ids, analysis = self._cut_at_stop(completion, (GENPRM_STOP,))
                 score, num_more = await self._score_analysis(prompt, (*start, *ids), chain_index)
             except RequestFailed as error:
                 return Chain(reason=str(error)[:MAX_REASON], num_tokens=num_tokens)
             num_tokens += num_more
             if score is None:
-                reason = f"no judgement on step {index + 1}"
-                return Chain(reason=reason, num_tokens=num_tokens)
+                return Chain(reason=f"no judgement on step {index + 1}", num_tokens=num_tokens)
             scores.append(score)
             verdict = self.answers[score < CERTAIN]
             turns.append((asked, f"{first}{analysis}{self.question}{verdict}{GENPRM_END}"))

@@ -48,9 +48,7 @@ class RunsInProcess(Settings):
     @classmethod
     def _run_in_process_by_default(cls, content: Any) -> Any:
         ray = content.get("ray") if isinstance(content, dict) else None
-        if isinstance(ray, dict):
-            return {**content, "ray": {"address": "none", **ray}}
-        return content
+        return {**content, "ray": {"address": "none", **ray}} if isinstance(ray, dict) else content
 
 
 class ScoreConfig(ScorerSettings, RunsInProcess):
@@ -132,8 +130,9 @@ def judge(
         )
     run = RunOutput.inspect(config.out)
     target = find_judge_class(config.judge)
-    split = target.split_rule(config.judge)
-    solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
+    solutions = read_judged_input(
+        config.solutions, strict=config.strict, split=target.split_rule(config.judge)
+    )
     target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
     settings = _settle_settings(config, run.recorded_config)
     own = make_judge(settings, seed=config.seed)
@@ -145,9 +144,13 @@ def judge(
     def compute_resources() -> EngineResources:
         return own.resources().with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
-    num_cpus = ray.num_cpus if ray.address == "none" else compute_resources().num_cpus
     task = JudgeTask(
-        make=partial(make_judge, settings, seed=config.seed, num_cpus=num_cpus),
+        make=partial(
+            make_judge,
+            settings,
+            seed=config.seed,
+            num_cpus=ray.num_cpus if ray.address == "none" else compute_resources().num_cpus,
+        ),
         source=config.solutions,
         provenance=run.shard_metadata(
             versions=package_versions(),
@@ -251,8 +254,11 @@ def _find_served_names(config: JudgeConfig) -> dict[str, str]:
 
     Names that are not set are left out.
     """
-    names = {key: policy.engine.served_name for key, policy in _find_policies(config).items()}
-    return {key: name for key, name in names.items() if name is not None}
+    return {
+        key: name
+        for key, policy in _find_policies(config).items()
+        if (name := policy.engine.served_name) is not None
+    }
 
 
 def _read_earlier_answers(
@@ -307,7 +313,5 @@ def _select_answer_inputs(config: Mapping[str, Any], keys: Sequence[str]) -> dic
             are returned, since each of them may change the answers.
     """
     judge = config["judge"]
-    if not keys:
-        return {"seed": config.get("seed"), "judge": judge}
     models = {key: judge.get(key) or {"model": None} for key in keys}
-    return {"seed": config.get("seed"), "judge": models}
+    return {"seed": config.get("seed"), "judge": models or judge}

@@ -75,7 +75,7 @@ class OpinionRun:
             location=location,
             judge=recorded["judge"]["kind"],
             claim=recorded["judge"]["claim"],
-            solutions=str(_find_judged_input(store)),
+            solutions=_find_judged_input(store),
             opinions=opinions,
             num_steps=num_steps,
             texts=texts,
@@ -299,9 +299,7 @@ def count_opinions(location: str) -> OpinionCounts:
 
 
 def _find_judged_input(store: Store) -> str:
-    manifest = read_claim(store, MANIFEST) or {}
-    named: str = manifest.get("input", {}).get("solutions", "")
-    return named
+    return str((read_claim(store, MANIFEST) or {}).get("input", {}).get("solutions", ""))
 
 
 REFERENCES = ("reference_solution", "reference", "answer")

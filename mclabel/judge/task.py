@@ -19,7 +19,7 @@ from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
 from mclabel.judge.opinions import read_opinion
-from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
+from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.opinions import (
     commit_opinions,
     iter_opinion_rows,
@@ -90,8 +90,9 @@ class JudgeTask:
     def read_entry(self, line: Line) -> JournalEntry:
         """Return the answer in a line of a journal."""
         answer = read_record(Answer, line["answer"])
-        key = (line["solution"], *answer.key)
-        return JournalEntry(key=key, content=answer, num_tokens=answer.num_tokens or 0)
+        return JournalEntry(
+            key=(line["solution"], *answer.key), content=answer, num_tokens=answer.num_tokens or 0
+        )
 
 
 class JudgeRunner:
@@ -117,9 +118,18 @@ class JudgeRunner:
 
     async def run(self, item: JudgedItem, attempt: Attempt) -> JudgedOutcome:
         """Judge one solution; its answers are recorded in the journal of the attempt."""
-        ask = _RecordingSampler(
-            self._judge, item.id, attempt.journal, self._task.answers, self._counts
-        )
+
+        async def ask(prompt: str, *, number: int, max_tokens: int) -> Answer:
+            """Return the recorded answer, or sample and record one (`AnswerSampler`)."""
+            key = (item.id, prompt_hash(prompt), number, max_tokens)
+            answer = self._task.answers.get(key) or attempt.journal.take(key)
+            if answer is None:
+                answer = await self._judge.sample(prompt, number=number, max_tokens=max_tokens)
+                self._counts["answers"] += 1
+                if answer.finish_reason != "failed":
+                    attempt.journal.add(partial(write_answer_line, item.id, answer))
+            return answer
+
         try:
             opinion = await self._judge.judge(item, ask)
         except DataError as error:
@@ -180,31 +190,6 @@ class JudgeRunner:
     async def close(self) -> None:
         """Free the resources of the judge."""
         await self._judge.close()
-
-
-class _RecordingSampler:
-    """Implementation of `AnswerSampler` for one solution, which samples only unrecorded answers."""
-
-    def __init__(
-        self,
-        judge: Judge,
-        solution: str,
-        journal: BlockJournal,
-        earlier: Mapping[AnswerKey, Answer],
-        counts: Counter[str],
-    ) -> None:
-        self._judge, self._solution, self._journal = judge, solution, journal
-        self._earlier, self._counts = earlier, counts
-
-    async def __call__(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
-        key = (self._solution, prompt_hash(prompt), number, max_tokens)
-        answer = self._earlier.get(key) or self._journal.take(key)
-        if answer is None:
-            answer = await self._judge.sample(prompt, number=number, max_tokens=max_tokens)
-            self._counts["answers"] += 1
-            if answer.finish_reason != "failed":
-                self._journal.add(partial(write_answer_line, self._solution, answer))
-        return answer
 
 
 def write_answer_line(solution: str, answer: Answer) -> Line:

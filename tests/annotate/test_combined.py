@@ -4,39 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from mclabel.annotate.folder import AnnotationFolder
 from mclabel.annotate.gold import is_run_solution
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.judge.combine import combine
-from mclabel.judge.consensus.models import FirstErrorJudgeModel
-from mclabel.judge.consensus.posterior import fuse_judges_with_rollouts
-from mclabel.judge.consensus.sources import make_judge_model, read_people_sources
+from mclabel.judge.consensus.sources import read_people_sources
 from tests.annotate.test_gold import OWN
 from tests.annotate.test_measured import DOUBT, FIRST, RIGHT, ROWS, WRONG
 from tests.support.annotated import annotated_folder
-from tests.support.annotators import first_errors, names, rollouts, write_labelled
 from tests.support.shown import write_run
-
-
-def test_error_rates_of_people_are_learned_without_truth(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    errors, num_steps = first_errors(rng, 2000)
-    accuracies = {"ana": 0.6, "ben": 0.75, "cy": 0.9}
-    named = {who: names(rng, right, errors, num_steps) for who, right in accuracies.items()}
-    ids = write_labelled(tmp_path / "out", num_steps, named)
-    sources = read_people_sources(str(tmp_path / "out"))
-    assert [one.name for one in sources] == ["person:ana", "person:ben", "person:cy"]
-    models = {one.name: make_judge_model(one, ids, num_steps) for one in sources}
-    fused = fuse_judges_with_rollouts(rollouts(rng, errors, num_steps), num_steps, models)
-    truth = np.eye(int(num_steps.max()) + 1)[errors]
-    for name, model in models.items():
-        assert isinstance(model, FirstErrorJudgeModel)
-        true, learned = model.fit(truth).rates(), fused.models[name].rates()
-        for what in ("false_alarm", "detection"):
-            assert learned[what] == pytest.approx(true[what], abs=0.05), (name, what)
 
 
 def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path) -> None:

@@ -66,8 +66,7 @@ def test_gold_lies_unseen_among_the_others(tmp_path: Path) -> None:
     hidden = {person: [i.id for i in annotated.items if i.gold is not None and person in i.people]
               for person in people}  # fmt: skip
     for person in people:
-        num_own = len(others[person])
-        assert len(hidden[person]) == round(num_own / 3) > 0
+        assert len(hidden[person]) == round(len(others[person]) / 3) > 0
         assert [one for one in ordered[person] if one in others[person]] == others[person]
         assert sorted(ordered[person]) == sorted(others[person] + hidden[person])
     assert any(not set(ordered[one][: len(hidden[one])]) <= set(hidden[one]) for one in people)

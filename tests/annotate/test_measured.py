@@ -64,8 +64,7 @@ def test_shares_are_of_the_whole_run(tmp_path: Path, caplog: pytest.LogCaptureFi
     # The weights of right labels are 2, 2 and 4, of 2 + 2 + 4 + 4 in all.
     assert quality.first_error_accuracy.value == pytest.approx(8 / 12)
     assert quality.right_through_wrong.value == pytest.approx(4 / 8)
-    same = evaluate_labels(run, f"people:{out}", None, seed=0)
-    assert same.groups["all"].quality == quality
+    assert evaluate_labels(run, f"people:{out}", None, seed=0).groups["all"].quality == quality
 
 
 def test_either_first_error_is_accepted_where_two_people_differ(tmp_path: Path) -> None:

@@ -110,8 +110,7 @@ def test_the_overseer_sees_where_people_differ_and_settles_it(tmp_path: Path) ->
             for one in ("solution-0", "solution-1"):
                 said = ["good", word if one == "solution-1" else "good", "good"]
                 said = [*said[:2], None] if "bad" in said else said
-                sent = page.opinion(person, one, said, note=hostile)
-                assert page.post(sent, person)[0] == 200
+                assert page.post(page.opinion(person, one, said, note=hostile), person)[0] == 200
         open_page(browser, page.addresses["overseer"], "#differ section h3")
         assert texts(browser, "#differ section h3") == ["Solution solution-1"]
         heads = texts(browser, "#differ thead th")
@@ -136,5 +135,4 @@ def test_the_overseer_sees_where_people_differ_and_settles_it(tmp_path: Path) ->
         assert "overseer: step 2" in texts(browser, "#differ thead th")
         assert not browser.execute_script("return window.executed")
         assert logged_problems(browser) == violations(browser) == []
-    settled = AnnotationFolder.read(str(out)).last_events["overseer", "solution-1"]
-    assert settled.first_error == 2
+    assert AnnotationFolder.read(str(out)).last_events["overseer", "solution-1"].first_error == 2

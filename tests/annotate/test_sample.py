@@ -80,8 +80,7 @@ def test_people_share_the_work_and_overlap_in_what_was_asked() -> None:
 def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path) -> None:
     rows = [solution(n, [f"{n}\n", "b"], [4, 4], problem=f"Problem {n}") for n in range(8)]
     run, chosen = write_run(tmp_path / "run", rows, None), str(tmp_path / "next.parquet")
-    arguments = ["select", run, "--rule", "uniform", "--budget", "4", "-o", chosen]
-    run_verb(arguments)
+    run_verb(["select", run, "--rule", "uniform", "--budget", "4", "-o", chosen])
     selected = read_selected(chosen)
     settings = AnnotationSettings(id="x", run=run, run_id="r")
     items = draw_items(lambda: rows, settings, selected)
@@ -93,5 +92,4 @@ def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path)
     with pytest.raises(DataError, match=r"--select .*has another text"):
         draw_items(lambda: changed, settings, read_selected(chosen, "--select "))
     refused = ["annotate", run, "-o", str(tmp_path / "out"), "--select", chosen, "--sample", "3"]
-    ended = run_verb(refused, code=2)
-    assert "must not be given with --select" in ended.output
+    assert "must not be given with --select" in run_verb(refused, code=2).output

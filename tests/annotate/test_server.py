@@ -97,8 +97,7 @@ def test_labels_are_hidden_until_an_opinion_is_submitted(tmp_path: Path, run: st
         assert sorted(state["items"]) == ["solution-0", "solution-1", "solution-2"]
         shown = page.get("/api/item?id=solution-1", "me")
         assert set(shown) == {"id", "problem", "answer", "steps", "digest"}
-        cookie = page.cookie("me")
-        assert page.ask("GET", "/api/labels?id=solution-1", cookie=cookie)[0] == 403
+        assert page.ask("GET", "/api/labels?id=solution-1", cookie=page.cookie("me"))[0] == 403
         event = page.opinion("me", "solution-1", ["good", "bad", None])
         sent = [page.post(event, "me") for _ in range(2)]
         assert sent == [(200, '{"new":true}'), (200, '{"new":false}')]

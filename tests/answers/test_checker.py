@@ -97,8 +97,7 @@ def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_from_a_process_of_its_own(method: str) -> None:
     assert grade(*HARD).verdict is RIGHT
-    context = multiprocessing.get_context(method)
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
         verdict, pid = pool.submit(grade_in_child, hard_pairs(1)[0]).result(timeout=60)
     assert verdict == "right"
     assert pid != os.getpid()

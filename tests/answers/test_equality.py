@@ -22,8 +22,7 @@ def test_equal_answers_share_a_number() -> None:
 
 def test_odd_answers_are_compared_with_the_commonest_alone() -> None:
     checker = Checker()
-    answers = [f"\\sin(x^{{{i}}})+\\foo{i}" for i in range(300)] + ["7"] * 3
-    found = group_answers(answers, checker)
+    found = group_answers([f"\\sin(x^{{{i}}})+\\foo{i}" for i in range(300)] + ["7"] * 3, checker)
     assert found[-3:] == [found[-1]] * 3
     assert len(set(found)) == 301
     checker.close()

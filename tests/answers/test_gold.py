@@ -30,16 +30,16 @@ from mclabel.core.records import Problem, Verdict
 from mclabel.rl.serve import _find_answer_fault
 from tests.support.commands import run_verb
 
-EMPTY = 2
-"""Number of golds in MATH train that are empty texts."""
-
 
 def read_golds(folder: Path) -> list[str]:
     """Return all golds of MATH train, MATH-500 and GSM8K, in that order."""
-    golds = [row["final_answer"] for row in _rows(folder / "math_train.jsonl")]
-    golds += [row["answer"] for row in _rows(folder / "math500.jsonl")]
-    return golds + [
-        row["answer"].rpartition("####")[2].strip() for row in _rows(folder / "gsm8k_test.jsonl")
+    return [
+        *(row["final_answer"] for row in _rows(folder / "math_train.jsonl")),
+        *(row["answer"] for row in _rows(folder / "math500.jsonl")),
+        *(
+            row["answer"].rpartition("####")[2].strip()
+            for row in _rows(folder / "gsm8k_test.jsonl")
+        ),
     ]
 
 
@@ -50,8 +50,7 @@ def spellings(gold: str) -> Iterator[str]:
     yield gold.replace("\\frac", "\\dfrac").replace("\\tfrac", "\\dfrac")
     yield re.sub(r"(?<![\\{,!])([+=()])", r" \1 ", gold)
     if "\\left" not in gold and "[" not in gold and "]" not in gold:
-        sized = re.sub(r"(?<!\\)\(", r"\\left(", gold)
-        yield re.sub(r"(?<!\\)\)", r"\\right)", sized)
+        yield re.sub(r"(?<!\\)\)", r"\\right)", re.sub(r"(?<!\\)\(", r"\\left(", gold))
     if not re.search(r"text|mbox|[A-Za-z\d] [A-Za-z\d]|\\ ", gold):
         yield gold.replace(" ", "")
 
@@ -75,7 +74,7 @@ def test_every_gold_is_right_against_its_spellings(golds: list[str]) -> None:
     ]
     checker.close()
     assert bad == []
-    assert sum(not gold.strip() for gold in golds) == EMPTY
+    assert sum(not gold.strip() for gold in golds) == 2  # two golds in MATH train are empty
 
 
 def test_every_gold_is_wrong_against_the_next_different_one(golds: list[str]) -> None:
@@ -107,10 +106,7 @@ def test_golds_that_do_not_parse_are_known_by_name(golds: list[str]) -> None:
         gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=run_inline)) for gold in golds
     }
     checker.close()
-    assert {gold: reason for gold, reason in reasons.items() if reason} == _UNPARSED
-
-
-_UNPARSED = {"": "empty"}
+    assert {gold: reason for gold, reason in reasons.items() if reason} == {"": "empty"}
 
 
 GSM8K = "She sold 48/2 = <<48/2=24>>24 clips.\n48+24 = <<48+24=72>>72.\n#### 72"
@@ -228,10 +224,8 @@ def test_the_maths_checker_takes_any_of_several(gold: str, verdicts: list[str]) 
     items = [
         GradeItem(problem=problem, completion=rf"\boxed{{{answer}}}") for answer in ("72", "71")
     ]
-    graded = asyncio.run(checker.grade(items))
-    assert [one.verdict.value for one in graded] == verdicts
-    refused = asyncio.run(checker.refuse(problem))
-    assert (refused is None) == (verdicts[0] != "unknown")
+    assert [one.verdict.value for one in asyncio.run(checker.grade(items))] == verdicts
+    assert (asyncio.run(checker.refuse(problem)) is None) == (verdicts[0] != "unknown")
 
 
 @pytest.mark.parametrize("gold", [GSM8K, 72, ["71", "72"], Decimal("72.0"), np.array(["72"])])

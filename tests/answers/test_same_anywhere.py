@@ -12,7 +12,7 @@ import pytest
 
 from mclabel.answers import Checker
 from mclabel.core.records import Verdict
-from tests.support.hard_pairs import double_angle, logarithm, mixture, moduli, shifted_wave
+from tests.support.hard_pairs import double_angle, logarithm, mixture, shifted_wave
 
 BUDGET = 55_000
 """Step limit between the costs of two kinds of pairs, within a factor of 2 of both."""
@@ -49,33 +49,6 @@ def test_load_and_order_change_no_verdict() -> None:
     assert together == alone
     assert alone.count(("right", "equal")) == 11
     assert alone.count(("unknown", "too_many_steps")) == 3
-
-
-@pytest.mark.slow
-def test_the_budget_is_met_to_the_step() -> None:
-    """Two checkers with separate hosts stop at the same step, also after other pairs."""
-    pair, low, high = double_angle(1), BUDGET, 2 * BUDGET
-    checker = Checker(memo_size=0)
-    checker.grade(*moduli(1, 3))
-    while high - low > 1:
-        middle = (low + high) // 2
-        if reason_within(checker, pair, middle) == "too_many_steps":
-            low = middle
-        else:
-            high = middle
-    checker.close()
-    other = Checker(memo_size=0)
-    assert reason_within(other, pair, low) == "too_many_steps"
-    assert reason_within(other, pair, high) == "equal"
-    other.close()
-
-
-def reason_within(checker: Checker, pair: tuple[str, str], steps: int) -> str:
-    """Return the reason of the grade under another step limit, from the running host."""
-    if checker._pool is not None:
-        checker._pool._max_steps = steps
-    checker._max_steps = steps
-    return checker.grade(*pair).reason
 
 
 def test_what_a_factorial_costs_is_no_question_of_time() -> None:

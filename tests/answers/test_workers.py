@@ -51,31 +51,29 @@ def checker(running: Checker) -> Checker:
 
 
 @pytest.fixture
-def unstarted_checker() -> Iterator[Checker]:
-    """Yield a checker whose host has not been started."""
-    checker = Checker(num_workers=2, max_steps=200_000)
-    yield checker
-    checker.close()
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Yield a thread in which a test grades a pair while it does something else."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
 
 
 @pytest.mark.slow
-def test_nothing_starts_before_it_is_needed_and_close_ends_it(unstarted_checker: Checker) -> None:
-    checker = unstarted_checker
+def test_nothing_starts_before_it_is_needed_and_close_ends_it(pool: ThreadPoolExecutor) -> None:
+    checker = Checker(num_workers=2, max_steps=200_000)
     assert checker.grade("1/2", "0.5").verdict is Verdict.RIGHT
     assert checker.grade("x+1", "1+x").verdict is Verdict.RIGHT
     assert checker.host_pid() is None
     assert checker.grade(*HARD).verdict is Verdict.RIGHT
     assert checker.host_pid() is not None
-    pool = ThreadPoolExecutor(1)
     grading = pool.submit(checker.grade, *STUCK)
     while not (workers := _workers(checker)):
         time.sleep(0.001)
     pids = [checker.host_pid() or 0, *(worker.pid for worker in workers)]
     checker.close()
     assert grading.result(timeout=60).reason == "no_worker"
-    _wait_for_the_end(pids)
-    pool.shutdown()
+    wait_for_the_end(pids)
     assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
+    checker.close()
 
 
 @pytest.mark.slow
@@ -88,10 +86,11 @@ def test_a_stuck_pair_costs_only_itself(checker: Checker) -> None:
 
 
 @pytest.mark.slow
-def test_workers_killed_from_outside_lose_nothing(checker: Checker) -> None:
+def test_workers_killed_from_outside_lose_nothing(
+    checker: Checker, pool: ThreadPoolExecutor
+) -> None:
     """Pairs of killed workers are retried alone, and their undecided results are not remembered."""
     checker.grade(*HARD)
-    pool = ThreadPoolExecutor(1)
     # at least one worker is busy
     grading = pool.submit(checker.grade_many, [STUCK, *hard_pairs(4)])
     killed: set[int] = set()
@@ -101,33 +100,29 @@ def test_workers_killed_from_outside_lose_nothing(checker: Checker) -> None:
     stuck, *rest = grading.result(timeout=60)
     assert stuck.reason == "too_many_steps"
     assert [g.verdict for g in rest] == [Verdict.RIGHT] * 4
-    pool.shutdown()
 
 
 def test_a_worker_that_always_dies_leaves_an_unknown_that_is_not_remembered(
-    checker: Checker,
+    checker: Checker, pool: ThreadPoolExecutor
 ) -> None:
     checker.grade(*HARD)
-    pool = ThreadPoolExecutor(1)
     grading = pool.submit(checker.grade, *STUCK)
     while not grading.done():
         _kill_a_worker(checker)
     assert grading.result().reason == "worker_died"
     assert checker.grade(*STUCK).reason == "too_many_steps"
-    pool.shutdown()
 
 
 @pytest.mark.slow
-def test_a_stopped_worker_delays_nobody_else(checker: Checker) -> None:
+def test_a_stopped_worker_delays_nobody_else(checker: Checker, pool: ThreadPoolExecutor) -> None:
     """A stopped worker resembles one without CPU time.
 
     It continues later, with the same verdict.
     """
-    pool = ThreadPoolExecutor(1)
     for _ in range(20):
         checker._memo.clear()
         checker.grade(*HARD)
-        _wait_for_the_end([worker.pid for worker in _workers(checker)])
+        wait_for_the_end([worker.pid for worker in _workers(checker)])
         grading = pool.submit(checker.grade, *STUCK)
         worker = _suspend_a_worker(checker)
         assert all(g.verdict is Verdict.RIGHT for g in checker.grade_many(hard_pairs(2)))
@@ -139,7 +134,6 @@ def test_a_stopped_worker_delays_nobody_else(checker: Checker) -> None:
         if not had_ended:
             break
     assert not had_ended
-    pool.shutdown()
 
 
 def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -> None:
@@ -161,35 +155,36 @@ def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -
 
 
 @pytest.mark.slow
-def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_stands_still_is_replaced(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checker = Checker(max_steps=200_000)
     checker.grade(*HARD)
-    pool = ThreadPoolExecutor(1)
     with monkeypatch.context() as impatient:
         impatient.setattr("mclabel.answers.workers.pool.STALL_S", 8.0)
         grading = pool.submit(checker.grade, *STUCK)
-        _wait_for_the_end([_suspend_a_worker(checker).pid])
+        wait_for_the_end([_suspend_a_worker(checker).pid])
     assert grading.result(timeout=60).reason == "too_many_steps"
-    pool.shutdown()
     checker.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_host_that_ends_or_stops_is_replaced(
-    checker: Checker, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    checker: Checker,
+    pool: ThreadPoolExecutor,
+    ending: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checker.grade(*HARD)
     pid = checker.host_pid()
     assert pid is not None
     os.kill(pid, ending)
-    pool = ThreadPoolExecutor(1)
     with monkeypatch.context() as impatient:
         impatient.setattr("mclabel.answers.workers.pool.STALL_S", 3.0)
         grading = pool.submit(checker.grade, *hard_pairs(1)[0])
-        _wait_for_the_end([pid])  # on a loaded machine, the next host does not answer as soon
+        wait_for_the_end([pid])  # on a loaded machine, the next host does not answer as soon
     assert grading.result(timeout=60).verdict is Verdict.RIGHT
-    pool.shutdown()
 
 
 def _workers(checker: Checker) -> list[psutil.Process]:
@@ -222,10 +217,9 @@ def _suspend_a_worker(checker: Checker) -> psutil.Process:
 
 
 @pytest.mark.slow
-def test_memory_is_limited() -> None:
+def test_memory_is_limited(pool: ThreadPoolExecutor) -> None:
     checker = Checker(num_workers=1, memory_bytes=400 << 20, max_steps=200_000)
     assert checker.grade(*HARD).verdict is Verdict.RIGHT
-    pool = ThreadPoolExecutor(1)
     grading = pool.submit(checker.grade, *STUCK)
     limits: set[int] = set()
     while not grading.done():
@@ -233,7 +227,6 @@ def test_memory_is_limited() -> None:
             with contextlib.suppress(ProcessLookupError):  # the worker has ended in between
                 limits.add(resource.prlimit(worker.pid, resource.RLIMIT_AS)[0])
     assert grading.result().verdict is Verdict.UNKNOWN
-    pool.shutdown()
     assert 400 << 20 in limits
     assert checker.grade("\\sin(7^{9999999})", "1").verdict is not Verdict.RIGHT
     assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
@@ -268,10 +261,10 @@ def test_workers_die_with_their_parent(ending: str, tmp_path: Path) -> None:
     )
     pids = [int(word) for word in result.stdout.split()]
     assert pids, result.stderr
-    _wait_for_the_end(pids)
+    wait_for_the_end(pids)
 
 
-def _wait_for_the_end(pids: list[int]) -> None:
+def wait_for_the_end(pids: list[int]) -> None:
     deadline = time.monotonic() + 60
     while any(_runs(pid) for pid in pids):
         assert time.monotonic() < deadline

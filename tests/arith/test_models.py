@@ -100,13 +100,13 @@ def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, 
 @pytest.mark.slow
 def test_policy_errs_by_misconception_and_not_always() -> None:
     rows = sampled("policy", 50, 6)
-    rate = sum(right for right, _, _ in rows) / len(rows)
-    assert 0.38 < rate < 0.62
+    assert 0.38 < (sum(right for right, _, _ in rows) / len(rows)) < 0.62
     kinds = Counter(kind for _, kind, _ in rows if kind != "none")
     assert kinds["logic"] / kinds.total() > 0.55
     right = Counter(identity for ok, _, identity in rows if ok)
-    mixed = sum(0 < right[identity] < 6 for identity in {i for _, _, i in rows})
-    assert mixed > 20  # of 50 problems have both right and wrong samples
+    assert (
+        sum(0 < right[identity] < 6 for identity in {i for _, _, i in rows}) > 20
+    )  # of 50 problems have both right and wrong samples
 
 
 @pytest.mark.slow

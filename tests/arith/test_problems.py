@@ -43,8 +43,7 @@ def test_problems_are_distinct_and_spread_over_families_and_lengths() -> None:
     steps = Counter(p.meta["num_steps"] for p in problems)
     assert set(steps) == set("345678")
     assert min(steps.values()) > 60
-    small = sum(p.meta["answer_type"] == "small" for p in problems)
-    assert 0.06 < small / 600 < 0.14
+    assert 0.06 < sum(p.meta["answer_type"] == "small" for p in problems) / 600 < 0.14
 
 
 def test_families_kept_out_of_training_are_refused_there() -> None:

@@ -59,5 +59,4 @@ def test_truth_of_steps(steps: list[str], truths: list[StepTruth]) -> None:
 
 
 def test_a_value_reached_by_a_wrong_way_supports_nothing() -> None:
-    steps = ["Ben has 24 + 12 = 36 pens.", CLEO]
-    assert verify_steps(PROGRAM, steps) == [L, L]
+    assert verify_steps(PROGRAM, ["Ben has 24 + 12 = 36 pens.", CLEO]) == [L, L]

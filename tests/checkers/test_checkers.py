@@ -18,6 +18,7 @@ from mclabel.core.settings import find_settings_class
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
+from tests.support.own_package import write_module
 from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 ENDS_RIGHT = '''
@@ -50,10 +51,7 @@ class Gradeless(Checker):
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    name = f"own_{abs(hash(tmp_path)) % 10**9}"
-    (tmp_path / f"{name}.py").write_text(ENDS_RIGHT)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return name
+    return write_module(tmp_path, ENDS_RIGHT, monkeypatch)
 
 
 def graded(kind: str, completion: str, problem: Problem, **settings: object) -> Grade:
@@ -79,8 +77,7 @@ def test_the_maths_checker_refuses_a_gold_that_it_does_not_understand() -> None:
     checker = MathChecker(MathChecker.Settings())
 
     def refusal(answer: str, **more: bool) -> str | None:
-        problem = Problem(id="p", text="?", answer=answer, **more)
-        return asyncio.run(checker.refuse(problem))
+        return asyncio.run(checker.refuse(Problem(id="p", text="?", answer=answer, **more)))
 
     assert refusal("12") is None
     assert refusal("\\frac{1}{") is not None
@@ -184,8 +181,7 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
         f"checker {module}:ends_right" in result.output
         and f"then, math {CHECKER_VERSION} now" in result.output
     )
-    maths = rows(tmp_path / "maths")
-    assert all(row.solution.prediction is not None for row in maths)
+    assert all(row.solution.prediction is not None for row in rows(tmp_path / "maths"))
     assert (
         json.loads((tmp_path / "maths" / "run.json").read_text())["config"]["checker"]["kind"]
         == "math"

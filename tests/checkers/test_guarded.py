@@ -20,6 +20,7 @@ from mclabel.core.records import Outcome, Problem, Verdict
 from mclabel.run.shards.journal import FOLDER, journal_lines, write_journal
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from tests.support.own_package import write_module
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 BROKEN = """
@@ -88,9 +89,7 @@ def test_an_error_for_the_user_is_no_grade() -> None:
 
 def write_checker(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str:
     """Write a module of a user's checker, importable as in a new process."""
-    name = f"grading_{abs(hash(folder)) % 10**9}"
-    (folder / f"{name}.py").write_text(source)
-    monkeypatch.syspath_prepend(str(folder))
+    name = write_module(folder, source, monkeypatch)
     sys.modules.pop(name, None)
     importlib.invalidate_caches()
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -112,7 +111,7 @@ def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
     name = write_checker(tmp_path, monkeypatch, BROKEN)
     failed = label(tmp_path, name, "block_problems=16")
     assert failed.exit_code == 2 and f"checker={name}" in failed.output, failed.output
-    assert "NameError at grading_" in failed.output and "golds" not in failed.output
+    assert "NameError at own_" in failed.output and "golds" not in failed.output
     store = Store(str(tmp_path / "out"))
     assert store.names("labels") == []
     kept = {

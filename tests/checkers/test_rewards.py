@@ -9,6 +9,7 @@ import pytest
 from mclabel.core.records import Problem
 from mclabel.data.readers.problem_rows import read_problem
 from tests.checkers.test_checkers import graded
+from tests.support.own_package import write_module
 
 ROW = {
     "question": "How many?",
@@ -56,10 +57,7 @@ def raises(solution_str, ground_truth):
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    name = f"rewards_{abs(hash(tmp_path)) % 10**9}"
-    (tmp_path / f"{name}.py").write_text(OWN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return name
+    return write_module(tmp_path, OWN, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -96,5 +94,4 @@ def test_a_reward_is_a_verdict(
     problem = read_problem(ROW)
     assert isinstance(problem, Problem)
     grade = graded(function, completion, problem, **settings)
-    found = (grade.verdict, (grade.failure or "").replace(module, "MODULE"))
-    assert found == (verdict, failure)
+    assert (grade.verdict, (grade.failure or "").replace(module, "MODULE")) == (verdict, failure)

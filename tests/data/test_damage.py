@@ -91,8 +91,7 @@ def test_a_cut_shard_stops_a_resumed_job_and_is_labelled_again_once_deleted(
     store = Store(str(run))
     shards = sorted((run / "labels").iterdir())
     for shard, end in zip(shards, (5000, 0, -1), strict=True):
-        whole = shard.read_bytes()
-        shard.write_bytes(whole[:end])
+        shard.write_bytes(shard.read_bytes()[:end])
         with pytest.raises(ShardError, match=f"labels/{shard.name}: damaged: it is cut off. Del"):
             label(tmp_path)
         shard.unlink()
@@ -125,14 +124,16 @@ Change = Callable[[pa.Table], pa.Table]
 BROKEN = "damaged, or not a labels shard"
 
 
-def _labels_shard(folder: Path) -> tuple[Store, str, Path, pa.Table]:
-    """Label four problems, and return the run, and the name, path and table of its only shard."""
-    write_problems(folder, 4)
-    label(folder)
-    store = Store(str(folder / "run"))
-    (name,) = store.names("labels")
-    path = folder / "run" / name
-    return store, name, path, pq.read_table(path)
+def _with_text(table: pa.Table, column: str, text: str) -> pa.Table:
+    """Return a table of labels with another text in all rows of a column."""
+    texts = pa.array([text] * len(table))
+    return table.set_column(table.column_names.index(column), LABELS_SCHEMA.field(column), texts)
+
+
+ROW_CHANGES: list[Change] = [
+    lambda table: _with_text(table, "meta", "no JSON"),
+    lambda table: _with_text(table, "outcome", "odd"),
+]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,7 @@ def _labels_shard(folder: Path) -> tuple[Store, str, Path, pa.Table]:
         (lambda table: table.drop_columns(["problem_id"]), BROKEN),
         (lambda table: table.drop_columns(["consensus"]), BROKEN),
         (lambda table: table.set_column(0, "problem_id", pa.array([1] * len(table))), BROKEN),
+        *((change, BROKEN) for change in ROW_CHANGES),
         (
             lambda table: table.replace_schema_metadata({}),
             "schema version None; this mclabel reads 'labels', version 1. Make the run again",
@@ -151,7 +153,12 @@ def _labels_shard(folder: Path) -> tuple[Store, str, Path, pa.Table]:
 def test_a_whole_shard_that_mclabel_did_not_write_is_named(
     tmp_path: Path, change: Change | None, fault: str
 ) -> None:
-    store, name, path, table = _labels_shard(tmp_path)
+    write_problems(tmp_path, 4)
+    label(tmp_path)
+    store = Store(str(tmp_path / "run"))
+    (name,) = store.names("labels")
+    path = tmp_path / "run" / name
+    table = pq.read_table(path)
     if change is None:
         pq.write_table(table, path)
     else:
@@ -161,20 +168,8 @@ def test_a_whole_shard_that_mclabel_did_not_write_is_named(
         path.write_bytes(encode_parquet_with_digest(broken))
     with pytest.raises(DamagedFile, match=f"{name}: .*{fault}"):
         list(read_labels(store))
-    assert any(finding.name == name for finding in verify(store).damage)
-
-
-@pytest.mark.parametrize(("column", "value"), [("meta", "no JSON"), ("outcome", "odd")])
-def test_rows_that_mclabel_did_not_write_name_their_shard(
-    tmp_path: Path, column: str, value: str
-) -> None:
-    store, name, path, table = _labels_shard(tmp_path)
-    place, strange = table.column_names.index(column), pa.array([value] * len(table))
-    path.write_bytes(
-        encode_parquet_with_digest(table.set_column(place, LABELS_SCHEMA.field(column), strange))
-    )
-    with pytest.raises(DamagedFile, match=f"{name}: .*{BROKEN}"):
-        list(read_labels(store))
+    is_found = any(finding.name == name for finding in verify(store).damage)
+    assert is_found != (change in ROW_CHANGES)  # `verify` does not read the texts of rows
 
 
 def test_every_single_bit_of_a_small_file_is_covered() -> None:

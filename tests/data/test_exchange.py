@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows, write_run
+from tests.support.own_package import write_module
 
 TWO = LabeledTexts(
     problem="What is 2 + 2 * 3?",
@@ -199,8 +198,7 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
     relabelled = replace(neutral, problem=replace(neutral.problem, meta={}))
     again = find_format("prm800k").write(convert_to_texts(relabelled))
     assert again is not None
-    ratings = [s["completions"][0]["rating"] for s in again["label"]["steps"]]
-    assert ratings == [1, 1, 0]
+    assert [s["completions"][0]["rating"] for s in again["label"]["steps"]] == [1, 1, 0]
 
 
 def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> None:
@@ -225,6 +223,16 @@ def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> 
         ("math-shepherd", {"input": "p Step 1: a", "label": "p Step 1: a +"}, "does not end in"),
         ("math-shepherd", {"input": "p a ки", "label": "p a +"}, "no 'Step 1: '"),
         ("rlhflow", {"conversations": [{"role": "user", "content": "x"}]}, "alternate"),
+        (
+            "rlhflow",
+            {
+                "conversations": [
+                    {"role": "user", "content": "Find 3 + 4. We add."},
+                    {"role": "assistant", "content": "+"},
+                ]
+            },
+            "separates the problem from its first step",
+        ),
         ("processbench", {"problem": "p", "steps": ["a"], "label": 1}, "label=1: must be"),
         ("prm800k", {"question": {}}, "KeyError 'label'"),
     ],
@@ -277,13 +285,9 @@ def no_class():
 
 
 @pytest.fixture
-def format_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yield the name of an importable package that defines its own formats."""
-    name = f"formats_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(MINE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield name
-    sys.modules.pop(name, None)
+def format_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of an importable package that defines its own formats."""
+    return write_module(tmp_path, MINE, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -314,8 +318,7 @@ def test_what_is_no_format_is_refused(
     run = write_run(tmp_path / "run", arith_rows(2))
     name = name.format(format_package=format_package)
     command = ["export", run, "--to", name, "-o", str(tmp_path / "out")]
-    result = run_verb(command, code=2)
-    assert fault in " ".join(result.output.split())
+    assert fault in " ".join(run_verb(command, code=2).output.split())
     if "write" not in fault.split(":")[0] and "Unprintable" not in name:
         file = tmp_path / "x.jsonl"
         file.write_text("{}")

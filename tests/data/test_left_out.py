@@ -29,11 +29,6 @@ def write(path: Path, rows: list[Any]) -> str:
     return str(path)
 
 
-def rejected(folder: Path) -> list[tuple[int | None, str]]:
-    lines = (folder / "rejects.jsonl").read_text().splitlines()
-    return [(one["row"], one["reason"]) for one in map(json.loads, lines)]
-
-
 TRL = {"prompt": "What is 1+1?", "completions": ["1+1=2.", "So 2."], "labels": [True, True]}
 TRL_ROWS = [
     TRL,
@@ -52,7 +47,8 @@ def test_import_leaves_out_rows_and_names_them(tmp_path: Path) -> None:
     assert "7 rows, 2 solutions of 2 problems" in done.output
     assert "5 rows or solutions were left out" in done.output
     assert len(list(read_labels(Store(str(run))))) == 2
-    assert rejected(run) == [
+    lines = (run / "rejects.jsonl").read_text().splitlines()
+    assert [(one["row"], one["reason"]) for one in map(json.loads, lines)] == [
         (2, "bad_solution"),
         (3, "bad_row"),
         (4, "bad_row"),
@@ -81,8 +77,7 @@ def test_export_leaves_out_what_a_format_cannot_hold(tmp_path: Path) -> None:
 
 
 def turns(*contents: str) -> dict[str, Any]:
-    roles = ("user", "assistant") * len(contents)
-    pairs = zip(roles, contents, strict=False)
+    pairs = zip(("user", "assistant") * len(contents), contents, strict=False)
     return {"conversations": [{"role": role, "content": text} for role, text in pairs]}
 
 
@@ -108,11 +103,6 @@ def test_rlhflow_steps_without_numbers_and_marks_in_problems(
     (found,) = find_format("rlhflow").read(row)
     assert (found.problem, found.steps) == (problem, steps)
     assert found.ratings == (1.0, 0.0)[: len(steps)]
-
-
-def test_rlhflow_that_nothing_divides_is_refused() -> None:
-    with pytest.raises(ValueError, match="separates the problem from its first step"):
-        list(find_format("rlhflow").read(turns("Find 3 + 4. We add.", "+")))
 
 
 @pytest.mark.parametrize("ending", [" ", "\r", "\t \r"])

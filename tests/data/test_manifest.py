@@ -16,7 +16,6 @@ from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Opinion
 from mclabel.judge.opinions import read_opinion
 from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, uninformed_priors
-from mclabel.prm.job import TrainReport
 from mclabel.run.budget import read_spent
 from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.finished import read_finished
@@ -70,8 +69,7 @@ def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
     if blocks is None:
         assert "  seed: 0 there, 7 here" in str(error.value)
         assert re.search(r"  policy.temperature: [\d.]+ there, 0.5 here", str(error.value))
-    found = verify(Store(str(run)))
-    fault, *_ = [one for one in found.damage if one.name == "run.json"]
+    fault, *_ = [one for one in verify(Store(str(run))).damage if one.name == "run.json"]
     missing = "shards carry" if blocks is None else "the run has a plan"
     words = "of another configuration than" if there else f"missing, though {missing}"
     assert words in fault.fault
@@ -114,10 +112,6 @@ def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
 
 
 FINISHED = {"run": None, "num_blocks": 2, "num_plan_parts": 1, "files": ["a.json"]}
-PROBLEM = {"problem_id": "p", "family": "", "num_samples": 2, "num_right": 1, "num_truncated": 0}
-PROBLEM |= {"num_tokens": 9, "num_steps": 3, "num_sound": 1, "num_lucky": 0}
-REPORT = dict.fromkeys(TrainReport.__annotations__, 1) | {"model": "m", "first_refused": None}
-REPORT |= {"validation": {"loss": 0.5, "auc": None}}
 ANSWER = {"prompt": "0a", "number": 0, "max_tokens": 9, "text": "5", "finish_reason": "stop"}
 ANSWER |= {"num_tokens": 1}
 OPINION = {"is_known": True, "first_error": 1, "sureness": 0.5, "reason": "", "votes": [-1, 1]}
@@ -180,7 +174,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     found = opinion(tmp_path, {})
     assert isinstance(found, Opinion) and found.votes == (-1, 1)
     assert found.answers == (read_record(Answer, ANSWER),)
-    assert read_record(TrainReport, REPORT).num_cut == 1
 
 
 @pytest.mark.parametrize(
@@ -203,8 +196,3 @@ def test_priors_that_are_none_are_refused(change: dict[str, Any], said: str) -> 
         content |= change
     with pytest.raises(ValueError, match=said):
         Priors.from_json(json.dumps(content))
-
-
-def test_a_report_of_a_training_with_a_negative_count_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_cut=-1: must be at least 0"):
-        read_record(TrainReport, REPORT | {"num_cut": -1})

@@ -22,13 +22,6 @@ def refused(out: Path, *arguments: str) -> str:
     return result.output
 
 
-def block(out: Path, name: str, *, folder: bool) -> Path:
-    path = out / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir() if folder else path.write_text("precious")
-    return path
-
-
 def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
     """A new output folder must be added to the list of checked places."""
     out = tmp_path / "out"
@@ -52,7 +45,9 @@ def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
 def test_what_stands_in_the_way_of_an_output_is_named(
     tmp_path: Path, kind: OutputKind, name: str
 ) -> None:
-    path = block(tmp_path / "out", name, folder=name in kind.all_files)
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    path.mkdir() if name in kind.all_files else path.write_text("precious")
     with pytest.raises(ShardError, match=f"{path}: is a .*, must be a"):
         check_output(str(tmp_path / "out"), kind)
 
@@ -72,8 +67,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "out/rollouts").mkdir(parents=True)
     (tmp_path / "out/rollouts").chmod(0o500)
     job = scripted_overrides(write_problems(tmp_path, 4), tmp_path / "out", "ray.address=none")
-    said = refused(tmp_path / "out", "label", "/dev/null", *job)
-    assert "rollouts: is not writable" in said
+    assert "rollouts: is not writable" in refused(tmp_path / "out", "label", "/dev/null", *job)
 
 
 @pytest.mark.parametrize("verb", ["label", "train"])
@@ -81,9 +75,11 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path, verb: str) -> None:
     out = tmp_path / "out"
     (out / "notes").mkdir(parents=True)
     (out / "thesis.tex").write_text("precious")
-    job = [f"out={out}", f"labels=[{tmp_path}]", "base=arith:strong"]
-    if verb == "label":
-        job = scripted_overrides(write_problems(tmp_path, 4), out, "ray.address=none")
+    job = (
+        scripted_overrides(write_problems(tmp_path, 4), out, "ray.address=none")
+        if verb == "label"
+        else [f"out={out}", f"labels=[{tmp_path}]", "base=arith:strong"]
+    )
     said = refused(out, verb, "/dev/null", *job)
     assert f"out={out}: holds notes, thesis.tex, and this command would write" in said
     assert f"Give a new folder, such as {out / 'run'}" in said

@@ -68,17 +68,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_package(tmp_path_factory.mktemp("outside"), "exams", PACKAGE, ENTRY_POINTS)
 
 
-def job(folder: Path, *overrides: str) -> list[str]:
-    (folder / "empty.yaml").write_text("{}")
-    rest = ["policy.engine=scripted", "estimator=fixed", "ray.address=none", f"out={folder}/out"]
-    return ["label", str(folder / "empty.yaml"), *rest, *overrides]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["exams:finals", "finals.zzz"])
 def test_a_job_reads_and_exports_by_them(source: str, installed: Path, tmp_path: Path) -> None:
-    words = job(tmp_path, f"problems.source={source}", "problems.year=2019")
-    done = mclabel_here(installed, *words)
+    (tmp_path / "empty.yaml").write_text("{}")
+    settings = [f"problems.source={source}", "problems.year=2019", f"out={tmp_path}/out"]
+    settings += ["policy.engine=scripted", "estimator=fixed", "ray.address=none"]
+    done = mclabel_here(installed, "label", str(tmp_path / "empty.yaml"), *settings)
     assert done.exit_code == 0, done.output
     rows, run = tmp_path / "rows", str(tmp_path / "out")
     done = mclabel_here(installed, "export", run, "--to", "lines", "-o", str(rows))

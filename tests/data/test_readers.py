@@ -7,9 +7,7 @@ import base64
 import json
 import os
 import pickle
-import sys
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import RowRejects
 from mclabel.labeling.config import LabelConfig
 from tests.support.code_checks import code_checker
+from tests.support.own_package import write_module
 from tests.support.scripted_jobs import write_config
 
 MINE = '''
@@ -70,13 +69,9 @@ NO_READER = 3
 
 
 @pytest.fixture
-def reader_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yield the name of an importable package that defines its own readers."""
-    name = f"mine_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(MINE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield name
-    sys.modules.pop(name, None)
+def reader_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of an importable package that defines its own readers."""
+    return write_module(tmp_path, MINE, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -317,8 +312,7 @@ def test_labels_of_other_tools_and_rows_that_are_left_out(tmp_path: Path) -> Non
 
 
 def test_the_real_splits(public_data: Path) -> None:
-    sizes = {"gsm8k": (207, 193), "math": (594, 406)}
-    for name, (num_wrong, num_right) in sizes.items():
+    for name, (num_wrong, num_right) in {"gsm8k": (207, 193), "math": (594, 406)}.items():
         rows = read_processbench(public_data / f"processbench_{name}.jsonl")
         wrong = sum(row.first_error is not None for row in rows)
         assert (wrong, len(rows) - wrong) == (num_wrong, num_right)

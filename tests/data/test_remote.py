@@ -57,8 +57,7 @@ def test_given_solutions_by_url(s3: FlakyS3) -> None:
     path = put("solutions.jsonl", lines(rows))
     overrides = [f"problems.source={source}", f"solutions.path={path}", "policy.engine=scripted"]
     overrides += ["out=s3://inputs/runs/given", "ray.address=none", "estimator.kind=fixed"]
-    report = run_label_job(overrides)
-    assert report.counts["num_solutions"] == 20
+    assert run_label_job(overrides).counts["num_solutions"] == 20
     assert len(read_leak_keys([source])) == 20
 
 

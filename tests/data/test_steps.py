@@ -45,13 +45,13 @@ def check_exact(ids: Sequence[int], text: str, steps: Sequence[Step], decode: De
 
 
 def words(text: str) -> list[str]:
-    """Split a text into words, spaces and newlines."""
-    return [piece for line in text.splitlines(keepends=True) for piece in _words(line)]
-
-
-def _words(line: str) -> list[str]:
-    parts = line.split(" ")
-    return [p if i == 0 else " " + p for i, p in enumerate(parts) if p or i]
+    """Split a text into words, each with the space before it, and newlines."""
+    return [
+        word if i == 0 else " " + word
+        for line in text.splitlines(keepends=True)
+        for i, word in enumerate(line.split(" "))
+        if word or i
+    ]
 
 
 @pytest.mark.parametrize(
@@ -252,17 +252,14 @@ def test_bytes_that_are_no_text_are_split_exactly(pieces: list[bytes]) -> None:
     assert not steps or steps[-1].end == len(ids)
 
 
-def arith_text() -> PolicyText:
-    return PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
-
-
 @pytest.mark.parametrize(
     "num_tokens", [10_000, 30_000, pytest.param(120_000, marks=pytest.mark.slow)]
 )
 def test_work_is_linear_in_the_length(num_tokens: int) -> None:
     """With 500 steps in 30,000 tokens, at most 25 tokens are decoded per token."""
     rng = random.Random(1)
-    text = arith_text()
+    policy = str(bundled_model("policy"))
+    text = PolicyText.load(policy, revision=None, template=None, system=None)
     line = text.encode("Then 12 + 30 = 42 apples are left in the box .")
     newline = text.encode("\n")
     ids: list[int] = []
@@ -276,8 +273,7 @@ def test_work_is_linear_in_the_length(num_tokens: int) -> None:
         return text.decode(part)
 
     whole = text.decode(ids)
-    steps = StepSplitter().split(ids, whole, counted)
-    assert len(steps) == len(ids) // 60
+    assert len(StepSplitter().split(ids, whole, counted)) == len(ids) // 60
     assert work < 25 * len(ids)
     for by in ("sentence", "reflection", "blank_line"):
         work = 0

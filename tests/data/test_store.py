@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,21 +31,11 @@ def test_of_many_writers_one_wins_and_its_content_is_whole(
     write_method: str, tmp_path: Path
 ) -> None:
     contents = [bytes([i]) * 100_000 for i in range(16)]
-    won: list[int] = []
-
-    def write(number: int) -> None:
-        if create_durably(tmp_path, "labels/x.parquet", contents[number]):
-            won.append(number)
-
-    threads = [threading.Thread(target=write, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-    assert (tmp_path / "labels/x.parquet").read_bytes() == contents[won[0]]
-    left = {p.name for p in tmp_path.rglob("*") if p.is_file()}
-    assert left == {"x.parquet"}
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(partial(create_durably, tmp_path, "labels/x.parquet"), contents))
+    assert won.count(True) == 1
+    assert (tmp_path / "labels/x.parquet").read_bytes() == contents[won.index(True)]
+    assert {p.name for p in tmp_path.rglob("*") if p.is_file()} == {"x.parquet"}
 
 
 def test_nothing_has_a_name_before_it_is_on_the_disk(
@@ -76,19 +67,21 @@ def test_nothing_has_a_name_before_it_is_on_the_disk(
     ]  # syncs of the parents of two new folders, then of the file
 
 
-def test_a_full_disk_leaves_no_name_and_is_said(write_method: str, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_name_and_is_said(
+    write_method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(str(tmp_path))
 
     def full(handle: int, content: bytes) -> None:
         os.write(handle, b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    real, durable.write_synced = durable.write_synced, full
-    try:
-        with pytest.raises(ShardError, match=r"labels/a: .*No space left.*run the same command"):
-            store.create("labels/a", b"whole")
-    finally:
-        durable.write_synced = real
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ShardError, match=r"labels/a: .*No space left.*run the same command"),
+    ):
+        patch.setattr(durable, "write_synced", full)
+        store.create("labels/a", b"whole")
     assert store.names("") == []
     assert store.create("labels/a", b"whole") and store.read("labels/a") == b"whole"
 

@@ -68,8 +68,7 @@ def test_failures_are_tried_again(s3: FlakyS3) -> None:
 
 def test_a_commit_whose_answer_was_lost_is_known_as_its_own(s3: FlakyS3, tmp_path: Path) -> None:
     source = write_problems(tmp_path, 4)
-    overrides = scripted_overrides(source, tmp_path / "run", "ray.address=none")
-    run_label_job(overrides)
+    run_label_job(scripted_overrides(source, tmp_path / "run", "ray.address=none"))
     local = Store(str(tmp_path / "run"))
     rows, rollouts = list(read_labels(local)), list(read_rollouts(local))
     lost: list[str] = []

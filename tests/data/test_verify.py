@@ -32,8 +32,7 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def made(*more: str) -> Path:
         folder = tmp_path_factory.mktemp("labelled")
         source = write_problems(folder, 12)
-        changes = scripted_overrides(source, folder / "run", "ray.address=none", *more)
-        run_label_job(changes)
+        run_label_job(scripted_overrides(source, folder / "run", "ray.address=none", *more))
         return folder
 
     return made
@@ -131,8 +130,7 @@ def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(
     rows = list(read_labels(store))
     metadata, _ = next(label_tables(store))
     commit_block(store, "f" * 16, "a", rows[:8], None, {"config": metadata["config"]})
-    content = store.read(second) or b""
-    store.create("labels/copy.parquet", content)
+    store.create("labels/copy.parquet", store.read(second) or b"")
     store.create("labels/notes.txt", b"mine")
     found = verify(store)
     lines = "\n".join(faults(found))
@@ -183,8 +181,7 @@ def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path, copy_
     (priors,) = store.names("priors")
     store.delete(priors)
     block = rollouts[1].removeprefix("rollouts/").partition(".")[0]
-    solution = next(read_labels(store)).solution
-    write_journal(store, block, "late", 0, [solution_line(solution)])
+    write_journal(store, block, "late", 0, [solution_line(next(read_labels(store)).solution)])
     found = verify(store)
     missing, gone = faults(found)
     assert missing.startswith(f"{rollouts[0]}: missing, though a labels shard names it")

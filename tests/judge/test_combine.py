@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Claim, LabeledSolution, SourceOpinion
@@ -29,6 +27,7 @@ from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
 from mclabel.run.shards.opinions import commit_opinions
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
+from tests.support.commands import run_verb
 
 
 def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> SourceOpinion:
@@ -110,10 +109,6 @@ def truth(row: LabeledSolution) -> int | None:
     return find_true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
-
-
 def test_a_judge_labels_alone_and_what_it_does_not_know_is_not_kept(
     run: str, tmp_path: Path
 ) -> None:
@@ -132,8 +127,7 @@ def test_a_judge_labels_alone_and_what_it_does_not_know_is_not_kept(
         known=lambda row: row.solution.id != unknown,
     )
     out = tmp_path / "out"
-    result = invoke("combine", run, f"prm={prm}", "-o", str(out), "--rule", "judge")
-    assert result.exit_code == 0, result.output
+    run_verb(["combine", run, f"prm={prm}", "-o", str(out), "--rule", "judge"])
     for row in read_labels(Store(str(out))):
         assert row.is_kept == (row.solution.id != unknown)
         if row.is_kept:
@@ -143,9 +137,9 @@ def test_a_judge_labels_alone_and_what_it_does_not_know_is_not_kept(
             assert [step.hard for step in row.steps] == [n < end for n in range(len(row.steps))]
             assert {step.source for step in row.steps} == {"judge"}
     assert verify(Store(str(out))).is_sound
-    assert invoke("eval", "labels", str(out)).exit_code == 0
-    refused = invoke("combine", run, f"a={prm}", f"b={prm}", "-o", str(out), "--rule", "judge")
-    assert refused.exit_code == 2 and "labels of one judge" in " ".join(refused.output.split())
+    run_verb(["eval", "labels", str(out)])
+    twice = ["combine", run, f"a={prm}", f"b={prm}", "-o", str(out), "--rule", "judge"]
+    assert "labels of one judge" in " ".join(run_verb(twice, code=2).output.split())
 
 
 @pytest.mark.slow
@@ -155,8 +149,8 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     rows = list(read_labels(Store(run)))
     knowing = write_opinions(tmp_path / "knowing", rows, truth)
     out = tmp_path / "out"
-    result = invoke("combine", run, f"knowing={knowing}", "-o", str(out))
-    assert result.exit_code == 0, result.output
+    command = ["combine", run, f"knowing={knowing}", "-o", str(out)]
+    result = run_verb(command)
     *_, combined, differing, look = result.output.splitlines()
     assert combined.startswith("Combined by posterior: 32 of 32 solutions are kept")
     assert "the first error changed in" in differing and f"mclabel show {out}" in look
@@ -174,9 +168,8 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
         error = now.first_error
         assert hard == [error is None or number < error for number in range(len(hard))]
     assert verify(Store(str(out))).is_sound
-    again = invoke("combine", run, f"knowing={knowing}", "-o", str(out))
-    assert again.exit_code == 0 and "were already combined by posterior" in again.output
-    assert invoke("show", str(out)).exit_code == 0
+    assert "were already combined by posterior" in run_verb(command).output
+    run_verb(["show", str(out)])
     measured = evaluate_labels(str(out), None, str(tmp_path / "eval"), seed=0).sources
     assert measured is not None and measured.rule == "posterior"
     source = measured.sources["knowing"]
@@ -221,14 +214,12 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
     assert (report.num_solutions, report.num_kept) == (32, 16)
     found = list(read_labels(Store(str(out))))
     assert len(found) == 32 and {row.solution.id for row in found if row.is_kept} == agreeing
-    result = invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl"))
-    assert result.exit_code == 0, result.output
+    result = run_verb(["export", str(out), "--to", "trl", "-o", str(tmp_path / "trl")])
     assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 16
     assert "16 were not kept" in " ".join(result.output.split())
     preflight = ("head=likelihood", "--preflight", f"labels=[{out}]", f"out={tmp_path / 'prm'}")
     (tmp_path / "train.yaml").write_text("base: arith:policy\n")
-    result = invoke("train", str(tmp_path / "train.yaml"), *preflight)
-    assert result.exit_code == 0, result.output
+    result = run_verb(["train", str(tmp_path / "train.yaml"), *preflight])
     assert "16 that a consensus of judges does not keep" in " ".join(result.output.split())
 
 
@@ -265,7 +256,5 @@ def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> N
     combine(run, [fine], out)
     with pytest.raises(ConfigError, match="is already a combined run"):
         combine(out, [fine], str(tmp_path / "twice"))
-    result = invoke("regrade", out, "-o", str(tmp_path / "graded"))
-    assert result.exit_code == 2 and "are combined with opinions of judges" in " ".join(
-        result.output.split()
-    )
+    result = run_verb(["regrade", out, "-o", str(tmp_path / "graded")], code=2)
+    assert "are combined with opinions of judges" in " ".join(result.output.split())

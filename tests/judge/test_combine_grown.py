@@ -24,8 +24,7 @@ from tests.support.scripted_jobs import scripted_overrides, write_problems
 def grow(folder: Path, problems: int) -> str:
     """Label the first `problems` problems with a policy that sometimes fails."""
     source, out = write_problems(folder, problems), folder / "labels"
-    more = ("ray.address=none", "estimator.kind=fixed")
-    changes = scripted_overrides(source, out, *more)
+    changes = scripted_overrides(source, out, *("ray.address=none", "estimator.kind=fixed"))
     label(load_config(LabelConfig, None, changes), lambda state: None)
     return str(out)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,34 +28,21 @@ from mclabel.judge.critic import (
 )
 from mclabel.judge.critic.parse import MAX_CHARACTERS
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    parser: str
-    num_steps: int
-    truncated: bool
-    text: str
-    first_error: int | None
-    is_known: bool
-    why: str
-    """For an unknown vote, its reason; for a known vote, the property that the case tests."""
-
-
 _FILE = Path(__file__).with_name("critic_outputs.jsonl")
-CASES = [Case(**json.loads(line)) for line in _FILE.read_text().splitlines()]
+CASES = [SimpleNamespace(**json.loads(line)) for line in _FILE.read_text().splitlines()]
+"""Answers of critics with their votes. `why` is the reason of an unknown vote, or the property that
+the case tests."""
 PARSERS = sorted(FIRST_INDEX)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{one.parser}: {one.name}" for one in CASES])
-def test_answers_are_read_as_people_read_them(case: Case) -> None:
+def test_answers_are_read_as_people_read_them(case: SimpleNamespace) -> None:
     vote = parse_output(case.text, case.parser, case.num_steps, case.truncated)
-    reason = "" if case.is_known else case.why
-    assert vote == Vote(case.first_error, case.is_known, reason)
+    assert vote == Vote(case.first_error, case.is_known, "" if case.is_known else case.why)
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if one.truncated and not one.is_known])
-def test_a_cut_answer_is_never_no_error(case: Case) -> None:
+def test_a_cut_answer_is_never_no_error(case: SimpleNamespace) -> None:
     for end in range(len(case.text)):
         vote = parse_output(case.text[:end], case.parser, case.num_steps, truncated=True)
         assert not (vote.is_known and vote.first_error is None)

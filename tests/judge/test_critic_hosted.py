@@ -12,7 +12,8 @@ import pytest
 
 from mclabel.engines.openai_answer import parse_server_answer
 from mclabel.judge.opinions import OpinionRun
-from tests.judge.test_judge_job import NUM_ROWS, answered, check, run, write
+from tests.judge.test_judge_job import NUM_ROWS, answered, check, write
+from tests.support.commands import run_verb
 from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
 from tests.support.scripted_jobs import write_config
 
@@ -39,9 +40,7 @@ def hosted(server: HostedServer, source: Path, out: Path, *more: str) -> list[st
 
 def shown(arguments: list[str], exit_code: int = 0) -> str:
     """Run a command and return its output in one line."""
-    done = run(*arguments)
-    assert done.exit_code == exit_code, done.output
-    return " ".join(done.output.split())
+    return " ".join(run_verb(arguments, code=exit_code).output.split())
 
 
 def test_a_critic_asks_a_hosted_service(tmp_path: Path) -> None:

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
-from mclabel.cli import main
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Problem, Step
 from mclabel.engines import PolicySettings, make_engine
@@ -30,6 +28,7 @@ from mclabel.prm.scoring.scorer import ScorerSettings, load_scorer
 from mclabel.search.prm_scorer import PrmScorer
 from mclabel.search.scorers import Beginning, make_scorer
 from tests.prm.test_adapters import tokenizer
+from tests.support.commands import run_verb
 from tests.support.labelled import tiny_model
 from tests.support.verifier_engines import SURE
 
@@ -60,18 +59,7 @@ def keys(place: str, engine: str = "SureEngine") -> list[str]:
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner(env={"COLUMNS": "300"}).invoke(main, list(arguments))
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def write(path: Path, *problems: str, **more: Any) -> str:
-    rows = [
-        {"id": f"r{number}", "problem": text, "steps": STEPS, **more}
-        for number, text in enumerate(problems)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+    return run_verb(arguments).output
 
 
 @pytest.mark.parametrize(
@@ -184,8 +172,9 @@ def test_processbench_counts_the_unknown_as_wrong(tmp_path: Path) -> None:
 
 
 def test_the_unknown_has_null_scores_in_a_file(tmp_path: Path) -> None:
-    file = write(tmp_path / "in.jsonl", "p [error 1]", "p [unknown]")
-    out = tmp_path / "out.jsonl"
+    rows = [{"problem": text, "steps": STEPS} for text in ("p [error 1]", "p [unknown]")]
+    file, out = str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    Path(file).write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = run("score", "m", file, "-o", str(out), "--format", "generative", keys("")[-1])
     known, unknown = map(json.loads, out.read_text().splitlines())
     assert known["scores"] == pytest.approx([1, 0.1, 0.1]) and "unknown" not in known

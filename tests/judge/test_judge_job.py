@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from click.testing import CliRunner, Result
 
-from mclabel.cli import main
 from mclabel.judge.base import UNKNOWN_VOTE
 from mclabel.judge.opinions import OpinionRun
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
+from tests.support.commands import run_verb
 from tests.support.openai_server import Server
 
 NUM_ROWS = 24
@@ -57,10 +56,6 @@ def critic(server: Server, source: Path, out: Path, *more: str) -> list[str]:
     return ["judge", str(source), "-o", str(out), *CRITIC, endpoint, *more]
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
-
-
 def check(out: Path, count: int = NUM_ROWS) -> OpinionRun:
     """Check that each row has the scripted opinion, from two votes requested once each."""
     found = OpinionRun.read(str(out))
@@ -77,12 +72,11 @@ def check(out: Path, count: int = NUM_ROWS) -> OpinionRun:
 def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl", 8), tmp_path / "out"
     with Server(answer=answered, max_model_len=2000) as server:
-        result = run(*critic(server, source, out))
-        assert result.exit_code == 0, result.output
+        result = run_verb(critic(server, source, out))
         assert "8 solutions judged: an error in 6, unknown 0" in " ".join(result.output.split())
         assert len(server.bodies) == 2 * 8 + 1  # plus a probe of the server
-        again = run(*critic(server, source, out))
-        assert again.exit_code == 0 and len(server.bodies) == 2 * 8 + 1
+        run_verb(critic(server, source, out))
+        assert len(server.bodies) == 2 * 8 + 1
     found = check(out, 8)
     assert found.claim == "where" and found.judge == "critic"
     metadata = json.loads((out / "run.json").read_text())["config"]
@@ -92,7 +86,7 @@ def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) 
 def test_failures_are_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl", 6), tmp_path / "out"
     with Server(answer=answered, max_model_len=2000) as server:
-        assert run(*critic(server, source, tmp_path / "probe", "budget.max_tokens=1")).exit_code
+        run_verb(critic(server, source, tmp_path / "probe", "budget.max_tokens=1"), code=3)
         plain = server._reply
 
         def refuse(request: Any, body: dict[str, Any], is_chat: bool) -> Any:
@@ -101,17 +95,14 @@ def test_failures_are_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> 
             return plain(request, body, is_chat)
 
         server._reply = refuse  # type: ignore[method-assign]
-        result = run(*critic(server, source, out))
-        assert result.exit_code == 1, result.output
-        said = " ".join(result.output.split())
+        said = " ".join(run_verb(critic(server, source, out), code=1).output.split())
         assert "6 solutions judged: an error in 0, unknown 6" in said
         assert "gave no answer within 0 s" in said
         failed = OpinionRun.read(str(out))
         assert {one.votes for one in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
         server._reply = plain  # type: ignore[method-assign]
         again = tmp_path / "again"
-        result = run(*critic(server, source, again, f"answers={out}"))
-        assert result.exit_code == 0, result.output
+        run_verb(critic(server, source, again, f"answers={out}"))
     check(again, 6)
 
 
@@ -121,7 +112,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("recorded")
     source, out = write(folder / "in.jsonl", 2), folder / "out"
     with Server(answer=answered, max_model_len=2000) as server:
-        assert run(*critic(server, source, out, NAMED)).exit_code == 0
+        run_verb(critic(server, source, out, NAMED))
     return source, out
 
 
@@ -151,10 +142,10 @@ def test_answers_of_another_model_or_sampling_are_refused(
     tmp_path: Path, recorded: tuple[Path, Path], other: Server, change: str, words: str
 ) -> None:
     source, out = recorded
-    result = run(*critic(other, source, tmp_path / "again", f"answers={out}", NAMED), change)
-    said = " ".join(result.output.split())
-    assert result.exit_code == 2 and "come from another model, or were sampled" in said, said
-    assert words in said and not (tmp_path / "again").exists()
+    command = critic(other, source, tmp_path / "again", f"answers={out}", NAMED, change)
+    said = " ".join(run_verb(command, code=2).output.split())
+    assert "come from another model, or were sampled" in said and words in said, said
+    assert not (tmp_path / "again").exists()
 
 
 def test_on_another_server_answers_of_the_same_model_count(
@@ -163,18 +154,16 @@ def test_on_another_server_answers_of_the_same_model_count(
     source, out = recorded
     more = ("--answers", str(out), "judge.least_votes=3", NAMED)
     asked = len(other.bodies)
-    result = run(*critic(other, source, tmp_path / "moved", *more))
-    assert result.exit_code == 0, result.output
+    run_verb(critic(other, source, tmp_path / "moved", *more))
     opinions = OpinionRun.read(str(tmp_path / "moved")).opinions.values()
-    num_more = sum(len(one.answers) - 2 for one in opinions)
-    assert len(other.bodies) - asked == 1 + num_more > 1
+    assert len(other.bodies) - asked == 1 + sum(len(one.answers) - 2 for one in opinions) > 1
 
 
 def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
     with Server(answer=answered, max_model_len=2000) as server:
         cut = ("judge.max_tokens=4", "judge.least_votes=1", "judge.most_votes=1")
-        assert run(*critic(server, source, out, *cut)).exit_code == 1
+        run_verb(critic(server, source, out, *cut), code=1)
         asked = [body["max_tokens"] for body in server.bodies[1:]]
     assert asked == [4, 8]
     (opinion,) = OpinionRun.read(str(out)).opinions.values()
@@ -204,6 +193,6 @@ def test_a_judge_without_what_it_needs_ends_with_one_clear_word(
     tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
-    result = run("judge", str(source), "-o", str(out), *arguments)
-    assert result.exit_code == 2 and words in " ".join(result.output.split()), result.output
+    result = run_verb(["judge", str(source), "-o", str(out), *arguments], code=2)
+    assert words in " ".join(result.output.split())
     assert not out.exists()

@@ -7,11 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from tests.support.commands import run_verb
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 STEPS = ["7 * 8 = 54.", "54 + 6 = 60.", "The answer is \\boxed{60}."]
@@ -30,9 +29,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
-    result = CliRunner().invoke(main, [str(one) for one in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
+    return run_verb([str(one) for one in arguments], code=code).output
 
 
 def test_show_prints_opinions(source: Path, tmp_path: Path) -> None:

@@ -9,16 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner, Result
 from safetensors.torch import load_file, save_file
 
-from mclabel.cli import main
 from mclabel.core.errors import DataError
 from mclabel.judge.base import make_judge
 from mclabel.judge.score import ScorerJudge
 from mclabel.prm.scoring.scorer import Scorer
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
+from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows, train_tiny_prm, write_run
 
 GOOD = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
@@ -30,24 +29,23 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
     return train_tiny_prm(tmp_path_factory.mktemp("prm"))
 
 
-def judge(folder: Path, prm: str, *rows: dict[str, object], more: tuple[str, ...] = ()) -> Result:
+def judge(
+    folder: Path, prm: str, *rows: dict[str, object], more: tuple[str, ...] = (), code: int = 0
+) -> str:
+    """Judge rows with a PRM, and return the output."""
     source = folder / "in.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     scorer = ("judge=scorer", f"judge.prm={prm}", "judge.threshold=0.5")
     given = ["judge", str(source), "-o", str(folder / "out"), *scorer, *more]
-    return CliRunner(env={"COLUMNS": "300"}).invoke(main, given)
+    return run_verb(given, code=code).output
 
 
 def test_what_cannot_be_scored_is_set_aside_with_its_reason(prm: str, tmp_path: Path) -> None:
-    done = judge(tmp_path, prm, GOOD, LONG)
-    assert done.exit_code == 0 and "1 solutions judged" in done.output, done.output
+    assert "1 solutions judged" in judge(tmp_path, prm, GOOD, LONG)
     (reject,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
     assert (reject["row"], reject["reason"]) == (2, "too_long")
-
-
-def test_strict_stops_at_what_cannot_be_scored(prm: str, tmp_path: Path) -> None:
-    done = judge(tmp_path, prm, GOOD, LONG, more=("--strict",))
-    assert done.exit_code == 2 and "in.jsonl, line 2: " in done.output, done.output
+    shutil.rmtree(tmp_path / "out")
+    assert "in.jsonl, line 2: " in judge(tmp_path, prm, GOOD, LONG, more=("--strict",), code=2)
 
 
 def test_a_prm_that_gives_no_numbers_ends_the_job(prm: str, tmp_path: Path) -> None:
@@ -55,8 +53,7 @@ def test_a_prm_that_gives_no_numbers_ends_the_job(prm: str, tmp_path: Path) -> N
     weights = load_file(damaged / "model" / "model.safetensors")
     save_file({name: one * float("nan") for name, one in weights.items()},
               damaged / "model" / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
-    done = judge(tmp_path, str(damaged), GOOD)
-    assert done.exit_code == 2 and "must be a finite number" in done.output, done.output
+    assert "must be a finite number" in judge(tmp_path, str(damaged), GOOD, code=2)
 
 
 @pytest.mark.parametrize("num_cpus", [1.0, 3.0])

@@ -107,8 +107,7 @@ def test_steps_without_a_label_are_left_out_of_the_comparison(
     mine = replace(row, solution=solution, steps=steps, first_error=first)
 
     def say(row: LabeledSolution) -> list[Answer]:
-        found = error if row.solution.id == "x" else row.first_error
-        return [answer(row, chain(row, found))]
+        return [answer(row, chain(row, error if row.solution.id == "x" else row.first_error))]
 
     report, _ = export(tmp_path, [mine, RIGHT[-1], WRONG[-1]], say)
     assert sum(report.num_believed.values()) == 2 + is_believed

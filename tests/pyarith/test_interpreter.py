@@ -25,8 +25,9 @@ def test_it_returns_what_python_returns() -> None:
     for number, problem in enumerate(generate_problems(100, seed=5, split="test")):
         function = Function.from_json(problem.meta["function"])
         for strength in (0.0, 2.0):
-            rng = random.Random(number)
-            text = write_solution(function, rng=rng, forms=True, strength=strength).text
+            text = write_solution(
+                function, rng=random.Random(number), forms=True, strength=strength
+            ).text
             assert run_solve(text, problem.gold["inputs"]) == python(text, problem.gold["inputs"])
 
 

@@ -65,5 +65,4 @@ def test_it_errs_by_misconception_and_not_always() -> None:
     # was truncated.
     agree = [(t is StepTruth.RIGHT) == ok for t, ok in zip(truths, right, strict=True)]
     assert sum(agree) / len(agree) > 0.9
-    kinds = Counter(truths)
-    assert kinds[StepTruth.LOGIC] > 0.6 * (len(truths) - sum(right))
+    assert Counter(truths)[StepTruth.LOGIC] > 0.6 * (len(truths) - sum(right))

@@ -58,8 +58,7 @@ def _begun(folder: Path, seed: int) -> Path:
     lines.append(rollout_line(next(read_rollouts(store)), (1, 2, 3)))
     planned = planned_blocks(store)
     assert planned is not None
-    undone = sorted({*planned.names} - committed_blocks(store))
-    write_journal(store, undone[0], "killed", 0, lines)
+    write_journal(store, sorted({*planned.names} - committed_blocks(store))[0], "killed", 0, lines)
     return out
 
 
@@ -99,8 +98,7 @@ def _trained(folder: Path, seed: int) -> Path:
     labels, base = write_run(folder / "labels", arith_rows(24)), tiny_model(folder / "base")
     keys = [f"labels=[{labels}]", f"base={base}", "max_steps=5", f"seed={seed}"]
     keys += ["save_steps=2", "batch_size=4", "eval_steps=1", "patience=4", "validation=0.3"]
-    changes = [*keys, f"out={folder / 'prm'}"]
-    jobs.train(load_config(TrainConfig, None, changes), lambda *_: None)
+    jobs.train(load_config(TrainConfig, None, [*keys, f"out={folder / 'prm'}"]), lambda *_: None)
     return folder / "prm"
 
 

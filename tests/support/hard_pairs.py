@@ -23,15 +23,6 @@ def double_angle(number: int) -> Pair:
     return f"{number}+\\cos 2x", f"{number + 1}-2\\sin^2 x"
 
 
-def moduli(terms: int, number: int) -> Pair:
-    """Return an undecidable pair that costs about 200,000 steps for each term."""
-    offsets = [number + 3 * i for i in range(terms)]
-    return (
-        "+".join(f"|x-{i}|" for i in offsets),
-        "+".join(f"\\sqrt{{(x-{i})^2}}" for i in offsets),
-    )
-
-
 def mixture(makers: Iterable[tuple[int, Callable[[int], Pair]]]) -> list[Pair]:
     """Return pairs of each maker in the given numbers, in a fixed order."""
     pairs = [make(number) for count, make in makers for number in range(count)]

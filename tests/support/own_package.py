@@ -50,6 +50,14 @@ def install_package(folder: Path, name: str, modules: Mapping[str, str], entry_p
     return target
 
 
+def write_module(folder: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a module that is importable during the test, and return its name."""
+    name = f"own_{abs(hash(folder)) % 10**9}"
+    (folder / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder))
+    return name
+
+
 def mclabel(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a new process that can import the modules of a folder."""
     path = os.pathsep.join([str(home), *filter(None, [os.environ.get("PYTHONPATH")])])

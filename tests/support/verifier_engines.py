@@ -42,9 +42,7 @@ class KnowingEngine(ScriptedEngine):
         """Return the verification of the prompt's steps."""
         asked = self.decode(prompt)
         steps = _STEP.findall(asked)
-        error = first_error(asked, steps)
-        if "[torn]" in asked and seed % 2:
-            error = 0
+        error = 0 if "[torn]" in asked and seed % 2 else first_error(asked, steps)
         text = ""
         for index in range(len(steps)):
             verdict = "incorrect" if index == error else "correct"

@@ -88,7 +88,7 @@ class Comparison:
                 answer.literal, algebra.number_value(gold.literal.value)
             ):
                 return True
-            return equals_or_rounds_to(answer.literal.value, gold.literal, literal=True)
+            return equals_or_rounds_to(answer.literal.value, gold.literal)
         for look in (self._compare_inner_values, self._compare_collections, self._compare_sets):
             handled, verdict = look(answer, gold)
             if handled:
@@ -246,7 +246,8 @@ class Comparison:
                 answer.strict == gold.strict
             )
         if isinstance(answer, Relation) or isinstance(gold, Relation):
-            return self.prove(answer, gold) if _either_is_opaque(answer, gold) else False
+            is_opaque = isinstance(answer, UnparsedText) or isinstance(gold, UnparsedText)
+            return self.prove(answer, gold) if is_opaque else False
         if isinstance(answer, SpecialValue) or isinstance(gold, SpecialValue):
             if isinstance(answer, SpecialValue) and isinstance(gold, SpecialValue):
                 return _same_special_values(answer.name, gold.name)
@@ -353,10 +354,6 @@ def _convert_to_reals(form: Form, other_form: Form) -> Reals | None:
     if isinstance(form, Sequence) and form.kind == "set":
         return measures.set_to_reals(form)
     return to_interval(form)
-
-
-def _either_is_opaque(answer: Form, gold: Form) -> bool:
-    return isinstance(answer, UnparsedText) or isinstance(gold, UnparsedText)
 
 
 def _list_matrix_cells(matrix: Matrix) -> list[Form]:

@@ -96,9 +96,7 @@ def same_equation_and_value(
         compare_forms: function that compares an answer with a gold; None if undecided.
         swap: True if the equation is the gold, False if it is the answer.
     """
-    if isinstance(other, Relation):
-        return False
-    if isinstance(other, Reals) and other.variable:
+    if isinstance(other, Relation) or (isinstance(other, Reals) and other.variable):
         return False
 
     def equals_side(side: Form) -> bool | None:
@@ -186,11 +184,9 @@ def equality_holds(
         return True
     if isinstance(left, Quantity) or isinstance(right, Quantity):
         return False
-    unit = Fraction(1)
-    if isinstance(right, Number) and right.literal.unit_in_last_place is not None:
-        unit = right.literal.unit_in_last_place
+    unit = right.literal.unit_in_last_place if isinstance(right, Number) else None
     difference = abs(left_size - right_size)
-    return (left_size.denominator > 1 and difference < unit) or difference <= abs(
+    return (left_size.denominator > 1 and difference < (unit or 1)) or difference <= abs(
         left_size
     ) * relative_tolerance
 
@@ -261,9 +257,7 @@ def _same_function_family(answer: Form, gold: Form) -> bool | None:
     The letter of the arbitrary constant does not count. The result is None if undecided.
     """
     ours, theirs = closed_value(answer), closed_value(gold)
-    if ours is None or theirs is None:
-        return False
-    return same_up_to_constant_letter(ours, theirs)
+    return ours is not None and theirs is not None and same_up_to_constant_letter(ours, theirs)
 
 
 def _are_function_and_y(label: str, other: str) -> bool:

@@ -30,9 +30,7 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
     if left is None or right is None:
         return None
     try:
-        if algebra.same_form(left, right):
-            return True
-        if _is_difference_accepted(answer, gold, left, right):
+        if algebra.same_form(left, right) or _is_difference_accepted(answer, gold, left, right):
             return True
         if algebra.is_canonical(left) and algebra.is_canonical(right):
             return False
@@ -67,11 +65,11 @@ def _same_magnitude(answer: Form, gold: Form) -> bool:
     A gold with a magnitude must have a decimal point. Otherwise its letter may be a variable.
     """
     if isinstance(answer, ClosedForm) and answer.magnitude is not None and isinstance(gold, Number):
-        return equals_or_rounds_to(answer.magnitude.value, gold.literal, literal=True)
+        return equals_or_rounds_to(answer.magnitude.value, gold.literal)
     if isinstance(gold, ClosedForm) and gold.magnitude is not None and isinstance(answer, Number):
         size = gold.magnitude
         is_clear = size.num_decimals > 0 and (size.unit_in_last_place or 0) > 1000
-        return is_clear and equals_or_rounds_to(answer.literal.value, size, literal=True)
+        return is_clear and equals_or_rounds_to(answer.literal.value, size)
     return False
 
 
@@ -99,21 +97,18 @@ def _same_squares(left: Value, right: Value) -> bool:
     return algebra.same_form(powers.square(left), powers.square(right))
 
 
-def equals_or_rounds_to(value: Fraction, gold: Literal, *, literal: bool) -> bool:
-    """Return whether a number equals a decimal gold or rounds to it.
+def equals_or_rounds_to(value: Fraction, gold: Literal) -> bool:
+    """Return whether a rational number equals a decimal gold or rounds to it.
+
+    The number may be rounded only to a gold with at least 2 decimals or 3 significant digits.
 
     Args:
         value: value of the answer.
         gold: the gold as it was written.
-        literal: True if the answer was written as a rational number. Such an answer may be rounded
-            only to a gold with at least 2 decimals or 3 significant digits.
     """
-    if value == gold.value:
-        return True
-    if gold.unit_in_last_place is None:
-        return False
-    precise = gold.num_decimals >= 2 or gold.num_digits >= 3
-    return (precise or not literal) and rounds_to(value, gold)
+    if value == gold.value or gold.unit_in_last_place is None:
+        return value == gold.value
+    return (gold.num_decimals >= 2 or gold.num_digits >= 3) and rounds_to(value, gold)
 
 
 def rounds_to_gold(value: Value, gold: Literal) -> bool:
@@ -122,7 +117,7 @@ def rounds_to_gold(value: Value, gold: Literal) -> bool:
         return False
     exact = value.rational
     if exact is not None:
-        return equals_or_rounds_to(exact, gold, literal=True)
+        return equals_or_rounds_to(exact, gold)
     if algebra.free_symbols(value):
         return False
     size = real_value(value)

@@ -278,8 +278,7 @@ def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -
         return False
     if "set" in kinds and kinds & {"tuple", "bracket"}:
         return False
-    loose = {"list", "alternatives"}
-    has_order = kinds <= loose and _is_order_significant(answer, gold)
+    has_order = kinds <= {"list", "alternatives"} and _is_order_significant(answer, gold)
     if has_order and not has_equation(gold) and has_equation(answer) and not are_truth_values(gold):
         ordered_verdict = combine_verdicts(
             map(compare_forms, flatten_items(answer), flatten_items(gold))

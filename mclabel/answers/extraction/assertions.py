@@ -302,11 +302,7 @@ def _classify_number(sentence: Sentence, i: int) -> str:
         return "belongs" if word in _BELONGING else "verb"
     if sentence.get_word(i - 1) in _BELONGING:
         return "belongs"
-    if (
-        word == ""
-        or word in _CONCLUDING
-        or (word == "," and not _comma_follows_number(sentence, j))
-    ):
+    if word == "" or word in _CONCLUDING or (word == "," and j - 1 not in sentence.numbers):
         follows = sentence.get_word(i + 1)
         plain = follows.isalpha() and follows not in _JOINTS
         return "subject" if plain and follows not in _BELONGING - {"of"} else "other"
@@ -320,8 +316,7 @@ def _has_later_clause(sentence: Sentence, index: int) -> bool:
     """
     later = range(index + 1, len(sentence.words))
     if not sentence.tokens[index][-1:].isalpha():
-        last = sentence.numbers[-1]
-        later = range(index + 1, last)
+        later = range(index + 1, sentence.numbers[-1])
         return any(
             sentence.get_word(i) == "and"
             and (sentence.get_word(i - 1) == "," or sentence.get_word(i + 1) in _HE)
@@ -342,10 +337,6 @@ def _belongs_to_verb(sentence: Sentence, j: int) -> bool:
     Otherwise the infinitive states a purpose.
     """
     return sentence.get_word(j) in _BEFORE_INFINITIVE
-
-
-def _comma_follows_number(sentence: Sentence, comma: int) -> bool:
-    return comma - 1 in sentence.numbers
 
 
 def _read_number_with_unit(sentence: Sentence, i: int) -> str:

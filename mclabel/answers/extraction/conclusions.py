@@ -121,8 +121,7 @@ def read_whole_text_as_answer(text: str) -> str | None:
     marked = _MARKED_FIRST.match(text)
     if marked:
         return f"({marked[1]}) {text[marked.end() :]}"
-    plain = _GROUPED_TEXT.sub(" ", text)
-    words = [word.lower() for word in _WORD.findall(plain)]
+    words = [word.lower() for word in _WORD.findall(_GROUPED_TEXT.sub(" ", text))]
     if any(word not in _FORMULA_WORDS for word in words):
         return _read_short_answer_in_words(text, words)
     has_content = any(c.isalnum() for c in text)
@@ -265,8 +264,7 @@ def find_corrected_answer(rest: str) -> str | None:
         rest: text after the answer that may be corrected.
     """
     rest = rest[:_MAX_CORRECTION]
-    lower = rest.lower()
-    if not any(map(lower.__contains__, _CORRECTING)):
+    if not any(map(rest.lower().__contains__, _CORRECTING)):
         return None
     correction = _CORRECTION.search(rest)
     if correction is None:

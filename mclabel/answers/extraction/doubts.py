@@ -212,8 +212,7 @@ def contains_doubt_word(rest: str) -> bool:
     """
     if len(rest) < _MIN_DOUBT and "?" not in rest:
         return False
-    lower = rest.lower()
-    return any(map(lower.__contains__, _DOUBTING))
+    return any(map(rest.lower().__contains__, _DOUBTING))
 
 
 def refuses_to_answer(text: str, words: frozenset[str]) -> bool:

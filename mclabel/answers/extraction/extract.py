@@ -333,8 +333,7 @@ _CLAUSE_END = re.compile(r"[.!?:;\n]|, so\b")
 
 def _find_correction(rest: str) -> str | None:
     """Return the corrected answer in the text after a box; None if the text does not correct it."""
-    lower = rest.lower()
-    if not any(map(lower.__contains__, _CORRECTIONS)):
+    if not any(map(rest.lower().__contains__, _CORRECTIONS)):
         return None
     return find_answer_after_phrase(rest) or find_corrected_answer(rest)
 

@@ -119,9 +119,7 @@ def find_closing_formula(text: str, *, among_others: bool = False) -> str | None
     last = None
     for match in _MATH.finditer(bare, _find_formula_pairing_start(bare, end)):
         last = match
-    if last is None or not _CLOSING.fullmatch(bare, last.end()):
-        return None
-    if is_denied(bare, last.start()):
+    if last is None or not _CLOSING.fullmatch(bare, last.end()) or is_denied(bare, last.start()):
         return None
     formula = next(group for group in last.groups() if group).strip()
     if among_others:
@@ -148,10 +146,6 @@ _OVER_LINES = re.compile(r"\$\$|\\[(\[]")
 """Opening delimiter of a formula that may span several lines."""
 _NO_MONEY = re.compile(r"\$(?!\d)|\\[(\[]")
 """A delimiter of a formula that cannot be the dollar sign of an amount of money."""
-
-
-def _may_hold_math(text: str) -> bool:
-    return "$" in text or "\\(" in text or "\\[" in text
 
 
 _CLOSING = re.compile(
@@ -187,10 +181,13 @@ def find_last_number(text: str) -> str | None:
     later = _NUMBER.search(prose, number.end())
     if later and is_denied(prose, later.start()):
         after = prose[number.end() : later.start()]
-    ordinal = _ORDINAL.match(after)
-    if ordinal and not any(c.isdecimal() for c in after):
+    if _ORDINAL.match(after) and not any(c.isdecimal() for c in after):
         return number[0]
-    if _TORN.match(after) or _NOT_UNDERSTOOD in after or _holds_number(after):
+    if (
+        _TORN.match(after)
+        or _NOT_UNDERSTOOD in after
+        or any(not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after))
+    ):
         return None
     unit = _UNIT_AFTER.match(after)
     return (number[0] + (unit[0] if unit else "")).strip()
@@ -206,18 +203,15 @@ def formulas_to_prose(text: str) -> str:
         text = _MYRIADS.sub(lambda match: numerals_to_digits(match[0]), text)
         text = _IDEOGRAPHS.sub(" ", text)
     pieces, end = [], 0
-    is_math = _may_hold_math(text) and (_NO_MONEY.search(text) or not text.count("$"))
+    is_math = ("$" in text or "\\(" in text or "\\[" in text) and (
+        _NO_MONEY.search(text) or not text.count("$")
+    )
     for match in _MATH.finditer(text) if is_math else ():
         value = _get_right_side(next(group for group in match.groups() if group).strip())
         plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
         pieces += [text[end : match.start()], f" {plain} "]
         end = match.end()
     return "".join([*pieces, text[end:]])
-
-
-def _holds_number(after: str) -> bool:
-    """Return whether a text contains a cardinal number, as opposed to an ordinal such as 3rd."""
-    return any(not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after))
 
 
 def _find_last_stated_number(prose: str) -> re.Match[str] | None:
@@ -258,8 +252,7 @@ _MYRIADS = re.compile(r"(?<![\d.])\d++(?:\.\d++)?+ ?[万萬亿億]++")
 
 def _find_last_paragraph_with_digit(text: str) -> str:
     """Return the last paragraph that contains a digit; empty if there is none."""
-    parts = text.split("\n\n")
-    return next((part for part in reversed(parts) if _DIGIT.search(part)), "")
+    return next((part for part in reversed(text.split("\n\n")) if _DIGIT.search(part)), "")
 
 
 _DIGIT = re.compile(r"\d")

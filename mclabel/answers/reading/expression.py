@@ -100,8 +100,7 @@ class _Reader(Tokens):
 
     def _is_separate_factor(self) -> bool:
         """Return whether a number after a factor is another factor, as in `3!7!` or `2^6 3^5`."""
-        before = self.tokens[self.at - 1]
-        if before == "!":
+        if self.tokens[self.at - 1] == "!":
             return True
         powers_before = "^" in (self.tokens[self.at - 2], self.tokens[max(self.at - 4, 0)])
         return self.spaced[self.at] and powers_before
@@ -238,8 +237,7 @@ class _Reader(Tokens):
                 derivative = self.read_derivative()
                 if derivative is not None:
                     return derivative
-            top = self.read_argument()
-            return algebra.divide(top, self.read_argument())
+            return algebra.divide(self.read_argument(), self.read_argument())
         if name == "sqrt":
             index = number_value(2)
             if self.peek() == "[":
@@ -331,8 +329,7 @@ class _Reader(Tokens):
             return result
 
         evaluate_term(atom_value(index))
-        tokens = self.at - start
-        return accumulate(low, high, evaluate_term, product=product, num_tokens=tokens)
+        return accumulate(low, high, evaluate_term, product=product, num_tokens=self.at - start)
 
     def read_argument(self) -> Value:
         """Read the argument of a LaTeX command: a group or the next token."""
@@ -358,9 +355,7 @@ class _Reader(Tokens):
                 raise NotClosed("an inverse function")
             return self.read_function_value(f"arc{name}", base)
         value = self.read_function_value(name, base)
-        if exponent is None:
-            return value
-        return powers.power(value, exponent)
+        return value if exponent is None else powers.power(value, exponent)
 
     def read_function_value(self, name: str, base: Value | None) -> Value:
         """Read the argument of a function and return the value of the function.

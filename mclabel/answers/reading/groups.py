@@ -96,7 +96,7 @@ def read_group(text: str, part: Reader) -> Form | None:
             return Sequence("alternatives", tuple(part(item) for item in items))
     if any(mark in text for mark in (",", ";", " and ", " & ")):
         items = _split_parts(text, _AND)
-        if len(items) > 1 and not _is_sentence(items):
+        if len(items) > 1 and not any(len(item.split()) > 4 and is_prose(item) for item in items):
             if len(items) > 2 and items[-1] in _AND_SO_ON:
                 return Sequence("list", tuple(map(part, items[:-1])), ordered=True)
             return Sequence(
@@ -157,14 +157,6 @@ def _split_parts(text: str, joint: re.Pattern[str]) -> list[str]:
         for item in split_commas(piece)
         if item
     ]
-
-
-def _is_sentence(items: list[str]) -> bool:
-    """Return whether the items are parts of a sentence and not of a list.
-
-    An example is `a circle, centred at the origin`.
-    """
-    return any(len(item.split()) > 4 and is_prose(item) for item in items)
 
 
 def _make_matrix_or_sequence(opening: str, items: tuple[Form, ...]) -> Form:

@@ -263,7 +263,7 @@ def translate_to_english(text: str) -> str:
     text = _SCALED.sub(_write_out_number, text)
     if "時間" in text or "小时" in text or "小時" in text:
         text = _MINUTES.sub(" minutes ", text).rstrip()
-    text = _UNIT.sub(_replace_unit_name, text)
+    text = _UNIT.sub(lambda match: f" {_UNIT_NAMES[int((match.lastgroup or 'u0')[1:])]}", text)
     text = _JOINT.sub(_translate_joint, text)
     return text if text.isascii() else _MARKS.sub("", text)
 
@@ -330,10 +330,6 @@ def _write_out_number(match: re.Match[str]) -> str:
     whole, _, decimals = digits.partition(".")
     moved = whole + decimals[:zeros].ljust(zeros, "0")
     return f"{moved.lstrip('0') or '0'}{'.' + decimals[zeros:] if decimals[zeros:] else ''}"
-
-
-def _replace_unit_name(match: re.Match[str]) -> str:
-    return f" {_UNIT_NAMES[int((match.lastgroup or 'u0')[1:])]}"
 
 
 def _translate_joint(match: re.Match[str]) -> str:

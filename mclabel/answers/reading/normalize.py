@@ -27,16 +27,14 @@ _POINTS_THEN_COMMA = re.compile(r"(?<![\d.,])(\d{1,3})((?:\.\d{3})++),(\d{1,2})(
 """A number with points between groups and a decimal comma, as in most of Europe: 1.234,50."""
 
 
-def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
+def normalize(answer: str) -> str:  # noqa: C901  (a list of independent rewrites)
     """Return the normalised text of an answer, without typesetting.
 
     An answer is returned unchanged if it or its normalised text is longer than `MAX_LENGTH`. It is
     not truncated, because different answers may begin with the same text.
     """
     text = answer.strip()
-    if _PLAIN.fullmatch(text) and text.isascii():
-        return text
-    if len(text) > MAX_LENGTH:
+    if (_PLAIN.fullmatch(text) and text.isascii()) or len(text) > MAX_LENGTH:
         return text
     if ("_" in text or "'" in text) and _GROUPED_OTHERWISE.fullmatch(text):
         return text.replace("_", "").replace("'", "")
@@ -287,9 +285,11 @@ def _canonicalize_latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of in
     if "\\not" in text:
         text = _NOT_IN.sub("∉", text)
     if "\\begin" in text:
-        text = _LAYOUT.sub(_replace_layout, text)
+        text = _LAYOUT.sub(lambda match: f"\\{match[1]}{{aligned}}" if match[2] else " ", text)
     if "\\mathbb" in text:
-        text = _BLACKBOARD.sub(_replace_blackboard_bold, text)
+        text = _BLACKBOARD.sub(
+            lambda match: "ℝ" if match[1] == "R" else f"\\mathbb{{{match[1]}}}", text
+        )
     text = _COMMAND.sub(_replace_command, text)
     for _ in range(4):
         if "\\text" not in text and "\\mathrm" not in text:
@@ -307,25 +307,15 @@ def _canonicalize_latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of in
         for pattern, spelling in _OVER:
             text = pattern.sub(spelling, text)
     if "\\mu" in text or "\\Omega" in text:
-        text = _GREEK_UNIT.sub(_replace_greek_unit, text)
+        text = _GREEK_UNIT.sub(
+            lambda match: f" {match[1]}u{match[3]}" if match[2] else f" {match[1]}ohm", text
+        )
     return _DEGREE.sub("°", text) if "^" in text or "\\circ" in text else text
 
 
 def _replace_binomial(match: re.Match[str]) -> str:
     top, bottom = [part for part in match.groups() if part]
     return f"\\binom{{{top}}}{{{bottom}}}"
-
-
-def _replace_greek_unit(match: re.Match[str]) -> str:
-    return f" {match[1]}u{match[3]}" if match[2] else f" {match[1]}ohm"
-
-
-def _replace_layout(match: re.Match[str]) -> str:
-    return f"\\{match[1]}{{aligned}}" if match[2] else " "
-
-
-def _replace_blackboard_bold(match: re.Match[str]) -> str:
-    return "ℝ" if match[1] == "R" else f"\\mathbb{{{match[1]}}}"
 
 
 def _replace_double_backslashes(text: str) -> str:

@@ -199,8 +199,7 @@ def _parse_cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
 
 
 def _parse_below_thousand(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    word = _get_word(words, at)
-    if word in _ARTICLES:
+    if _get_word(words, at) in _ARTICLES:
         scaled = _get_word(words, at + 1) == "hundred" or _get_word(words, at + 1) in _LARGE
         count = (1, at + 1) if scaled else None
     else:

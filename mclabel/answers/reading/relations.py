@@ -138,12 +138,11 @@ def read_relation(text: str, part: Reader) -> Form | None:
     for separator, combine in ((_OR, union), (_AND, _intersect_all)):
         parts = split_outside_brackets(text, separator)
         if len(parts) > 1:
-            sets = [part(piece) for piece in parts]
-            named = _read_same_variable_sets(parts, sets, part)
+            named = _read_same_variable_sets([part(piece) for piece in parts])
             return combine(named) if named is not None else None
     parts = split_outside_brackets(text, _COMMA)
     if len(parts) > 1:
-        named = _read_same_variable_sets(parts, [part(piece) for piece in parts], part)
+        named = _read_same_variable_sets([part(piece) for piece in parts])
         return _combine_listed_sets(named) if named is not None else None
     return _read_chain(text)
 
@@ -202,9 +201,7 @@ def _intersect_all(sets: list[Reals]) -> Reals:
     return common
 
 
-def _read_same_variable_sets(
-    parts: list[str], forms: list[Form], part: Reader
-) -> list[Reals] | None:
+def _read_same_variable_sets(forms: list[Form]) -> list[Reals] | None:
     sets = []
     for form in forms:
         if isinstance(form, Equation):
@@ -215,8 +212,7 @@ def _read_same_variable_sets(
         if not isinstance(form, Reals):
             return None
         sets.append(form)
-    names = {s.variable for s in sets if s.variable}
-    return sets if len(names) < 2 else None
+    return sets if len({s.variable for s in sets if s.variable}) < 2 else None
 
 
 def _read_chain(text: str) -> Reals | Relation | Sequence:

@@ -116,7 +116,9 @@ def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
         return same_dates(answer, gold)
     if len(answer) == len(gold) == 1:
         answer, gold = ((_TRUTH.get(words[0], words[0]),) for words in (answer, gold))
-    if answer == gold or (_has_month(gold) and sorted(answer) == sorted(gold)):
+    if answer == gold or (
+        len(gold) < 5 and any(word in _MONTHS for word in gold) and sorted(answer) == sorted(gold)
+    ):
         return True
     longer, shorter = (answer, gold) if len(answer) > len(gold) else (gold, answer)
     if not shorter or not _contains_consecutive(longer, shorter):
@@ -127,10 +129,6 @@ def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     if all(word in _FILLERS or word in _LATER_FILLERS for word in extra):
         return True
     return None
-
-
-def _has_month(words: tuple[str, ...]) -> bool:
-    return len(words) < 5 and any(word in _MONTHS for word in words)
 
 
 def _contains_consecutive(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:

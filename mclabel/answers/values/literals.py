@@ -55,9 +55,7 @@ _MIN_REPEATS = 3
 
 def read_literal(text: str) -> Literal | None:
     """Parse a normalised text as a number literal; return None if it is not one."""
-    if len(text) > MAX_DIGITS or not text:
-        return None
-    if not (text[-1].isdigit() or text[-1] in "})."):
+    if len(text) > MAX_DIGITS or not text or not (text[-1].isdigit() or text[-1] in "})."):
         return None
     match = _NUMBER.fullmatch(text)
     if match:
@@ -114,9 +112,7 @@ def _parse_fraction(text: str) -> Literal | None:
     if not match:
         return None
     top, bottom = int(match[3] or match[5]), int(match[4] or match[6])
-    if not bottom:
-        return None
-    if top >= bottom and "+" not in text[1:]:
+    if not bottom or (top >= bottom and "+" not in text[1:]):
         return None
     value = int(match[2]) + Fraction(top, bottom)
     return Literal(-value if match[1] == "-" else value)

@@ -65,10 +65,9 @@ def square(a: Value) -> Value:
         if isinstance(x, tuple) and x[0] == "root":
             num, den = x[1]
             result = multiply(result, power(Value(dict(num), dict(den)), twice))
-        elif isinstance(x, int):
-            result = multiply(result, power(number_value(x), twice))
         else:
-            result = multiply(result, power(atom_value(x), twice))
+            base = number_value(x) if isinstance(x, int) else atom_value(x)
+            result = multiply(result, power(base, twice))
     return result
 
 
@@ -89,17 +88,17 @@ def logarithm(a: Value) -> Value:
     if len(a.num) == 1 and a.den is UNIT:
         ((mono, coefficient),) = a.num.items()
         factor = Fraction(coefficient)
-        if factor > 0 and mono and all(_is_power_of_e(x) for x, _ in mono):
+        if (
+            factor > 0
+            and mono
+            and all(x == "e" or (isinstance(x, tuple) and x[:2] == ("^", "e")) for x, _ in mono)
+        ):
             total = logarithm(number_value(factor))
             for x, times in mono:
                 logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number_value(1)
                 total = add(total, multiply(number_value(Fraction(times)), logged))
             return total
     return atom_value(("log", value_key(a)))
-
-
-def _is_power_of_e(x: Atom) -> bool:
-    return x == "e" or (isinstance(x, tuple) and x[:2] == ("^", "e"))
 
 
 def _raise_to_integer(base: Value, n: int) -> Value:
@@ -145,10 +144,12 @@ def _take_root(base: Value, exponent: Fraction) -> Value:
         exponents[x] = e * exponent
     result = _raise_number(Fraction(coefficient), exponent)
     for x, e in exponents.items():
-        if isinstance(x, int):
-            result = multiply(result, _raise_prime(x, Fraction(e)))
-        else:
-            result = multiply(result, Value({frozenset(((x, e),)): 1}, UNIT))
+        factor = (
+            _raise_prime(x, Fraction(e))
+            if isinstance(x, int)
+            else Value({frozenset(((x, e),)): 1}, UNIT)
+        )
+        result = multiply(result, factor)
     return result
 
 
@@ -226,7 +227,9 @@ def _expand_symbolic_power(base: Value, exponent: Value) -> Value:
     """Return b^(c·m + …) as a product of atoms b^m to the power c, so that (e^x)² equals e^(2x)."""
     if exponent.den is not UNIT:
         return atom_value(("power", value_key(base), value_key(exponent)))
-    if _has_logarithm(exponent):
+    if any(
+        isinstance(x, tuple) and x[0] in ("ln", "log") for mono in exponent.num for x, _ in mono
+    ):
         undone = _eliminate_logarithms(base, exponent)
         return (
             atom_value(("power", value_key(base), value_key(exponent)))
@@ -256,10 +259,6 @@ def _expand_symbolic_power(base: Value, exponent: Value) -> Value:
     return result
 
 
-def _has_logarithm(a: Value) -> bool:
-    return any(isinstance(x, tuple) and x[0] in ("ln", "log") for mono in a.num for x, _ in mono)
-
-
 def _eliminate_logarithms(base: Value, exponent: Value) -> Value | None:
     """Return b^E without logarithms if E·ln b is a sum of multiples of logarithms; None otherwise.
 
@@ -284,13 +283,9 @@ def _eliminate_logarithms(base: Value, exponent: Value) -> Value | None:
         if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
             return None
         inner = number_value(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
-        result = multiply(result, power(_share_unit_denominator(inner), c))
+        # A denominator of 1 becomes the object `UNIT` itself.
+        result = multiply(result, power(Value(inner.num, UNIT) if inner.den == UNIT else inner, c))
     return result
-
-
-def _share_unit_denominator(a: Value) -> Value:
-    """Return the same value. If its denominator is 1, it becomes the object `UNIT` itself."""
-    return Value(a.num, UNIT) if a.den == UNIT else a
 
 
 def _factor_integer(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:

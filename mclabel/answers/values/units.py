@@ -204,7 +204,11 @@ def read_multiplier_and_unit(text: str) -> tuple[int, Unit | None] | None:
         return None
     text = text.replace("per cent", "percent")
     words = _split_joined_units(
-        _WORD.findall(_DEGREES_OF.sub(_replace_temperature, text).replace("-lb", "*lb"))
+        _WORD.findall(
+            _DEGREES_OF.sub(
+                lambda match: " celsius" if match[1] == "C" else " fahrenheit", text
+            ).replace("-lb", "*lb")
+        )
     )
     multiplier = 1
     while words and words[0].lower() in _MULTIPLIERS:
@@ -217,7 +221,10 @@ def read_multiplier_and_unit(text: str) -> tuple[int, Unit | None] | None:
     if unit is None:
         for end in range(len(words), 0, -1):
             unit = _read_compound_unit(words[:end])
-            if unit and all(_is_remark(word) for word in words[end:]):
+            if unit and all(
+                word.isalpha() and len(word) > 1 and word.lower() not in {"per", *_STOP}
+                for word in words[end:]
+            ):
                 break
             unit = None
     if unit is None:
@@ -232,10 +239,6 @@ def read_multiplier_and_unit(text: str) -> tuple[int, Unit | None] | None:
 def currency_unit(sign: str) -> Unit:
     """Return the unit of a currency sign: `$`, `€`, `£` or `¥`."""
     return _BY_NAME[sign]
-
-
-def _replace_temperature(match: re.Match[str]) -> str:
-    return " celsius" if match[1] == "C" else " fahrenheit"
 
 
 def _read_temperature_unit(words: list[str]) -> Unit | None:
@@ -357,10 +360,6 @@ def _read_joined_units(word: str) -> Unit | None:
                 dimension[base] = dimension.get(base, 0) + n
             return Unit(frozenset(dimension.items()), left.factor * right.factor)
     return None
-
-
-def _is_remark(word: str) -> bool:
-    return word.isalpha() and len(word) > 1 and word.lower() not in {"per", *_STOP}
 
 
 def _read_counted_things(words: list[str]) -> Unit | None:

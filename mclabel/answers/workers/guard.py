@@ -76,9 +76,7 @@ def refuse_form(form: Form) -> str | None:
         case Reals(pieces):
             ends = (end for piece in pieces for end in (piece.low, piece.high) if end is not None)
             return next(filter(None, map(_refuse_value, ends)), None)
-    if not isinstance(form, UnparsedText):
-        return "no_formula"
-    return refuse_text(form.text)
+    return refuse_text(form.text) if isinstance(form, UnparsedText) else "no_formula"
 
 
 def refuse_text(text: str) -> str | None:
@@ -87,9 +85,7 @@ def refuse_text(text: str) -> str | None:
         return "too_long"
     if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
         return "no_formula"
-    if _PROSE.search(text):
-        return "no_formula"
-    if _JUXTAPOSED.search(text) or _TORN.search(text):
+    if _PROSE.search(text) or _JUXTAPOSED.search(text) or _TORN.search(text):
         return "no_formula"
     commands = _COMMAND.findall(text)
     if any(name not in _COMMANDS for name in commands):

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
@@ -121,7 +120,11 @@ class Box:
                 )
             boot = {
                 "modules": [
-                    (f"{__package__}.{name}", _read_module_source(name)) for name in _INSIDE
+                    (
+                        f"{__package__}.{name}",
+                        Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"),
+                    )
+                    for name in _INSIDE
                 ],
                 "fenced": is_fenced,
             }
@@ -306,13 +309,12 @@ def _list_mount_arguments(path: Path) -> list[str]:
 def _start_process(
     command: list[str], channel: socket.socket, errors: Any
 ) -> subprocess.Popen[bytes]:
-    environment: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": os.defpath}
     return subprocess.Popen(
         command,
         stdin=channel.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=errors,
-        env=environment,
+        env={"PYTHONHASHSEED": "0", "PATH": os.defpath},
         cwd="/",
     )
 
@@ -326,7 +328,3 @@ def _get_starting_executor() -> ThreadPoolExecutor:
     A forked process has its own executor.
     """
     return _starters.setdefault(os.getpid(), ThreadPoolExecutor(1, "mclabel-boxes"))
-
-
-def _read_module_source(name: str) -> str:
-    return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,7 @@ from mclabel.checkers.code.trials import (
     UnrunnableTestsError,
     write_null_programs,
 )
+from mclabel.core.cores import num_cores
 from mclabel.core.records import Problem, Verdict
 from mclabel.core.settings import MAX_CORES, OPERATIONAL, Harmless
 
@@ -87,7 +88,7 @@ class CodeChecker(Checker):
         self.name, self.version = settings.kind, VERSION
         self._is_fenced = settings.sandbox == "bwrap"
         self._limits = Limits(time_s=settings.time_s, memory_mib=settings.memory_mib)
-        self._num_pairs = settings.processes or _count_cores()
+        self._num_pairs = settings.processes or num_cores()
         self._pools: dict[int, queue.LifoQueue[BoxPair]] = {}
         self._faults: dict[tuple[str, bool], str | None] = {}
         check_box_starts(is_fenced=self._is_fenced)
@@ -201,22 +202,13 @@ class CodeChecker(Checker):
             self._pools.clear()  # boxes of the parent process before a fork
             pool = queue.LifoQueue()
             for _ in range(self._num_pairs):
-                pool.put(BoxPair(self._box_factory, self._limits))
+                pool.put(BoxPair(partial(Box, is_fenced=self._is_fenced), self._limits))
             pool = self._pools.setdefault(os.getpid(), pool)
         pair = pool.get()
         try:
             yield pair
         finally:
             pool.put(pair)
-
-    @property
-    def _box_factory(self) -> Any:
-        return partial(Box, is_fenced=self._is_fenced)
-
-
-def _count_cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)  # only on Linux
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @lru_cache(256)

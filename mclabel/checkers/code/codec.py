@@ -171,12 +171,6 @@ class _Writer:
     def write_mapping(self, value: dict[Any, Any], depth: int) -> Any:
         return ["d", *self.to_json_forms(chain.from_iterable(dict.items(value)), depth)]
 
-    def write_deque(self, value: deque[Any], depth: int) -> Any:
-        return ["q", deque.maxlen.__get__(value), *self.to_json_forms(deque.__iter__(value), depth)]
-
-    def write_default_mapping(self, value: defaultdict[Any, Any], depth: int) -> Any:
-        return ["dd", *self.write_mapping(value, depth)[1:]]
-
     def write_tuple(self, value: tuple[Any, ...], depth: int) -> Any:
         """Return the JSON form of a tuple, with its field names if it is a namedtuple."""
         fields: Any = getattr(type(value), "_fields", None)
@@ -184,9 +178,6 @@ class _Writer:
         if type(value) is not tuple and _are_names(fields) and len(fields) == tuple.__len__(value):
             return ["nt", " ".join([type(value).__name__, *fields]), *items]
         return ["t", *items]
-
-    def write_fraction(self, value: Fraction, depth: int) -> Any:
-        return ["f", *self.to_json_forms((value.numerator, value.denominator), depth)]
 
 
 _Write = Callable[[_Writer, Any, int], Any]
@@ -218,14 +209,21 @@ _WRITERS: dict[type, _Write] = {
         "do",
         *writer.to_json_forms(chain.from_iterable(OrderedDict.items(value)), depth),
     ],
-    defaultdict: _Writer.write_default_mapping,
+    defaultdict: lambda writer, value, depth: ["dd", *writer.write_mapping(value, depth)[1:]],
     dict: _Writer.write_mapping,
-    deque: _Writer.write_deque,
+    deque: lambda writer, value, depth: [
+        "q",
+        deque.maxlen.__get__(value),
+        *writer.to_json_forms(deque.__iter__(value), depth),
+    ],
     range: lambda writer, value, depth: [
         "r",
         *writer.to_json_forms((value.start, value.stop, value.step), depth),
     ],
-    Fraction: _Writer.write_fraction,
+    Fraction: lambda writer, value, depth: [
+        "f",
+        *writer.to_json_forms((value.numerator, value.denominator), depth),
+    ],
     Decimal: lambda writer, value, depth: ["D", writer.count_bytes(Decimal.__str__(value))],
 }
 _WRITERS |= {
@@ -254,7 +252,7 @@ _WRITERS |= {
 }
 
 
-def from_json(content: Any, referrer: Referrer | None) -> Any:
+def from_json(content: Any, referrer: Referrer | None, depth: int = 0) -> Any:
     """Return the value from which `to_json` created a JSON value.
 
     For any other JSON value, raise `Malformed`, or the exception of the constructor that gets wrong
@@ -263,17 +261,8 @@ def from_json(content: Any, referrer: Referrer | None) -> Any:
     Args:
         content: the JSON value.
         referrer: resolves references; None if references are not allowed.
+        depth: number of containers around the value.
     """
-    return _read_value(content, 0, referrer)
-
-
-def _are_names(fields: Any) -> bool:
-    return isinstance(fields, tuple) and all(
-        type(name) is str and name.isidentifier() and not name.startswith("_") for name in fields
-    )
-
-
-def _read_value(content: Any, depth: int, referrer: Referrer | None) -> Any:
     if content is None or isinstance(content, bool | int | float | str):
         return content
     if depth > MAX_DEPTH or not isinstance(content, list) or not content:
@@ -284,7 +273,13 @@ def _read_value(content: Any, depth: int, referrer: Referrer | None) -> Any:
     if not isinstance(tag, str) or tag not in _READERS:
         raise Malformed("an unknown tag")
     read, is_deep = _READERS[tag]
-    return read([_read_value(item, depth + 1, referrer) for item in rest] if is_deep else rest)
+    return read([from_json(item, referrer, depth + 1) for item in rest] if is_deep else rest)
+
+
+def _are_names(fields: Any) -> bool:
+    return isinstance(fields, tuple) and all(
+        type(name) is str and name.isidentifier() and not name.startswith("_") for name in fields
+    )
 
 
 def _check_types(values: list[Any], *types: type) -> list[Any]:

@@ -86,10 +86,11 @@ def _choose_block(blocks: list[str], gold: Gold) -> str:
     """
     wanted = {*gold.names, *gold.imports} - {"*"}
     defined = [_list_defined_names(block) for block in blocks]
-    if gold.scripts:
-        scores = [2 * (_READS.search(block) is not None) + _is_program(block) for block in blocks]
-    else:
-        scores = [len(wanted & names) + ("Solution" in names) for names in defined]
+    scores = (
+        [2 * (_READS.search(block) is not None) + _is_program(block) for block in blocks]
+        if gold.scripts
+        else [len(wanted & names) + ("Solution" in names) for names in defined]
+    )
     last = max(range(len(blocks)), key=lambda at: (scores[at], at))
     needed = _find_used_globals(blocks[last]) - defined[last] - set(dir(builtins))
     before = [block for at, block in enumerate(blocks[:last]) if defined[at] & needed]

@@ -181,8 +181,12 @@ def _make_gold_from_test_source(content: Mapping[str, Any]) -> Gold:
         return _make_gold_from_statements(rest, "tests", required_name=_get_root_name(entry))
     if _ENTRY.fullmatch(entry) is None:
         raise BadGold(f"entry_point must name a function, such as add or Solution().add: {entry!r}")
-    prompt = _read_text_field(content, "prompt", "")
-    gold = Gold(setup=setup, check=entry, prompt=prompt, solution=_read_solution(content))
+    gold = Gold(
+        setup=setup,
+        check=entry,
+        prompt=_read_text_field(content, "prompt", ""),
+        solution=_read_solution(content),
+    )
     return _complete_gold_from_tests(
         gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_get_root_name(entry)
     )
@@ -218,8 +222,12 @@ def _make_gold_from_statements(
     lines = [imports] if isinstance(imports, str) else list(map(str, imports))
     setup = "\n".join([*lines, _read_optional_text_field(content, "test_setup_code") or ""])
     tests = tuple(map(ast.unparse, nodes))
-    prompt = _read_text_field(content, "prompt", "")
-    gold = Gold(tests=tests, setup=setup, prompt=prompt, solution=_read_solution(content))
+    gold = Gold(
+        tests=tests,
+        setup=setup,
+        prompt=_read_text_field(content, "prompt", ""),
+        solution=_read_solution(content),
+    )
     return _complete_gold_from_tests(
         gold, content, source="\n".join([setup, *tests]), required_name=required_name
     )
@@ -250,8 +258,10 @@ def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
         _read_optional_text_field(content, "fn_name"),
     )
     if name is None:
-        scripts = tuple(zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True))
-        return Gold(scripts=scripts, solution=solution)
+        return Gold(
+            scripts=tuple(zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True)),
+            solution=solution,
+        )
     if not name.isidentifier() or not all(isinstance(arguments, list) for arguments in inputs):
         raise BadGold("fn_name must be a name, and each of its inputs a list of arguments")
     return Gold(
@@ -463,5 +473,4 @@ def _read_text_field(content: Mapping[str, Any], key: str, default: str | None =
 
 
 def _read_optional_text_field(content: Mapping[str, Any], key: str) -> str | None:
-    text = content.get(key)
-    return None if text is None else _read_text_field(content, key)
+    return None if content.get(key) is None else _read_text_field(content, key)

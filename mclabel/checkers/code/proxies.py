@@ -393,8 +393,7 @@ class References:
         return call
 
     def _fetch_next_item(self, own: Any) -> Any:
-        number = _get_remote_number(own)
-        buffer = self._buffers.setdefault(number, _ItemBuffer())
+        buffer = self._buffers.setdefault(_get_remote_number(own), _ItemBuffer())
         if not buffer.items and not buffer.is_ended:
             items, buffer.is_ended = self.sender.request(b"C", "next", own, buffer.next_size())
             buffer.items.extend(items)

@@ -180,8 +180,7 @@ class BoxPair:
                 return (
                     _canonicalize_reason(raised) if raised and not end["why"] else _explain_end(end)
                 )
-            printed = output.decode("utf-8", "replace")
-            if not _prints_alike(printed, expected_output, TOLERANCE):
+            if not _prints_alike(output.decode("utf-8", "replace"), expected_output, TOLERANCE):
                 return f"test_failed:{index}"
         return PASSED
 

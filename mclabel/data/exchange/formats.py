@@ -304,7 +304,6 @@ _EXTRAS = ("task", "id", "generator", "prm800k")
 def convert_to_texts(row: LabeledSolution) -> LabeledTexts:
     """Return the part of a labelled solution that other formats can represent."""
     meta = dict(row.problem.meta)
-    right = {Outcome.RIGHT: True, Outcome.WRONG: False}.get(row.solution.outcome)
     return LabeledTexts(
         problem=row.problem.text,
         steps=tuple(step.text.removesuffix("\n") for step in row.solution.steps),
@@ -318,7 +317,7 @@ def convert_to_texts(row: LabeledSolution) -> LabeledTexts:
         ),
         answer=row.problem.answer,
         prediction=row.solution.prediction,
-        right=right,
+        right={Outcome.RIGHT: True, Outcome.WRONG: False}.get(row.solution.outcome),
         extra=tuple(sorted((key, meta[key]) for key in _EXTRAS if key in meta)),
         id=find_imported_id(row) or row.solution.id,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from mclabel.answers import grade
 from mclabel.core.errors import ConfigError, DataError, RejectReason
-from mclabel.core.records import LabeledSolution, Outcome, Verdict
+from mclabel.core.records import Outcome, Verdict
 from mclabel.core.seeds import content_id
 from mclabel.data.exchange.formats import (
     Format,
@@ -124,9 +124,13 @@ def export_run(
                 if strict:
                     partial.unlink()
                     raise DataError(f"{run}: solution {row.solution.id}: {exported}")
-                detail = f"solution {row.solution.id}: {exported}"
-                reject = Reject(problem_id=row.problem.id, reason="not_held", detail=detail)
-                left_out.append(reject)
+                left_out.append(
+                    Reject(
+                        problem_id=row.problem.id,
+                        reason="not_held",
+                        detail=f"solution {row.solution.id}: {exported}",
+                    )
+                )
                 continue
             num_cut += exchange_format.is_cut and None in texts.ratings
             num_rows += 1
@@ -141,8 +145,9 @@ def export_run(
         )
     write_reject_lines(folder / REJECTS, left_out)
     partial.rename(folder / DATA)
-    card = _write_card(run, to, exchange_format, num_rows, num_left_out, num_cut)
-    (folder / CARD).write_text(card, encoding="utf-8")
+    (folder / CARD).write_text(
+        _write_card(run, to, exchange_format, num_rows, num_left_out, num_cut), encoding="utf-8"
+    )
     return ExportReport(
         to=to,
         losses=exchange_format.losses,
@@ -216,7 +221,8 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
         for index, texts in enumerate(problem_solutions)
     ]
     content = content_id(
-        [row.solution.id for row in labeled], [_list_text_and_values(row) for row in labeled]
+        [row.solution.id for row in labeled],
+        [[row.solution.text, [step.value for step in row.steps]] for row in labeled],
     )
     run.check_config(SemanticConfig.from_config({"imported": source, "content": content}))
     store = run.claim({"versions": package_versions()})
@@ -232,10 +238,6 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
         num_problems=len({row.problem.id for row in labeled}),
         num_rejected=num_rejected,
     )
-
-
-def _list_text_and_values(row: LabeledSolution) -> list[object]:
-    return [row.solution.text, [step.value for step in row.steps]]
 
 
 def _find_outcome(texts: LabeledTexts) -> Outcome:
@@ -301,10 +303,7 @@ before their first step without a label.
 
 def describe_label_sources(run: str) -> str:
     """Return a text with the number of a run's steps for each source of labels."""
-    counts: dict[str, int] = defaultdict(int)
-    for row in read_labels(Store(run)):
-        for step in row.steps:
-            counts[step.source] += 1
+    counts = Counter(step.source for row in read_labels(Store(run)) for step in row.steps)
     return ", ".join(f"{source} ({count} steps)" for source, count in sorted(counts.items()))
 
 
@@ -361,19 +360,19 @@ def export_tables(
         labels.write(table for _, table in label_tables(store))
         rollouts.write(rollout_tables(store))
         files = (*labels.finish(), *rollouts.finish())
-        card = _write_tables_card(run, labels.num_rows, rollouts.num_rows)
-        (folder / CARD).write_text(card, encoding="utf-8")
+        (folder / CARD).write_text(
+            _write_tables_card(run, labels.num_rows, rollouts.num_rows), encoding="utf-8"
+        )
     except OSError as error:
         raise ConfigError(
             f"-o {out}: cannot be written ({error.strerror}). Give another folder"
         ) from error
-    url = None if push_to_hub is None else push_folder(folder, push_to_hub, [*files, CARD])
     return TablesReport(
         path=str(folder),
         num_labels=labels.num_rows,
         num_rollouts=rollouts.num_rows,
         files=files,
-        url=url,
+        url=None if push_to_hub is None else push_folder(folder, push_to_hub, [*files, CARD]),
     )
 
 

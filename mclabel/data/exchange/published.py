@@ -60,9 +60,11 @@ class MathShepherd:
             raise ValueError(f"a step of the input does not end in {SHEPHERD_TAG!r}")
         problem, first = split_problem(parts[0])
         steps = [strip_step_number(step) for step in (first, *parts[1:-1])]
-        extra = (("task", str(row["task"])),) if "task" in row else ()
         yield make_labeled_texts(
-            problem, steps, [parse_rating_sign(label) for label in labels], extra=extra
+            problem,
+            steps,
+            [parse_rating_sign(label) for label in labels],
+            extra=(("task", str(row["task"])),) if "task" in row else (),
         )
 
 
@@ -95,7 +97,7 @@ class Prm800k:
         from an alternative step gets no row of its own.
         """
         kept = dict(texts.extra).get(SOURCE)
-        if kept == ALTERNATIVE and _has_only_last_rating(texts):
+        if kept == ALTERNATIVE and all(rating is None for rating in texts.ratings[:-1]):
             return None
         if kept is not None and kept != ALTERNATIVE:
             row: dict[str, Any] = json.loads(kept)
@@ -173,13 +175,12 @@ class Prm800k:
         pregenerated_steps = question.get("pre_generated_steps") or []
         is_pregenerated = list(pregenerated_steps[: len(path)]) == path
         rest = list(pregenerated_steps[len(path) :]) if is_pregenerated else []
-        prediction = question.get("pre_generated_answer") if is_pregenerated else None
         yield make_labeled_texts(
             question["problem"],
             [*path, *rest],
             [*ratings, *[None] * len(rest)],
             answer=answer,
-            prediction=prediction,
+            prediction=question.get("pre_generated_answer") if is_pregenerated else None,
             extra=((SOURCE, json.dumps(row)),),
         )
         yield from (
@@ -191,10 +192,6 @@ def _is_same_record(first: LabeledTexts, second: LabeledTexts) -> bool:
     """Return whether two records have equal labels, and equal steps except for line breaks."""
     steps = [[step.removesuffix("\n") for step in texts.steps] for texts in (first, second)]
     return steps[0] == steps[1] and first.ratings == second.ratings
-
-
-def _has_only_last_rating(texts: LabeledTexts) -> bool:
-    return all(rating is None for rating in texts.ratings[:-1])
 
 
 def _convert_rating(completion: Mapping[str, Any]) -> float | None:
@@ -238,9 +235,13 @@ class ProcessBench:
         ratings: list[float | None] = [1.0] * len(steps)
         if error is not None:
             ratings[error:] = [0.0, *[None] * (len(steps) - error - 1)]
-        extra = tuple((key, str(row[key])) for key in ("generator", "id") if key in row)
-        right = parse_answer_right(row["final_answer_correct"])
-        yield make_labeled_texts(row["problem"], steps, ratings, right=right, extra=extra)
+        yield make_labeled_texts(
+            row["problem"],
+            steps,
+            ratings,
+            right=parse_answer_right(row["final_answer_correct"]),
+            extra=tuple((key, str(row[key])) for key in ("generator", "id") if key in row),
+        )
 
 
 class Rlhflow:

@@ -52,9 +52,7 @@ class ReaderSettings(ComponentSettings):
 
         It is empty if the source is only that name. A source without the name is returned whole.
         """
-        if self.source == self.kind:
-            return ""
-        return self.source.removeprefix(f"{self.kind}:")
+        return "" if self.source == self.kind else self.source.removeprefix(f"{self.kind}:")
 
 
 class RowSettings(ReaderSettings):

@@ -13,7 +13,7 @@ import io
 import json
 import pickle
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,20 +104,20 @@ def _rename_columns(row: Mapping[str, Any], **names: str) -> dict[str, Any]:
     return {key: row[name] for key, name in names.items() if name in row}
 
 
-def _convert_check_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="prompt")
-    return gold | _rename_columns(row, canonical_solution="canonical_solution")
+def _convert_checked_row(row: Mapping[str, Any], prompt: str = "prompt") -> dict[str, Any]:
+    return _rename_columns(
+        row,
+        test="test",
+        entry_point="entry_point",
+        prompt=prompt,
+        canonical_solution="canonical_solution",
+    )
 
 
 def _convert_leetcode_row(row: Mapping[str, Any]) -> dict[str, Any]:
     gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="prompt")
     solution = row.get("completion")
     return gold | ({"solution": f"{row['prompt']}\n{solution}"} if solution else {})
-
-
-def _convert_big_code_bench_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="code_prompt")
-    return gold | _rename_columns(row, canonical_solution="canonical_solution")
 
 
 def _convert_mbpp_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,56 +190,68 @@ class _TextUnpickler(pickle.Unpickler):
         )
 
 
-def _list_layouts() -> Iterator[_RowLayout]:
-    check = frozenset({"test", "entry_point"})
-    yield _RowLayout(
+_CHECKED = frozenset({"test", "entry_point"})
+_LAYOUTS = (
+    _RowLayout(
         "SYNTHETIC-1",
         frozenset({"verification_info"}),
         ("prompt", "problem"),
         _convert_synthetic_row,
-    )
-    yield _RowLayout(
-        "LiveCodeBench", frozenset({"public_test_cases"}), ("question_content",),
+    ),
+    _RowLayout(
+        "LiveCodeBench",
+        frozenset({"public_test_cases"}),
+        ("question_content",),
         _convert_live_code_bench_row,
-    )  # fmt: skip
-    yield _RowLayout(
-        "CodeContests", frozenset({"public_tests", "private_tests"}), ("description",),
+    ),
+    _RowLayout(
+        "CodeContests",
+        frozenset({"public_tests", "private_tests"}),
+        ("description",),
         _convert_code_contests_row,
-    )  # fmt: skip
-    yield _RowLayout(
+    ),
+    _RowLayout(
         "codeforces",
         frozenset({"official_tests"}),
         ("prompt", "description"),
         _convert_codeforces_row,
-    )
-    yield _RowLayout(
-        "BigCodeBench", check | {"code_prompt"}, ("instruct_prompt", "complete_prompt"),
-        _convert_big_code_bench_row,
-    )  # fmt: skip
-    yield _RowLayout(
-        "LeetCodeDataset", check | {"problem_description"}, ("query", "problem_description"),
+    ),
+    _RowLayout(
+        "BigCodeBench",
+        _CHECKED | {"code_prompt"},
+        ("instruct_prompt", "complete_prompt"),
+        lambda row: _convert_checked_row(row, "code_prompt"),
+    ),
+    _RowLayout(
+        "LeetCodeDataset",
+        _CHECKED | {"problem_description"},
+        ("query", "problem_description"),
         _convert_leetcode_row,
-    )  # fmt: skip
-    yield _RowLayout("HumanEval", check | {"prompt"}, ("prompt",), _convert_check_row)
-    yield _RowLayout(
+    ),
+    _RowLayout("HumanEval", _CHECKED | {"prompt"}, ("prompt",), _convert_checked_row),
+    _RowLayout(
         "MBPP",
         frozenset({"test_list"}),
         ("text", "problem", "prompt", "question"),
         _convert_mbpp_row,
-    )
-    yield _RowLayout(
-        "AceCode", frozenset({"test_cases"}), ("question",),
+    ),
+    _RowLayout(
+        "AceCode",
+        frozenset({"test_cases"}),
+        ("question",),
         lambda row: {"test_list": list(row["test_cases"])},
-    )  # fmt: skip
-    yield _RowLayout(
-        "KodCode", frozenset({"test", "solution"}), ("question",),
+    ),
+    _RowLayout(
+        "KodCode",
+        frozenset({"test", "solution"}),
+        ("question",),
         lambda row: _rename_columns(row, tests="test", solution="solution"),
         lambda row: isinstance(row["test"], str) and "assert" in row["test"],
-    )  # fmt: skip
-    yield _RowLayout(
-        "APPS", frozenset({"input_output"}), ("question", "problem"),
+    ),
+    _RowLayout(
+        "APPS",
+        frozenset({"input_output"}),
+        ("question", "problem"),
         lambda row: row["input_output"],
-    )  # fmt: skip
-
-
-_LAYOUTS = tuple(_list_layouts())
+    ),
+)

@@ -137,35 +137,22 @@ def _match_solution(
     if not is_unicode(row):
         return RejectReason("not_utf8", LONE_SURROGATES)
     if identity is None or identity not in texts:
-        return _reject_unknown_problem(row)
+        return RejectReason(
+            "unknown_problem",
+            f"answers no known problem (problem_id={row.get('problem_id')!r}). Give problem_id, or "
+            "problem with the exact text of a problem in problems.source",
+        )
     problem_text = row.get("problem")
-    if isinstance(problem_text, str) and not _is_same_text(problem_text, texts[identity]):
-        return _reject_other_problem(identity)
+    if isinstance(problem_text, str) and problem_text.split() != texts[identity].split():
+        return RejectReason(
+            "other_problem",
+            f"problem_id={identity!r} has another text in problems.source than in this row. Give "
+            "the id of the problem that the solution answers, or omit problem_id",
+        )
     return read_solution(row)
 
 
 _NO_OBJECT = RejectReason("not_an_object", "must be an object with a problem and a solution")
-
-
-def _reject_unknown_problem(row: Mapping[str, Any]) -> RejectReason:
-    return RejectReason(
-        "unknown_problem",
-        f"answers no known problem (problem_id={row.get('problem_id')!r}). Give problem_id, or "
-        "problem with the exact text of a problem in problems.source",
-    )
-
-
-def _is_same_text(first: str, second: str) -> bool:
-    """Return whether texts are equal except for white space."""
-    return first.split() == second.split()
-
-
-def _reject_other_problem(identity: str) -> RejectReason:
-    return RejectReason(
-        "other_problem",
-        f"problem_id={identity!r} has another text in problems.source than in this row. Give the "
-        "id of the problem that the solution answers, or omit problem_id",
-    )
 
 
 def require_solution(row: Mapping[str, Any], place: str) -> GivenSolution:

@@ -340,8 +340,11 @@ class ScorerModel:
         levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
         usual = STRENGTH * levels / levels.sum()
         shape = (LEVELS + 1, LEVELS)
-        moves = fit_table(chances, self._preceding_levels, self.levels, shape, usual)
-        return type(self)(num_steps=self.num_steps, levels=self.levels, moves=moves)
+        return type(self)(
+            num_steps=self.num_steps,
+            levels=self.levels,
+            moves=fit_table(chances, self._preceding_levels, self.levels, shape, usual),
+        )
 
     def rates(self) -> Mapping[str, float]:
         """Return no rates: a scorer has no error rates that can be reported."""

@@ -311,10 +311,13 @@ class RepeatingJudgeModel:
         """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
         own = self._get_own_steps
         shape = (self.others.count, own.count)
-        table = fit_table(
-            chances, self.others.values, own.values, shape, self._compute_prior_counts(own)
+        return replace(
+            self,
+            alone=self.alone.fit(chances),
+            table=fit_table(
+                chances, self.others.values, own.values, shape, self._compute_prior_counts(own)
+            ),
         )
-        return replace(self, alone=self.alone.fit(chances), table=table)
 
     def rates(self) -> Mapping[str, float]:
         """Return the error rates of the judge alone."""
@@ -367,8 +370,10 @@ def find_repeating_sources(
             if len(group) > 1:
                 groups.append(group)
             for place, member in enumerate(group[1:], 1):
-                others = _combine_steps([opinions[earlier] for earlier in group[:place]])
-                repeating[member] = RepeatingJudgeModel(alone=models[member], others=others)
+                repeating[member] = RepeatingJudgeModel(
+                    alone=models[member],
+                    others=_combine_steps([opinions[earlier] for earlier in group[:place]]),
+                )
     return SourceModels(models=repeating, groups=groups)
 
 

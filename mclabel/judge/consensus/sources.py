@@ -294,9 +294,8 @@ class RunEvidence:
                 received = table.to_recorded(numbers[rollout.prefix_id], rollout)
                 estimator.record(replace(received, is_requested=False))
         names = tuple(row.solution.id for row in rows)
-        evidence = estimator.evidence()
         self._problems.append(
-            _ProblemEvidence(answer_class=kind, solutions=names, evidence=evidence)
+            _ProblemEvidence(answer_class=kind, solutions=names, evidence=estimator.evidence())
         )
 
     def compute_chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
@@ -309,9 +308,9 @@ class RunEvidence:
             later columns are padding.
         """
         priors = self._fit_priors()
-        first_errors: list[Floats] = []
-        for problem in self._problems:
-            first_errors += _compute_first_errors(problem, priors)
+        first_errors = [
+            own for problem in self._problems for own in _compute_first_errors(problem, priors)
+        ]
         ids = [name for problem in self._problems for name in problem.solutions]
         num_steps = np.array([len(own) - 1 for own in first_errors], dtype=np.int64)
         chances = np.zeros((len(first_errors), int(num_steps.max(initial=0)) + 1))

@@ -41,10 +41,11 @@ def read_step_verdicts(
     if is_open:
         fault = VerdictFault.TRUNCATED if truncated else VerdictFault.OPEN_THOUGHT
         return StepVerdicts(nothing, fault, "unclosed think block")
-    if parser == "step_verdicts":
-        verdicts = _read_verdicts_on_steps(outside, inside, num_steps)
-    else:
-        verdicts = _derive_verdicts(text, outside, num_steps, parser)
+    verdicts = (
+        _read_verdicts_on_steps(outside, inside, num_steps)
+        if parser == "step_verdicts"
+        else _derive_verdicts(text, outside, num_steps, parser)
+    )
     if truncated:
         return StepVerdicts(verdicts.verdicts, VerdictFault.TRUNCATED, "truncated")
     return verdicts

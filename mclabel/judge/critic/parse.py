@@ -330,7 +330,9 @@ class VoteCounter:
         leader, lead = self._find_leader()
         is_decided = self._due == 0 and lead > 0 and self._num_known_votes >= self._least
         return VoteResult(
-            counts=dict(sorted(self._counts.items(), key=_sort_key_no_error_first)),
+            counts=dict(
+                sorted(self._counts.items(), key=lambda entry: -1 if entry[0] is None else entry[0])
+            ),
             num_unknown=self._num_unknown,
             is_decided=is_decided,
             first_error=leader if is_decided else None,
@@ -378,7 +380,3 @@ class VoteCounter:
             return None, 0
         second = ranked[1][1] if len(ranked) > 1 else 0
         return ranked[0][0], ranked[0][1] - second
-
-
-def _sort_key_no_error_first(entry: tuple[int | None, int]) -> int:
-    return -1 if entry[0] is None else entry[0]

@@ -170,8 +170,7 @@ def _strip_heading(text: str) -> str:
     Later headings are put in brackets, so that they do not look like the start of another step.
     """
     first = _HEADING.match(text)
-    rest = text[first.end() :].lstrip() if first else text
-    return _HEADING.sub(r"[step \1]", rest)
+    return _HEADING.sub(r"[step \1]", text[first.end() :].lstrip() if first else text)
 
 
 _REFERENCE = """[Reference]

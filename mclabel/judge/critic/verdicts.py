@@ -307,9 +307,7 @@ def _find_verdict_marks(text: str) -> list[_VerdictMark]:
 def _read_boxed_verdict(content: str) -> bool | None:
     """Return True if the content of a box means correct, False if incorrect, else None."""
     word = _REASON.split(_ABOUT.sub("", content), maxsplit=1)[0].strip()
-    if word in _YES or word in _NO:
-        return word in _YES
-    return says_correct(word)
+    return word in _YES if word in _YES or word in _NO else says_correct(word)
 
 
 def _read_step_numbers(first: str | None, last: str | None = None, *others: str | None) -> range:

@@ -185,7 +185,10 @@ def check_steps(problem: str, steps: Sequence[str]) -> list[EqualityFlag]:
                 *_find_changed_results(step, before),
                 *_find_unfounded_equations(step, before),
             ]
-            flags += sorted(_remove_repeats(flagged), key=lambda flag: flag.start)
+            flags += sorted(
+                {(flag.start, flag.end): flag for flag in reversed(flagged)}.values(),
+                key=lambda flag: flag.start,
+            )
         before = step
     return flags
 
@@ -222,10 +225,6 @@ def _read_step(number: int, text: str, steps: Sequence[str]) -> _Step:
     )
 
 
-def _remove_repeats(flags: Sequence[EqualityFlag]) -> list[EqualityFlag]:
-    return list({(flag.start, flag.end): flag for flag in reversed(flags)}.values())
-
-
 def _find_false_alternatives(step: _Step) -> list[EqualityFlag]:
     """Return the false numeric equalities of one step.
 
@@ -250,8 +249,7 @@ def _find_alternative_before(text: str, start: int) -> int | None:
 
     Indices count characters of the text.
     """
-    at = max(0, start - _DENIED_JUST_BEFORE)
-    match = _ENDS_WITH_OR.search(text, at, start)
+    match = _ENDS_WITH_OR.search(text, max(0, start - _DENIED_JUST_BEFORE), start)
     return None if match is None else len(text[: match.start()].rstrip(_SEPARATORS))
 
 
@@ -279,8 +277,7 @@ def _find_changed_results(step: _Step, before: _Step | None) -> Iterator[Equalit
                 step, earlier.side, later.side, about=earlier.about or later.about
             )
             if reason and not _is_denied(step, later.side.start, later.side.end):
-                start = step.tokens[later.first].start
-                yield step.flag(start, later.side.end, reason)
+                yield step.flag(step.tokens[later.first].start, later.side.end, reason)
 
 
 def _find_unfounded_equations(step: _Step, before: _Step | None) -> Iterator[EqualityFlag]:
@@ -288,7 +285,9 @@ def _find_unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Equ
     tokens = (*step.tokens, *(before.tokens if before else ()))
     for claims, others, between in _pair_consecutive(step, before, _read_claims):
         earlier, later = claims.equations[-1], others.equations[0]
-        if earlier.degree == 1 and _has_cases(tokens):
+        if earlier.degree == 1 and any(
+            token.kind is Kind.WORD and token.text.lower() in _CASES for token in tokens
+        ):
             continue
         if are_consecutive_equations(between, later.letter):
             pairs = product(claims.equations, others.equations)
@@ -360,16 +359,12 @@ def _pair_consecutive(
 
 def _explain_falsity(step: _Step, left: Side, right: Side, *, about: bool) -> str | None:
     """Return the reason why an equality is certainly false; None if it holds or may hold."""
-    rounds = bool(right.units) or ROUNDED.search(step.text) is not None
-    outcome = decide_equality(left, right, about=about, rounds=rounds)
+    outcome = decide_equality(
+        left, right, about=about, rounds=bool(right.units) or ROUNDED.search(step.text) is not None
+    )
     if outcome is None or outcome.holds or OTHER_BASES.search(step.text):
         return None
     return None if _may_be_congruent(step, outcome.difference) else outcome.reason
-
-
-def _has_cases(tokens: Sequence[Token]) -> bool:
-    """Return whether the tokens contain a word for alternatives, as in `x = 12 or x = -12`."""
-    return any(token.kind is Kind.WORD and token.text.lower() in _CASES for token in tokens)
 
 
 def _may_be_congruent(step: _Step, difference: Fraction | None) -> bool:

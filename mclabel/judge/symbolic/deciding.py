@@ -166,7 +166,7 @@ def _compute_rounding_margin(
         if about or (shortened and (x / unit).denominator != 1):
             allowed = unit
         if about and unit == 1:
-            allowed = Fraction(10 ** _count_trailing_zeros(right.literal))
+            allowed = Fraction(10 ** min(len(right.literal) - len(right.literal.rstrip("0")), 12))
     elif about:
         allowed = abs(y) * _ABOUT
     if about:
@@ -184,10 +184,6 @@ def _compute_relative_error(decimal: str) -> Fraction:
     if places < 2 or not value:
         return Fraction(0)
     return min(Fraction(1, 10**places) / value, Fraction(1, 10))
-
-
-def _count_trailing_zeros(literal: str) -> int:
-    return min(len(literal) - len(literal.rstrip("0")), 12)
 
 
 def _has_other_explanation(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:

@@ -254,8 +254,7 @@ class SideParser:
         """Return whether an exclamation mark may end a sentence instead of meaning a factorial."""
         if self.at + 1 >= len(self.tokens):
             return True
-        follows = self.tokens[self.at + 1].kind
-        return follows not in (Kind.OPERATOR, Kind.RELATION, Kind.CLOSE)
+        return self.tokens[self.at + 1].kind not in (Kind.OPERATOR, Kind.RELATION, Kind.CLOSE)
 
     def _check_exponent(self) -> bool:
         token = self._peek_token()

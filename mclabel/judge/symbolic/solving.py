@@ -339,9 +339,7 @@ def _is_clean_before(tokens: Sequence[Token], start: int, first: int) -> bool:
     if before.kind is not Kind.WORD:
         return opens and before.kind in (Kind.NUMBER, Kind.CLOSE, Kind.LETTER)
     word = before.text.lower().rpartition(" ")[2]
-    if word in CHANGE_BEFORE:
-        return False
-    if _operator_precedes_words(tokens, at, first):
+    if word in CHANGE_BEFORE or _operator_precedes_words(tokens, at, first):
         return False
     if word != "of":
         return True

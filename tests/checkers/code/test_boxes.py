@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from mclabel.checkers.code import boxes, trials
 from mclabel.checkers.code.fence import UnknownMachine, build_seccomp_filter
 from mclabel.core.errors import CheckerError
 from mclabel.core.records import Verdict
+from tests.answers.test_workers import wait_for_the_end
 from tests.support.code_checks import code_checker, grades
 from tests.support.code_probes import GOLD, PROBES, program, results
 
@@ -104,20 +104,8 @@ def test_boxes_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     assert len(below) >= 2
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
-    for _ in range(200):
-        if not any(map(_is_alive, below)):
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail(f"{below} still run")
+    wait_for_the_end(below)
     assert not list(tmp_path.iterdir())
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.ray

@@ -39,8 +39,7 @@ def test_no_cheat_is_right(checker: CodeChecker, inside: bool) -> None:
     found = grades(checker, {**GOLD, "inside": inside}, list(cheats.values()))
     shown = {name: (one.verdict.name, one.reason) for name, one in zip(cheats, found, strict=True)}
     assert {name: one for name, one in shown.items() if one[0] != "WRONG"} == {}
-    right = grades(checker, GOLD, ["def add(a, b): return a + b"])
-    assert right[0].verdict is Verdict.RIGHT
+    assert grades(checker, GOLD, ["def add(a, b): return a + b"])[0].verdict is Verdict.RIGHT
 
 
 def test_reasons_say_what_happened(checker: CodeChecker) -> None:

@@ -262,8 +262,7 @@ def test_golds_of_every_form_have_the_verdicts_that_their_programs_deserve() -> 
 def test_golds_that_fail_by_themselves_are_unknown(
     checker: CodeChecker, tests: str, reason: str
 ) -> None:
-    code = "class F: x = 1\ndef f(x): return x"
-    (found,) = grades(checker, tests, [code])
+    (found,) = grades(checker, tests, ["class F: x = 1\ndef f(x): return x"])
     assert found.verdict is UNKNOWN or reason == "inside|passed"
     assert re.search(reason, found.reason), found
     assert reason == "inside|passed" or re.search(reason, refusal(checker, tests) or "")

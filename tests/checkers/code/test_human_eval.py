@@ -40,8 +40,7 @@ def _grades(checker: CodeChecker, completions: dict[str, str]) -> dict[str, Grad
         )
         for name, completion in completions.items()
     ]
-    found = asyncio.run(checker.grade(items, asyncio.to_thread))
-    return dict(zip(completions, found, strict=True))
+    return dict(zip(completions, asyncio.run(checker.grade(items, asyncio.to_thread)), strict=True))
 
 
 @pytest.mark.slow

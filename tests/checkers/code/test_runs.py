@@ -19,8 +19,7 @@ FEW = ("estimator={kind: fixed, rollouts: 2}", "policy.engine.max_live=64")
 
 
 def command(*words: object) -> str:
-    done = run_verb([str(word) for word in words])
-    return done.output
+    return run_verb([str(word) for word in words]).output
 
 
 def rows_of(run: Path) -> list[LabeledSolution]:
@@ -47,8 +46,7 @@ def check(rows: list[LabeledSolution], problems: int) -> None:
 
 
 def test_a_run_has_statements_and_exact_truth(run: Path) -> None:
-    rows = rows_of(run)
-    check(rows, 2)
+    check(rows_of(run), 2)
     assert "Wrong steps against exact truth" in command("eval", "labels", run)
     shown = command("show", run, "--limit", 1)
     assert "     return " in shown and '{"fn_name":' in shown

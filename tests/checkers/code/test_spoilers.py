@@ -96,8 +96,7 @@ def test_every_program_has_the_verdict_that_it_has_alone() -> None:
     for _ in range(RUNS):
         order = [chance.choice(programs) for _ in range(200)]
         found = grades(checker, GOLD, order)
-        now = [(one.verdict, one.reason) for one in found]
-        pairs = zip(order, now, strict=True)
+        pairs = zip(order, [(one.verdict, one.reason) for one in found], strict=True)
         assert [(program, one) for program, one in pairs if one != alone[program]] == []
 
 
