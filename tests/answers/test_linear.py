@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import mclabel
+from tests.support.ambiguity import Analysis
 
 HANGING = [
     ("no real solutions because the discriminant is -3", "7"),
@@ -41,11 +42,6 @@ class Pattern:
     @property
     def module(self) -> str:
         return self.name.rpartition(".")[0]
-
-    @property
-    def text(self) -> str:
-        written = self.pattern.pattern
-        return written if isinstance(written, str) else written.decode("latin-1")
 
 
 def package_patterns() -> Iterator[Pattern]:
@@ -91,27 +87,18 @@ def _calls(source: str) -> dict[str, frozenset[str]]:
 
 
 ATTACK = """
-import json, re, sys, time
+import json, re, sys
 from tests.support.attacks import attacks
-
-def spent_s(pattern, call, text):
-    start = time.process_time()
-    found = getattr(pattern, call)(*([""] if "sub" in call else []), text)
-    for _ in found if call == "finditer" else ():
-        pass
-    return time.process_time() - start
 
 for written, flags, calls in json.load(sys.stdin):
     pattern = re.compile(written, flags)
-    for attack in attacks(pattern, number=60):
-        text, part = attack.text(30_000), attack.text(10_000)
+    for text in [attack.text(50_000) for attack in attacks(pattern, number=100)]:
         for call in calls:
-            # On the longer text, a linear pattern takes three times as long, a quadratic one nine.
-            if (long_s := spent_s(pattern, call, text)) > 0.3:
-                if long_s > 5 * spent_s(pattern, call, part):
-                    sys.exit(f"{call} of {written!r} is slow on {text[:200]!r}")
+            found = getattr(pattern, call)(*([""] if "sub" in call else []), text)
+            for _ in found if call == "finditer" else ():
+                pass
 """
-"""A script that applies patterns to texts that may make them slow, and measures the CPU time."""
+"""A script that applies patterns to texts that may make them slow."""
 
 
 def run_limited(script: str, given: object, limit_s: int) -> subprocess.CompletedProcess[str]:
@@ -129,29 +116,53 @@ def run_limited(script: str, given: object, limit_s: int) -> subprocess.Complete
 PATTERNS = list(package_patterns())
 
 
+BY_HAND = {
+    "mclabel.answers.reading.groups._MATRIX": "its body ends at the next begin or end",
+    "mclabel.data.statements._BEGINS_CODE": "it is given MAX_FIRST characters of one line",
+    "mclabel.judge.critic.verdicts._CODE": "its body ends at the next three backticks",
+    "mclabel.answers.reading.normalize._OVER": r"what stands before \over holds no \over",
+}
+"""Linear patterns with a look-ahead for a whole word, and the reason why each is linear. The proof
+does not cover look-aheads, so the test attacks these patterns."""
+
+
 @pytest.mark.parametrize("module", dict.fromkeys(one.module for one in PATTERNS))
 def test_steps_grow_with_the_length_and_no_faster(module: str) -> None:
-    patterns = [
-        (one.text, one.pattern.flags, sorted(one.calls)) for one in PATTERNS if one.module == module
-    ]
-    found = run_limited(ATTACK, patterns, 120)
-    assert found.returncode == 0, found.stderr
+    doubted = []
+    for one in (one for one in PATTERNS if one.module == module):
+        search = bool(one.calls - {"match", "fullmatch"})
+        if Analysis(one.pattern, search=search).stumbling_word() is not None:
+            assert one.name in BY_HAND
+            doubted.append((one.pattern.pattern, one.pattern.flags, sorted(one.calls)))
+    found = run_limited(ATTACK, doubted, 60) if doubted else None
+    assert found is None or found.returncode == 0, (doubted, found.stderr)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "call"),
+    ("pattern", "search", "is_linear"),
     [
-        (r"(?:\s|[a-z]+)+", "fullmatch"),
-        (r"(a|a)*b", "match"),
-        (r"(a*)*b", "match"),
-        (r"a*b?a*c", "match"),
-        (r"\s+$", "search"),
-        (r"\d+x", "search"),
-        (r"\([^()]*,[^()]*\)", "search"),
+        (r"(?:\s|[a-z]+)+", False, False),
+        (r"(a|a)*b", False, False),
+        (r"(a*)*b", False, False),
+        (r"a*b?a*c", False, False),
+        (r"a*+a*+b", False, True),
+        (r"(a|b)*c", False, True),
+        (r"\s+$", True, False),
+        (r"(?<!\s)\s++$", True, True),
+        (r"\d+x", True, False),
+        (r"\d+", True, True),
+        (r"\([^()]*,[^()]*\)", True, False),
+        (r"\([^(),]*+,[^()]*+\)", True, True),
+        (r"[a-z]+ [a-z]+!", False, True),
     ],
 )
-def test_the_attacks_find_slow_patterns(pattern: str, call: str) -> None:
-    assert run_limited(ATTACK, [(pattern, 0, [call])], 5).returncode != 0
+def test_the_proof_tells_slow_patterns(pattern: str, search: bool, is_linear: bool) -> None:
+    word = Analysis(re.compile(pattern), search=search).stumbling_word()
+    assert (word is None) is is_linear
+
+
+def test_slow_patterns_do_not_come_back() -> None:
+    assert run_limited(ATTACK, [(r"\s+$", 0, ["search"])], 2).returncode < 0
 
 
 def test_english_beside_a_gold_does_not_hang() -> None:

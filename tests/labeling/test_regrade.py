@@ -71,6 +71,7 @@ def write_golds(folder: Path, golds: dict[str, str]) -> str:
             36,
         ),
     ],
+    ids=["fixed", "posterior", "without agreement"],
 )
 def test_the_same_checker_and_golds_give_the_very_same_labels(
     tmp_path: Path, settings: list[str], num_solutions: int

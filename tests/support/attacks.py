@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from re import _constants as names  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-REPEATS = (names.MAX_REPEAT, names.MIN_REPEAT, names.POSSESSIVE_REPEAT)
-CHARACTERS = (names.LITERAL, names.NOT_LITERAL, names.ANY, names.IN)
-_CATEGORIES: dict[Any, Callable[[str], bool]] = {
-    names.CATEGORY_DIGIT: str.isdecimal,
-    names.CATEGORY_NOT_DIGIT: lambda c: not c.isdecimal(),
-    names.CATEGORY_SPACE: str.isspace,
-    names.CATEGORY_NOT_SPACE: lambda c: not c.isspace(),
-    names.CATEGORY_WORD: lambda c: c.isalnum() or c == "_",
-    names.CATEGORY_NOT_WORD: lambda c: not (c.isalnum() or c == "_"),
-}
+from tests.support.regex_nodes import CHARACTERS, REPEATS, fits, nodes
+
 _PLAIN = "a1 x.!\n\x00AZé"
 
 
@@ -45,7 +37,7 @@ def attacks(pattern: re.Pattern[str], *, number: int) -> list[Attack]:
     rng = random.Random(pattern.pattern)
     tree = list(parser.parse(pattern.pattern, pattern.flags))
     alphabet = _alphabet(tree, pattern.flags)
-    bodies = [v[2] for op, v in _nodes(tree) if op in REPEATS and int(v[1]) > 8]
+    bodies = [v[2] for op, v in nodes(tree) if op in REPEATS and int(v[1]) > 8]
     words = list(alphabet)
     words += [_sample(body, rng, pattern.flags, alphabet) for body in bodies for _ in range(4)]
     words = [word for word in words if word]
@@ -53,20 +45,23 @@ def attacks(pattern: re.Pattern[str], *, number: int) -> list[Attack]:
     begins = [*wholes, *(whole[: rng.randint(0, len(whole))] for whole in wholes)]
     ends = ["", "\x00", *alphabet]
     found = [Attack("", word, end) for word in words for end in ("", "\x00")]
-    starts = dict.fromkeys(whole[:1] for whole in wholes if whole)
-    found += [Attack(start, word, "\x00") for start in starts for word in words]
     while len(found) < number:
         word = "".join(rng.choice(words) for _ in range(rng.randint(1, 3)))
         found.append(Attack(rng.choice(begins), word, rng.choice(ends)))
     return found
 
 
+def alphabet_of(pattern: re.Pattern[str]) -> list[str]:
+    """Return one character for each class that the pattern's sets distinguish."""
+    return _alphabet(list(parser.parse(pattern.pattern, pattern.flags)), pattern.flags)
+
+
 def _alphabet(tree: Sequence[Any], flags: int) -> list[str]:
     """Return one character for each class that the sets of a parsed pattern distinguish."""
     chars, sets = set(_PLAIN), []
-    for op, value in _nodes(tree):
+    for op, value in nodes(tree):
         if op in CHARACTERS:
-            sets.append(_fits(op, value, flags))
+            sets.append(fits(op, value, flags))
             chars.update(_written(op, value))
     return list({tuple(fit(c) for fit in sets): c for c in sorted(chars)}.values())
 
@@ -87,7 +82,7 @@ def _sample(items: Any, rng: random.Random, flags: int, alphabet: Sequence[str])
     pieces = []
     for op, value in items:
         if op in CHARACTERS:
-            fit = _fits(op, value, flags)
+            fit = fits(op, value, flags)
             pieces.append(rng.choice([c for c in alphabet if fit(c)] or [""]))
         elif op in REPEATS:
             low, high, body = value
@@ -100,54 +95,3 @@ def _sample(items: Any, rng: random.Random, flags: int, alphabet: Sequence[str])
         elif op is names.ATOMIC_GROUP:
             pieces.append(_sample(value, rng, flags, alphabet))
     return "".join(pieces)
-
-
-def _fits(op: Any, value: Any, flags: int) -> Callable[[str], bool]:
-    """Return a function that is True for the characters that a node matches."""
-    if op is names.ANY:
-        return lambda c: bool(flags & re.DOTALL) or c != "\n"
-    if op is names.LITERAL:
-        return lambda c: value in _cases(c, flags)
-    if op is names.NOT_LITERAL:
-        return lambda c: value not in _cases(c, flags)
-    negated = value[0][0] is names.NEGATE
-    members = value[1:] if negated else value
-
-    def fit(c: str) -> bool:
-        return any(_is_member(c, op, one, flags) for op, one in members) is not negated
-
-    return fit
-
-
-def _cases(c: str, flags: int) -> set[int]:
-    if not flags & re.IGNORECASE:
-        return {ord(c)}
-    return {ord(x) for x in (c, c.lower(), c.upper()) if len(x) == 1}
-
-
-def _is_member(c: str, op: Any, value: Any, flags: int) -> bool:
-    if op is names.CATEGORY:
-        inside = _CATEGORIES[value]
-        if flags & re.ASCII and not c.isascii():
-            return "NOT" in str(value)
-        return inside(c)
-    if op is names.RANGE:
-        return any(value[0] <= x <= value[1] for x in _cases(c, flags))
-    return value in _cases(c, flags)
-
-
-def _nodes(items: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every node of a parse tree, outer nodes first."""
-    for op, value in items:
-        yield op, value
-        if op in REPEATS:
-            yield from _nodes(value[2])
-        elif op is names.BRANCH:
-            for one in value[1]:
-                yield from _nodes(one)
-        elif op is names.SUBPATTERN:
-            yield from _nodes(value[3])
-        elif op is names.ATOMIC_GROUP:
-            yield from _nodes(value)
-        elif op in (names.ASSERT, names.ASSERT_NOT):
-            yield from _nodes(value[1])
