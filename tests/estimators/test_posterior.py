@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -266,12 +268,56 @@ def test_priors_with_guesses_are_those_of_the_chain_with_guesses(chance: float) 
     assert (found.leaf[2, :, 1] >= chance - 1e-9).all()
 
 
-def test_a_right_answer_is_weaker_evidence_where_it_can_be_guessed() -> None:
-    beliefs = []
+def test_beliefs_hold_where_luck_sticks_to_a_solution() -> None:
+    """For 7 in 10 solutions wrong answers become right, as with a checker that compares parity."""
+    coins = random.Random(1)
+    errors = {}
     for kind in ("number", "number 0.5"):
-        estimator = make("posterior", [keyed(RIGHT, (1, 2), "abc")], answer_class=kind)
-        beliefs.append(estimator.judge([Counts()] * 3)[0].posterior[-1])
-    assert beliefs[0] > beliefs[1] + 0.1
+        coins.seed(1)
+        belief, right = [], []
+        for case in simulated_cases("sharp", 60):
+            lucky = [coins.random() < 0.7 for _ in case.paths]
+            lucky_prefixes = {
+                prefix
+                for path, is_lucky in zip(case.paths, lucky, strict=True)
+                if is_lucky
+                for prefix in path.prefixes
+            }
+
+            def guessed(outcome: Outcome, is_lucky: bool) -> Outcome:
+                return Outcome.RIGHT if is_lucky and outcome is Outcome.WRONG else outcome
+
+            def draw(
+                probe: Any, index: int, case: Any = case, lucky_prefixes: Any = lucky_prefixes
+            ) -> Any:
+                rollout = case.draw(probe, index)
+                return replace(
+                    rollout, outcome=guessed(rollout.outcome, probe.prefix in lucky_prefixes)
+                )
+
+            paths = tuple(
+                replace(path, outcome=guessed(path.outcome, is_lucky))
+                for path, is_lucky in zip(case.paths, lucky, strict=True)
+            )
+            case = replace(case, paths=paths, draw=draw, answer_class=kind)
+            estimator = make("posterior", paths, answer_class=kind, rollouts=16)
+            for path, judgement, truth in zip(
+                paths, replay(estimator, case).judgements, case.truth, strict=True
+            ):
+                # The last step is wrong if and only if the outcome is wrong, so both share one
+                # label.
+                *chances, of_last, of_none = judgement.posterior or ()
+                labels = np.array([*chances, of_last + of_none])
+                likeliest = int(labels.argmax())
+                first_error = (
+                    likeliest
+                    if likeliest < path.num_steps - 1 or path.outcome is Outcome.WRONG
+                    else None
+                )
+                belief.append(labels[likeliest])
+                right.append(first_error == truth)
+        errors[kind] = float(np.mean(belief) - np.mean(right))
+    assert errors["number"] > 0.2 and abs(errors["number 0.5"]) < 0.1, errors
 
 
 def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
