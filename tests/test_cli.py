@@ -73,19 +73,6 @@ def test_an_engine_that_cannot_start_is_one_clear_message(
     assert message in said and "Traceback" not in said
 
 
-def test_hostile_text_is_shown_as_text(config: str, tmp_path: Path) -> None:
-    solutions = tmp_path / "solutions.jsonl"
-    solutions.write_text(
-        json.dumps(
-            {"problem_id": "a", "solution": "[bold]x[/bold] \x1b[31mred\x07\x00 \u202e\n\\boxed{1}"}
-        )
-    )
-    run_verb(["label", config, *SCRIPTED, f"solutions.path={solutions}"])
-    shown = run_verb(["show", str(tmp_path / "out")]).output
-    assert "[bold]x[/bold]" in shown and "\\x1b[31mred\\x07\\x00" in shown
-    assert not {"\x1b", "\x07", "\x00", "\u202e"} & set(shown)
-
-
 def test_a_file_of_problems_in_place_of_the_configuration(tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
     problems.write_text('{"problem": "1 + 1?", "answer": "2"}\n' * 2)

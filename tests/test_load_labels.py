@@ -52,12 +52,6 @@ def test_labels_rollouts_and_steps_of_a_run(tmp_path: Path) -> None:
     assert rows(labels.filter(lambda row: row["outcome"] == "right", num_proc=2))
 
 
-def test_a_run_without_rollouts_has_none(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    label(tmp_path, run, "keep_rollouts=false")
-    assert mclabel.load_rollouts(run, cache_dir=tmp_path).num_rows == 0
-
-
 def test_memory_is_bounded_by_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     label(tmp_path, run)
@@ -103,7 +97,8 @@ def test_export_in_several_files_and_without_rollouts(tmp_path: Path) -> None:
     label(tmp_path, run, "keep_rollouts=false")
     report = export_tables(str(run), str(tmp_path / "plain"), file_bytes=1)
     assert report.files == tuple(f"labels-{i:05d}.parquet" for i in range(3))
-    assert (report.num_labels, report.num_rollouts) == (48, 0)
+    num_loaded = mclabel.load_rollouts(run, cache_dir=tmp_path).num_rows
+    assert (report.num_labels, report.num_rollouts, num_loaded) == (48, 0, 0)
     assert (
         datasets.load_dataset(str(tmp_path / "plain"), cache_dir=str(tmp_path / "cache"))[
             "train"

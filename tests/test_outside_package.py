@@ -77,37 +77,10 @@ class BoxChecker(Checker):
             for i in items
         ]
 ''',
-    "mclabel_outside/settings.py": """
-from mclabel.labeling.estimators import Estimator
-
-
-class NoSettings(Estimator):
-    Settings = {"rollouts": 3}
-
-
-class Bare(Estimator):
-    def wanted(self):
-        return ()
-
-
-class Nothing(Bare):
-    def record(self, rollout):
-        pass
-
-    def wanted(self):
-        return None
-
-    def judge(self, counts):
-        return None
-""",
 }
 ENTRY_POINTS = """\
 [mclabel.estimators]
 last = mclabel_outside.estimator:LastPrefix
-torn = mclabel_outside.no_such_module:Nothing
-unset = mclabel_outside.settings:NoSettings
-bare = mclabel_outside.settings:Bare
-nothing = mclabel_outside.settings:Nothing
 
 [mclabel.checkers]
 box = mclabel_outside.checker:BoxChecker
@@ -142,16 +115,3 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
     again = mclabel_here(installed, "regrade", run, "-o", str(tmp_path / "again"))
     assert again.exit_code == 0, again.output
     assert "0 changed outcomes, 0 changed first errors" in " ".join(again.output.split())
-
-
-def test_a_failure_in_a_component_is_one_line_that_names_it(
-    installed: Path, tmp_path: Path
-) -> None:
-    write_problems(tmp_path, 2)
-    done = mclabel(installed, *job(tmp_path, "estimator={kind: nothing}"))
-    message = " ".join(done.stderr.split())
-    assert done.returncode == 2 and "Traceback" not in message
-    assert message.endswith(
-        "mclabel: nothing: wanted gave None, must be an instance of Sequence. Correct it "
-        "(docs/extending-estimator.md), and run the same command again: completed work is kept"
-    )

@@ -153,10 +153,3 @@ def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> No
     assert len(said) == 1, done.stderr
     assert said[0].startswith("mclabel: stopped by SIGINT: completed work is kept. Run the same")
     assert not list((tmp_path / "run" / "labels").rglob("*.parquet"))
-
-
-@pytest.mark.slow
-def test_without_a_signal_the_hook_changes_nothing(tmp_path: Path) -> None:
-    done = _command(tmp_path, "mclabel.core.config", "def act(): pass")
-    assert done.returncode == 0, done.stderr
-    assert "The labels are in" in done.stdout

@@ -142,14 +142,14 @@ class KeyValuePools:
             self.blocks = larger
         self.blocks[:, :, block, :, :tokens] = kv
 
-    def allocate_chunk(self, at_least: int) -> int:
+    def allocate_chunk(self) -> int:
         """Return the number of a free chunk.
 
-        If no chunk is free, the pool doubles, or grows by `at_least` chunks if that is more.
+        If no chunk is free, the pool doubles, or grows by 256 chunks if that is more.
         """
         if not self._free:
             held = self.chunks.shape[2]
-            extra = self.make_zeros(max(held, at_least), CHUNK_TOKENS).transpose(-1, -2)
+            extra = self.make_zeros(max(held, 256), CHUNK_TOKENS).transpose(-1, -2)
             self.chunks = torch.cat([self.chunks, extra], 2)
             self._free = list(range(held, self.chunks.shape[2]))
         return heapq.heappop(self._free)

@@ -165,7 +165,7 @@ class SharedPrefixDecoder:
             if not self._place_lane(lane, prefix):
                 return False
             if held is not None:
-                lane.chunks = [self._allocate_chunk() for _ in range(held.content.shape[2])]
+                lane.chunks = [self._pools.allocate_chunk() for _ in range(held.content.shape[2])]
                 self._pools.chunks[:, :, lane.chunks] = held.content
             entry = self._fresh[key] = lane, held
         lane, held = entry
@@ -236,7 +236,7 @@ class SharedPrefixDecoder:
         """
         copies: list[tuple[int, int]] = []
         for lane, rows in parting:
-            new = Lane(rows=rows, chunks=[self._allocate_chunk() for _ in lane.chunks])
+            new = Lane(rows=rows, chunks=[self._pools.allocate_chunk() for _ in lane.chunks])
             copies += zip(lane.chunks, new.chunks, strict=True)
             prefix = self._get_lane_prefix(lane)
             if not self._place_lane(new, prefix):
@@ -272,13 +272,10 @@ class SharedPrefixDecoder:
 
     # The forward pass
 
-    def _allocate_chunk(self) -> int:
-        return self._pools.allocate_chunk(at_least=256)
-
     def _compute_next_logits(self, lanes: Sequence[Lane]) -> Tensor:
         for lane in lanes:
             if lane.num_own >= len(lane.chunks) * CHUNK_TOKENS:
-                lane.chunks.append(self._allocate_chunk())
+                lane.chunks.append(self._pools.allocate_chunk())
         batch = DecodeBatch(self._pools, lanes)
         output = self._model(
             input_ids=torch.tensor([[lane.last for lane in lanes]], device=self.device),

@@ -62,7 +62,7 @@ class ErrorAnswer(Exception):
         Args:
             error: the object or text of the error in the answer.
         """
-        self.status_code, self.body = read_error_status(error, 200), error
+        self.status_code, self.body = _read_status(error), error
         super().__init__(read_error_message(error))
 
 
@@ -77,21 +77,17 @@ def read_error_message(error: Any) -> str:
     return message if code is None else f"{message} ({code})"
 
 
-def read_error_status(error: Any, status: int) -> int:
-    """Return the HTTP status in the code of an error, or else the given status.
+def _read_status(error: Any) -> int:
+    """Return the HTTP status in the code of an error, or else 200.
 
     Codes that say that the request was not processed, such as `rate_limit_error`, count as 429.
-
-    Args:
-        error: the error object in a server's answer.
-        status: HTTP status of the response.
     """
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(code, str) and code.lower() in _NOT_PROCESSED:
         return 429
     if isinstance(code, str) and code.isascii() and code.isdecimal():
         code = int(code)
-    return code if type(code) is int and 400 <= code < 600 else status
+    return code if type(code) is int and 400 <= code < 600 else 200
 
 
 def compute_backoff_s(num_failures: int) -> float:

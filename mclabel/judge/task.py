@@ -31,7 +31,6 @@ from mclabel.run.shards.rejects import Reject, list_blocks_with_set_aside_items
 from mclabel.run.shards.store import Store
 from mclabel.run.task import (
     Attempt,
-    CommitResult,
     CommittedBlocks,
     FinishedBlock,
     RunnerState,
@@ -143,7 +142,7 @@ class JudgeRunner:
             self._counts["steps"] += len(item.steps)
         return JudgedOutcome(opinion=opinion, num_tokens=opinion.num_tokens or 0)
 
-    def commit(self, finished: FinishedBlock) -> CommitResult:
+    def commit(self, finished: FinishedBlock) -> dict[str, int]:
         """Write the shard of a finished block, unless another worker has written it."""
         numbers = {item.id: item.number for item in finished.block.items}
         rows = [
@@ -157,7 +156,7 @@ class JudgeRunner:
             for item, judged in finished.results
             if judged.opinion is not None
         ]
-        won = commit_opinions(
+        commit_opinions(
             self._store,
             finished.block.id,
             finished.attempt,
@@ -171,7 +170,7 @@ class JudgeRunner:
                 "cost": {"num_tokens": finished.num_tokens},
             },
         )
-        return CommitResult(is_stored=won, counts={"num_judged": len(rows)})
+        return {"num_judged": len(rows)}
 
     def state(self) -> RunnerState:
         """Return the judge's progress, and counts of opinions, answers and steps."""

@@ -47,7 +47,6 @@ from mclabel.run.shards.rejects import Reject, read_set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import (
     Attempt,
-    CommitResult,
     CommittedBlocks,
     FinishedBlock,
     RunnerState,
@@ -241,7 +240,7 @@ class LabelRunner:
             self._counts["steps"] += sum(len(row.steps) for row in result.labeled)
         return result
 
-    def commit(self, finished: FinishedBlock) -> CommitResult:
+    def commit(self, finished: FinishedBlock) -> dict[str, int]:
         """Write the priors that a block's labels use, and then the block's shards."""
         labels: list[ProblemLabels] = [result for _, result in finished.results]
         labeled = [row for label in labels for row in label.labeled]
@@ -252,7 +251,7 @@ class LabelRunner:
         }
         for knowledge in learned.values():
             self._write_priors(knowledge)
-        won = commit_block(
+        commit_block(
             self._store,
             finished.block.id,
             finished.attempt,
@@ -269,9 +268,7 @@ class LabelRunner:
             ungraded=count_ungraded_reasons(rollouts),
             num_weak_verdicts=count_weak_verdicts(rollouts),
         )
-        return CommitResult(
-            is_stored=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled}
-        )
+        return {"num_solutions": len(labeled), "num_rollouts": num_sampled}
 
     def state(self) -> RunnerState:
         """Return the state of the engines, and counts of labelled steps and sampled completions."""

@@ -81,7 +81,7 @@ class JobReport:
     num_tokens: int
     """Cost of these blocks: sampled tokens, or tokens read if the task samples none."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Sums of `CommitResult.counts`, by name, over the blocks that this run committed."""
+    """Sums of `BlockReport.counts`, by name, over the blocks that this run committed."""
     changes: InputChanges = field(default_factory=InputChanges)
     """Differences between the job's input and the input that its plan recorded before."""
     num_blocks_left: int = 0

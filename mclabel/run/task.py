@@ -108,17 +108,6 @@ class FinishedBlock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommitResult:
-    """Outcome of committing a block."""
-
-    is_stored: bool
-    """True if this attempt's result was stored; False if another attempt committed the block
-    first."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the block's contents by name, such as `num_solutions`, for the job's report."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunnerState:
     """Current state of a runner, and its work since it was loaded.
 
@@ -171,7 +160,7 @@ class Runner(Protocol[ItemT_contra, ResultT_co]):
             MclabelError: the job cannot continue.
         """
 
-    def commit(self, finished: FinishedBlock) -> CommitResult:
+    def commit(self, finished: FinishedBlock) -> dict[str, int]:
         """Write the result of a block atomically, so that only one of several attempts is stored.
 
         This method is called in a thread, and is never interrupted by a stop of the job.

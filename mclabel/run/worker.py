@@ -31,9 +31,6 @@ JOURNAL_S = 60.0
 class BlockReport:
     """Result of one attempt at a block."""
 
-    committed: bool
-    """True if this attempt's result was stored; False if another attempt committed the block
-    first."""
     num_items: int
     num_tokens: int
     """Cost of all items in tokens, including work taken from a journal."""
@@ -230,13 +227,11 @@ class Worker:
     def _commit_block(self, finished: FinishedBlock) -> BlockReport:
         if finished.set_aside:
             note_set_aside(self._store, finished.block.id)
-        commit = self._runner.commit(finished)
         return BlockReport(
-            committed=commit.is_stored,
             num_items=len(finished.block.items),
             num_tokens=finished.num_tokens,
             size=finished.block.size,
-            counts=commit.counts,
+            counts=self._runner.commit(finished),
         )
 
 

@@ -30,7 +30,7 @@ from mclabel.run.shards.trees import (
     delete_uncommitted_trees,
     write_trees,
 )
-from mclabel.run.task import Attempt, CommitResult, FinishedBlock, RunnerState, TaskWords
+from mclabel.run.task import Attempt, FinishedBlock, RunnerState, TaskWords
 from mclabel.search.config import Choice, SearchSettings
 from mclabel.search.problem import SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import make_scorer
@@ -168,14 +168,14 @@ class SearchRunner:
             self._counts["solutions"] += len(searched.labeled)
         return searched
 
-    def commit(self, finished: FinishedBlock) -> CommitResult:
+    def commit(self, finished: FinishedBlock) -> dict[str, int]:
         """Write the block's trees, then its solutions. Writing the solutions commits the block."""
         results: list[ProblemResult] = [result for _, result in finished.results]
         block, attempt = finished.block.id, finished.attempt
         trees = [result.tree for result in results if result.tree is not None]
         write_trees(self._store, block, attempt, trees, self._task.provenance)
         labeled = [row for result in results for row in result.labeled]
-        won = commit_block(
+        is_stored = commit_block(
             self._store,
             block,
             attempt,
@@ -185,9 +185,9 @@ class SearchRunner:
             set_aside={name: asdict(why) for name, why in finished.set_aside.items()},
             cost={"num_tokens": finished.num_tokens, "num_rollouts": 0},
         )
-        if not won:
+        if not is_stored:
             delete_trees(self._store, block, attempt)
-        return CommitResult(is_stored=won, counts={"num_solutions": len(labeled)})
+        return {"num_solutions": len(labeled)}
 
     def state(self) -> RunnerState:
         """Return the state of the engine, and the counts of solutions and requests."""

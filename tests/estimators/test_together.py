@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mclabel.core.records import Outcome
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath
@@ -133,15 +131,6 @@ def test_evidence_without_agreement_by_hand() -> None:
     assert right[1].sum() == 0
     # A failure from prefix 3 is no evidence about prefix 1.
     assert table.record(RecordedRollout(prefix=3, outcome=WRONG)) == {0}
-
-
-@given(chances=st.lists(st.floats(1e-9, 1.0), min_size=2, max_size=9))
-def test_a_coarsened_posterior_is_less_sure_and_keeps_the_order(chances: list[float]) -> None:
-    posterior = np.array(chances) / sum(chances)
-    found = temper_posterior(posterior)
-    assert found.sum() == pytest.approx(1)
-    assert (np.diff(found[np.argsort(posterior)]) >= -1e-12).all()
-    assert found.max() <= posterior.max() + 1e-12
 
 
 def test_a_coarsened_posterior_by_hand() -> None:

@@ -11,7 +11,6 @@ import pytest
 from mclabel.core.records import Counts, Outcome
 from mclabel.labeling.estimators import (
     Completer,
-    Probe,
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
@@ -149,97 +148,6 @@ def test_the_likeliest_way_goes_wrong_where_it_is_told_to_and_hangs_together() -
     )
     assert sum(moves[t, k] for t, k in enumerate(way) if t > 2) == pytest.approx(best)
     assert likeliest_moves(moves, None) == [KEPT] * 8
-
-
-ERRS, RECOVERS, LUCK = 0.06, 0.15, 0.04
-
-
-class World:
-    """Simulated problems: solutions err and recover, and completions depend on their state."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def problem(self, completers: Sequence[Completer]) -> tuple[ProblemPaths, list[list[int]]]:
-        self.solvable = self.rng.choice([0.5, 0.95])
-        paths: list[SolutionPath] = []
-        ways: list[list[int]] = []
-        for number in range(4):
-            way, state = [], 1
-            for _ in range(12):
-                draw = self.rng.random()
-                state = int(draw >= ERRS) if state else int(draw < RECOVERS)
-                way.append(state)
-            begin = 1 + 11 * number
-            outcome = Outcome.RIGHT if state else Outcome.WRONG
-            prefixes = tuple(range(begin, begin + 11))
-            paths.append(SolutionPath(prefixes=prefixes, outcome=outcome, step_tokens=(12,) * 12))
-            ways.append(way)
-        return ProblemPaths(paths=paths, completers=completers), ways
-
-    def completed(self, probe: Probe, completer: Completer, state: int) -> RecordedRollout:
-        draw, repairs = self.rng.random(), False
-        if completer.name == "other":
-            is_right = draw < (0.7 * self.solvable if state else LUCK)
-        else:
-            is_right = draw < (self.solvable if state else LUCK + 0.4)
-            repairs = not state and draw > LUCK
-        return RecordedRollout(
-            prefix=probe.prefix,
-            outcome=Outcome.RIGHT if is_right else Outcome.WRONG,
-            num_tokens=12 * (11 - (probe.prefix - 1) % 11),
-            completer=probe.completer,
-            repairs=repairs,
-        )
-
-
-def labelled(completers: Sequence[Completer], *, num_problems: int = 45) -> dict[str, float]:
-    """Label problems with eight recorded rollouts of each prefix.
-
-    Returns:
-        Counts of right and reported labels over the solutions after the pilot, and the luck rate.
-    """
-    settings = TraceEstimator.Settings(kind="trace")
-    learner = TraceEstimator.learner(settings, str)
-    world = World(5)
-    found = {"first_error": 0.0, "repairs": 0.0, "num": 0.0, "told": 0.0, "repaired": 0.0}
-    for _ in range(num_problems):
-        problem, ways = world.problem(completers)
-        is_pilot = not learner.knowledge.num_solutions
-        estimator = TraceEstimator.begin(settings, problem, knowledge=learner.knowledge)
-        assert not estimator.wanted()
-        for prefix, number in itertools.product(range(1, 45), range(len(completers))):
-            solution, step = divmod(prefix - 1, 11)
-            for _ in range(8):
-                estimator.record(
-                    world.completed(Probe(prefix, number), completers[number], ways[solution][step])
-                )
-        judged = estimator.judge_completers([[Counts() for _ in range(45)] for _ in completers])
-        learner.record(problem, estimator, num_tokens=0)
-        if learner.is_due:
-            learner.fit()
-        for way, one in zip(ways, judged, strict=True):
-            if is_pilot:
-                continue
-            true = way.index(0) if 0 in way else None
-            found["num"] += 1
-            found["first_error"] += one.is_decided and one.first_error == true
-            repaired = {t for t, (a, b) in enumerate(itertools.pairwise((1, *way))) if b > a}
-            told = {t for t, state in enumerate(one.states) if state == "recovered"}
-            found["repairs"] += len(repaired & told)
-            found["told"] += len(told)
-            found["repaired"] += len(repaired)
-    rates = learner.knowledge.for_class("", completers)
-    found["luck"] = float(rates.shares[completers[0].name][:, 0, :, 0].mean())
-    return found
-
-
-@pytest.mark.slow
-def test_errors_and_repairs_are_found_by_completions_that_go_back_on_neither() -> None:
-    found = labelled([Completer(), COMPLETERS[1]])
-    assert found["first_error"] / found["num"] > 0.8
-    assert (2 * found["repairs"] / (found["told"] + found["repaired"])) > 0.75
-    assert found["luck"] < 0.15  # although 44% of completions from unsound prefixes end right
 
 
 def test_rates_are_read_back_as_they_were_written_or_refused() -> None:

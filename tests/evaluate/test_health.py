@@ -179,6 +179,15 @@ DROPPED = {f"d{i}": {"num_sampled": 8, "num_right": 0} for i in range(19)}
         ),
         (LONG_CUT, {}, {"tokens_at_limit": "warning"}, {}),
         (
+            [
+                *(solution(f"r{i}", [i < 10, True], R) for i in range(20)),
+                *(solution(f"w{i}", [i < 10, i < 10], W) for i in range(20)),
+            ],
+            {},
+            {"wrong_without_error": "error", "right_with_error": "warning"},
+            {},
+        ),
+        (
             [],
             {"set_aside": {"a": {"reason": "unparsed_gold", "detail": "?"}}},
             {"no_solutions": "error"},
@@ -257,22 +266,10 @@ def test_labels_of_one_class(tmp_path: Path) -> None:
     assert finding.threshold == 0.995 and "completers" in finding.remedy
 
 
-def test_labels_against_outcomes(tmp_path: Path) -> None:
-    right = [solution(f"r{i}", [i < 10, True], R) for i in range(20)]
-    health = assess_run_health(
-        write(tmp_path, right + [solution(f"w{i}", [i < 10, i < 10], W) for i in range(20)])
-    )
-    assert findings(health) == {"wrong_without_error": "error", "right_with_error": "warning"}
-    # labels of the last step alone say nothing of where an error is
+def test_labels_of_last_steps_alone_say_nothing_of_where_an_error_is(tmp_path: Path) -> None:
     outcomes = [solution(f"o{i}", [None, False], W) for i in range(20)]
-    assert shares(
-        assess_run_health(
-            write(tmp_path / "alone", [replace(row, first_error=None) for row in outcomes])
-        )
-    )["wrong_without_error"] == (
-        0,
-        0,
-    )
+    rows = [replace(row, first_error=None) for row in outcomes]
+    assert shares(assess_run_health(write(tmp_path, rows)))["wrong_without_error"] == (0, 0)
 
 
 def test_a_part_of_the_shards_is_read(tmp_path: Path) -> None:

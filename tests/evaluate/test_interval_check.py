@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from mclabel.core.records import Counts, Outcome, Rollout
-from mclabel.core.stats.values import clopper_pearson
 from mclabel.evaluate.labels.calibration import check_intervals, count_independent_rollouts
 from tests.support.rows import row, step
 
@@ -68,38 +67,6 @@ def test_chance_of_the_value_by_integrating_the_posterior() -> None:
     assert found.coverage.value == pytest.approx(
         (density[(p >= 0.3) & (p <= 0.7)].sum() / density.sum()), abs=1e-5
     )
-
-
-@pytest.mark.parametrize(("low_share", "level"), [(0.45, 0.95), (0.0, 0.7)])
-def test_coverage_of_known_values(low_share: float, level: float) -> None:
-    """Intervals of 16 rollouts against 64 further ones, for realistic values, many at 0 and 1."""
-    rng = np.random.default_rng(5)
-    values = np.where(rng.random(3000) < low_share, 0.0, rng.beta(0.7, 0.7, 3000))
-    rows, reference, held = [], {}, 0
-    for number, value in enumerate(values):
-        right = int(rng.binomial(16, value))
-        low, high = clopper_pearson(right, 16, level=level)
-        held += low <= value <= high
-        rows.append(
-            row(
-                str(number // 4),
-                [
-                    step(
-                        prefix=str(number),
-                        low=low,
-                        high=high,
-                        counts=Counts(num_right=right, num_wrong=16 - right),
-                    )
-                ],
-                sample=number,
-            )
-        )
-        further = int(rng.binomial(64, value))
-        reference[str(number)] = Counts(num_right=further, num_wrong=64 - further)
-    found = check_intervals(rows, reference)["all"]
-    assert found.coverage.value == pytest.approx(held / 3000, abs=0.012)
-    assert found.holds_share.value is not None and found.coverage.value is not None
-    assert found.holds_share.value <= found.coverage.value + 0.005
 
 
 def test_rollouts_of_both_runs_are_no_evidence() -> None:

@@ -27,7 +27,7 @@ from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.scorer import ScorerSettings, load_scorer
 from mclabel.search.prm_scorer import PrmScorer
 from mclabel.search.scorers import Beginning, make_scorer
-from tests.prm.test_adapters import tokenizer
+from tests.prm.test_public_prms import CHATML, byte_level
 from tests.support.commands import run_verb
 from tests.support.labelled import tiny_model
 from tests.support.verifier_engines import SURE
@@ -134,11 +134,12 @@ def test_the_chance_is_the_softmax_of_the_models_own_logits(tmp_path: Path) -> N
 
 
 def test_a_chat_stops_behind_its_last_question() -> None:
-    text = PolicyText(tokenizer(), template=None, system="a")
-    found = text.decode(text.chat_ids([("q1", "b"), ("q2 <|end|>", "c")], "q1"))
-    turns = "<|user|> q1 <|end|> <|assistant|> b <|end|> <|user|> q2"
-    assert found.startswith(f"<|system|> a <|end|> {turns}")
-    assert found.endswith("<|assistant|> c <|end|> <|user|> q1 <|end|>")
+    tokenizer = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], CHATML)
+    text = PolicyText(tokenizer, template=None, system="a")
+    found = text.decode(text.chat_ids([("q1", "b"), ("q2 <|im_end|>", "c")], "q1"))
+    turns = [("system", "a"), ("user", "q1"), ("assistant", "b"), ("user", "q2 <|im_end|>")]
+    turns += [("assistant", "c"), ("user", "q1")]
+    assert found == "".join(f"<|im_start|>{role}\n{said}<|im_end|>\n" for role, said in turns)
 
 
 def test_a_scorer_that_is_closed_ends_what_it_was_asked() -> None:

@@ -130,12 +130,6 @@ def test_counts_are_kept_by_completer() -> None:
     assert names.count("policy") == names.count("other") == len(names) / 2
 
 
-def test_the_posterior_asks_both_and_values_are_those_of_the_costlier() -> None:
-    both = label_with_completer(ScriptedEngine(scripted()), "posterior", with_author=True, every=2)
-    assert {row.values_of for row in both.labeled} == {"other"}
-    assert {r.completer for r in both.rollouts} == {"policy", "other"}
-
-
 def test_a_run_with_a_completer_is_another_run(tmp_path: Path) -> None:
     plain = semantic_config(job(tmp_path)).identity
     other = semantic_config(job(tmp_path, STRONG)).identity

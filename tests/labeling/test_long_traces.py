@@ -11,32 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.core.records import Outcome, Problem, Solution, Step
+from mclabel.core.records import Problem
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
+from tests.labeling.test_room import solution
 from tests.support.long_verbs import NUM_SOLUTIONS, verbs, viewer, write_given
 
 PROBLEM = Problem(id="p", text="P", answer="7")
 TOKENS_PER_STEP = 60
-
-
-def solution(index: int, num_steps: int) -> Solution:
-    """Return a solution whose step texts differ from those of every other index."""
-    texts = [f"{index}.{number} ".ljust(TOKENS_PER_STEP, "x") for number in range(num_steps)]
-    ends = [TOKENS_PER_STEP * (number + 1) for number in range(num_steps)]
-    return Solution(
-        id=str(index),
-        problem_id="p",
-        sample_index=index,
-        text="".join(texts),
-        ids=tuple(range(1000, 1000 + ends[-1])),
-        steps=tuple(Step(text=a, end=b) for a, b in zip(texts, ends, strict=True)),
-        finish_reason="stop" if index else "length",
-        origin="sampled",
-        prediction=None,
-        outcome=Outcome.WRONG if index else Outcome.TRUNCATED,
-    )
 
 
 def peak_bytes(make: Callable[[], Any]) -> int:
@@ -51,7 +34,10 @@ def peak_bytes(make: Callable[[], Any]) -> int:
 
 def test_memory_of_the_prefixes_is_linear_in_the_length() -> None:
     def table(num_steps: int) -> Callable[[], PrefixTable]:
-        solutions = [solution(index, num_steps) for index in range(2)]
+        solutions = [
+            solution(index, [f"{index}.{n} ".ljust(60, "x") for n in range(num_steps)], "stop")
+            for index in range(2)
+        ]
         return lambda: PrefixTable(PROBLEM, solutions, kept_regardless_of_outcome=True)
 
     table(5)()  # imports and caches that happen only once

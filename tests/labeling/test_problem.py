@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +13,20 @@ from mclabel.core.errors import DataError, UnusableResponse
 from mclabel.core.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.priors import Priors, starting_priors
 from mclabel.labeling.grading import grade_recorded_completions
-from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.rollouts import Sampler
-from mclabel.labeling.sampling import SolutionSettings
-from mclabel.labeling.task import LabelTask
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
-from mclabel.run.task import Block
-from mclabel.run.worker import Worker
 from tests.support.one_engine import on_one_engine
-from tests.support.scripted_jobs import scripted
+from tests.support.scripted_jobs import (
+    run_label_job,
+    scripted,
+    scripted_overrides,
+    write_problems,
+)
 
 
 def problem(number: int) -> Problem:
@@ -50,23 +47,6 @@ def label(
         }
     )
     return asyncio.run(label_problem(problem(number), on_one_engine(policy, settings), given=given))
-
-
-def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
-    result = label(7, ScriptedEngine(scripted()), num_solutions=8)
-    assert set(Counter(r.prefix_id for r in result.rollouts).values()) == {16}
-    assert len({(r.prefix_id, r.index) for r in result.rollouts}) == len(result.rollouts)
-    shared = [step.prefix_id for row in result.labeled for step in row.steps[:-1]]
-    assert len(set(shared)) < len(shared)
-    for row in result.labeled:
-        for step in row.steps[:-1]:
-            outcomes = Counter(r.outcome for r in result.rollouts if r.prefix_id == step.prefix_id)
-            assert step.counts.num_right == outcomes[Outcome.RIGHT]
-            assert step.counts.num_wrong == outcomes[Outcome.WRONG]
-        assert row.steps[-1].source == "outcome"
-        assert row.steps[-1].value == float(row.solution.outcome is Outcome.RIGHT)
-        assert row.siblings.num_rollouts == 8
-        assert row.root == Counts()
 
 
 def test_truncated_rollouts_are_counted_apart() -> None:
@@ -199,32 +179,14 @@ def test_a_sampler_grades_completions(
 
 
 def test_a_second_worker_begins_with_what_the_first_learned(tmp_path: Path) -> None:
-    problems = [
-        Problem(id=f"p{i}", text=f"Problem {i} [answer {i + 10}]", answer=str(i + 10))
-        for i in range(30)
-    ]
-    blocks = [
-        Block(id=f"b{i}", items=tuple(map(ProblemItem, problems[i : i + 10])), priority=i)
-        for i in (0, 10, 20)
-    ]
-    store = Store(str(tmp_path / "run"), create=True)
-    make_policy = partial(ScriptedEngine, scripted())
-    settings = LabelSettings(
-        solutions=SolutionSettings(per_problem=2),
-        estimator=PosteriorEstimator.Settings(rollouts=8, min_gain=0.08, pilot=20),
+    more = ["ray.address=none", "solutions.per_problem=2", "block_problems=10"]
+    more.append("estimator={kind: posterior, rollouts: 8, min_gain: 0.08, pilot: 20}")
+    overrides = scripted_overrides(write_problems(tmp_path, 30), tmp_path / "run", *more)
+    run_label_job(
+        overrides, choose_blocks=lambda blocks: [n for n, _ in blocks.iter_item_counts()][:2]
     )
-
-    async def run(some: list[Block]) -> None:
-        task = LabelTask(
-            make_policy=make_policy, settings=settings, provenance={}, keep_rollouts=False
-        )
-        worker = Worker(task, out=str(tmp_path / "run"))
-        await worker.start()
-        for block in some:
-            await worker.run_block(block)
-
-    asyncio.run(run(blocks[:2]))
-    asyncio.run(run(blocks[2:]))
+    run_label_job(overrides)
+    store = Store(str(tmp_path / "run"))
     rests_on = {row.problem.id: row.priors for row in read_labels(store)}
     assert {rests_on[f"p{i}"] for i in range(20)} == {starting_priors().id}
     # the last priors that the first worker fitted

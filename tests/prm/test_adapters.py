@@ -3,112 +3,60 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaForTokenClassification,
-    PreTrainedModel,
     PreTrainedTokenizerFast,
-    Qwen2Config,
 )
 
 from mclabel.core.errors import ConfigError, DataError, EngineError
 from mclabel.judge.opinions import OpinionRun, read_judged_solutions
 from mclabel.prm import load_prm
-from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT, adapters
-from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
-from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, split_into_steps
+from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
+from tests.prm.test_public_prms import CHATML, LLAMA, byte_level, mistral, saved
 from tests.support.commands import run_verb
+from tests.support.hostile_models import change
 
 OTHERS = [form for form in FORMATS if form not in (OWN_FORMAT, GENERATIVE)]
 
 PROBLEM, STEPS = "q1 q2", ["a b", "c", "a c"]
-CHAT = (
-    "{% for m in messages %}<|{{ m['role'] }}|> {{ m['content'] }} <|end|> {% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-WORDS = [
-    "<unk>", "<s>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<extra_0>", "q1", "q2",
-    "a", "b", "c", "+", "-", "ки", "Step", "1", "2", "3", ":", "\n",
-]  # fmt: skip
-SPECIAL = WORDS[:7]
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words, with line breaks as separate words."""
-    core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split("\n", "isolated"),
-            pre_tokenizers.Split(":", "isolated"),
-            pre_tokenizers.Split(" ", "removed"),
-        ]
-    )
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        unk_token="<unk>",
-        bos_token="<s>",
-        additional_special_tokens=SPECIAL[2:],
-    )
-    made.chat_template = CHAT
-    return made
-
-
-def network(form: str) -> PreTrainedModel:
-    """Return a random network of the class that the format needs."""
-    torch.manual_seed(0)
-    sizes = {
-        "vocab_size": len(WORDS),
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 256,
-        "initializer_range": 0.5,
-    }
-    if form == "qwen":
-        return Qwen2ForProcessRewardModel(Qwen2Config(**sizes))
-    if form == "trl":
-        return LlamaForTokenClassification(LlamaConfig(**sizes, num_labels=2))
-    return LlamaForCausalLM(LlamaConfig(**sizes))
+ROLES = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+CHECKPOINTS: dict[str, tuple[Callable[[], PreTrainedTokenizerFast], str]] = {
+    "math-shepherd": (mistral, "lm"),
+    "rlhflow": (lambda: byte_level(ROLES, LLAMA), "lm"),
+    "qwen": (
+        lambda: byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], CHATML),
+        "qwen",
+    ),
+    "trl": (lambda: byte_level(["<|begin_of_text|>"], None), "head"),
+}
+"""Tokenizer and kind of network of each format."""
 
 
 @pytest.fixture(params=OTHERS)
-def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """Yield the format and the folder of a checkpoint, for each format."""
-    network(request.param).save_pretrained(tmp_path / "prm")
-    tokenizer().save_pretrained(tmp_path / "prm")
-    return request.param, str(tmp_path / "prm")
+    tokenizer, kind = CHECKPOINTS[request.param]
+    return request.param, saved(tmp_path / "prm", tokenizer(), kind)
 
 
-@pytest.fixture(params=OTHERS)
-def prm(request: pytest.FixtureRequest) -> tuple[str, AdaptedPRM]:
-    """Yield the format and a PRM, for each format."""
-    return request.param, getattr(adapters, FORMATS[request.param].partition(":")[2])(
-        network(request.param), tokenizer()
-    )
-
-
-def test_texts_that_hold_the_marks_are_refused(prm: tuple[str, AdaptedPRM]) -> None:
-    form, adapted = prm
+def test_texts_that_hold_the_marks_are_refused(checkpoint: tuple[str, str]) -> None:
+    form, path = checkpoint
+    adapted = load_prm(path, format=form)
     with pytest.raises(DataError, match="without steps"):
         adapted.score(["q1"], [[]])
-    mark = {"math-shepherd": "ки", "qwen": "<extra_0>"}.get(form)
-    if mark is not None:
+    if form == "math-shepherd":  # the other formats' marks are control tokens, plain in texts
         with pytest.raises(DataError, match="contains the mark"):
-            adapted.score(["q1"], [["a", f"b {mark} c"]])
+            adapted.score(["q1"], [["a", "b ки c"]])
 
 
 def test_the_command_leaves_out_what_the_network_cannot_read(
-    saved: tuple[str, str], tmp_path: Path
+    checkpoint: tuple[str, str], tmp_path: Path
 ) -> None:
-    form, path = saved
+    form, path = checkpoint
     rows = [{"problem": PROBLEM, "steps": steps} for steps in (STEPS, ["a " * 9000], ["a"] * 9000)]
     file = tmp_path / "in.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
@@ -121,9 +69,9 @@ def test_the_command_leaves_out_what_the_network_cannot_read(
 
 
 def test_opinions_are_on_the_steps_that_the_format_reads(
-    saved: tuple[str, str], tmp_path: Path
+    checkpoint: tuple[str, str], tmp_path: Path
 ) -> None:
-    form, path = saved
+    form, path = checkpoint
     text = "a b\n\nc\na c"
     file, out = tmp_path / "in.jsonl", tmp_path / "run"
     file.write_text(json.dumps({"problem": PROBLEM, "solution": text}) + "\n")
@@ -187,15 +135,12 @@ def test_a_text_is_split_as_the_authors_of_a_format_do_and_not_by_the_rules_for_
     ],
 )
 def test_the_names_of_the_classes_say_which_is_good(
-    names: tuple[str, str], good: int, warns: bool, caplog: pytest.LogCaptureFixture
+    names: tuple[str, str], good: int, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    head = network("trl")
-    head.config.id2label = dict(enumerate(names))
-    scores = adapters.TrlPRM(head, tokenizer()).score([PROBLEM], [STEPS])[0]
-    assert (
-        scores
-        == adapters.TrlPRM(
-            head, tokenizer(), LayoutSettings(classes=(str(good), str(1 - good)))
-        ).score([PROBLEM], [STEPS])[0]
+    folder = saved(tmp_path, byte_level(["<|begin_of_text|>"], None), "head")
+    change(tmp_path / "config.json", id2label=dict(enumerate(names)))
+    named = load_prm(folder, format="trl", layout={"classes": [str(good), str(1 - good)]})
+    assert load_prm(folder, format="trl").score([PROBLEM], [STEPS]) == named.score(
+        [PROBLEM], [STEPS]
     )
     assert ("id2label names the classes" in caplog.text) is warns

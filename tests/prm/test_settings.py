@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ComponentError, ConfigError
-from mclabel.core.records import LabeledSolution
+from mclabel.core.errors import ConfigError
 from mclabel.core.settings import OPERATIONAL
 from mclabel.prm.config import TrainConfig
-from mclabel.prm.job import TrainReport
-from tests.support.labelled import arith_rows
-
-
-def train(out: Path, *overrides: str, kind: type[TrainConfig] = TrainConfig) -> TrainReport:
-    return jobs.train(
-        load_config(kind, None, [f"out={out}", *overrides]), lambda step, total, loss: None
-    )
 
 
 @pytest.mark.parametrize(
@@ -65,28 +53,3 @@ def test_the_identity_of_a_training() -> None:
     assert set(config.semantic()) == set(TrainConfig.model_fields) - {
         n for n, i in TrainConfig.model_fields.items() if OPERATIONAL in i.metadata
     }
-
-
-def half(row: LabeledSolution) -> tuple[float | None, ...]:
-    """Return custom targets: for every other step, a tenth of its index."""
-    return tuple(None if number % 2 else number / 10 for number in range(len(row.steps)))
-
-
-def beyond(row: LabeledSolution) -> tuple[float | None, ...]:
-    """Return invalid targets, which exceed 1."""
-    return (2.0,) * len(row.steps)
-
-
-def test_a_target_of_ones_own_is_a_function(
-    base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "own_targets.py").write_text(Path(__file__).read_text())
-    monkeypatch.syspath_prepend(tmp_path)
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=1"]
-    report = train(tmp_path / "prm", *common, "target=own_targets:half")
-    assert report.num_solutions + report.num_validation == len(arith_rows(60))
-    with pytest.raises(
-        ComponentError,
-        match=r"beyond: derive gave \[0\]=2\.0 \(float\), must be less than or equal to 1",
-    ):
-        train(tmp_path / "none", *common, "target=own_targets:beyond")

@@ -154,13 +154,14 @@ def test_the_terminal_names_opinions_and_reasons() -> None:
 def test_hostile_reasons_and_names_are_text_in_the_terminal() -> None:
     shown = printed(
         combined(
-            wrong(),
+            solution(1, [f"{HOSTILE}\n", *STEPS[1:]], [3, 0, 0], outcome=Outcome.WRONG),
             replace(START, reason=HOSTILE),
             source="[bold]<b>judge\x07\nsame_location: kept",
         )
     )
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     assert "<script>window.executed=1</script> [red]x[/red] \\x1b[31m forged: line" in shown
+    assert shown.count("[red]x[/red] \\x1b[31m") == 2  # of the step and of the reason
     assert "[bold]<b>judge\\x07 same_location" in shown
     assert sum(line.startswith(("same_location", "forged")) for line in shown.splitlines()) == 1
 

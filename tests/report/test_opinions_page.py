@@ -20,7 +20,7 @@ from tests.support.browser import (
     violations,
 )
 from tests.support.shown import combined, solution, write_run
-from tests.support.viewer_process import ViewerProcess
+from tests.support.viewer_process import ViewerHere
 
 pytestmark = pytest.mark.browser
 
@@ -42,7 +42,7 @@ def place(start: int, end: int, reason: str = "why") -> Flag:
 
 
 @pytest.fixture(scope="module")
-def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerHere]:
     edges = combined(row(0, "2 + 2 = 5, so 5."), place(0, 9, "2 + 2 is 4"), place(14, 16))
     over = combined(row(1, "2 + 2 = 5, so 5."), place(0, 9), place(4, 12), kept=False)
     formula = combined(row(2, "As $2 + 2 = 5$ we see 5 of it."), place(8, 13), place(22, 23))
@@ -54,15 +54,13 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
         solution=replace(row(5, "It is 5.").solution, problem_id=edges.problem.id),
     )
     rows = [edges, over, formula, wide, hostile, twin]
-    with ViewerProcess(
-        write_run(tmp_path_factory.mktemp("opinions") / "run", rows, None)
-    ) as process:
+    with ViewerHere(write_run(tmp_path_factory.mktemp("opinions") / "run", rows, None)) as process:
         process.wait_for(len(rows))
         yield process
 
 
 @pytest.fixture
-def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
+def page(viewer: ViewerHere) -> Iterator[WebDriver]:
     with chromium() as browser:
         count_violations(browser)
         open_page(browser, viewer.address, "#list a", 6)
@@ -71,7 +69,7 @@ def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
         assert browser.execute_script("return window.executed") is None
 
 
-def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerProcess) -> None:
+def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerHere) -> None:
     open_page(page, f"{viewer.origin}/?id=solution-0", ".steps li")
     facts = dict(
         zip(
@@ -91,7 +89,7 @@ def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerPr
     ] == told
 
 
-def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: ViewerProcess) -> None:
+def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: ViewerHere) -> None:
     assert texts(page, "[name=mark] option") == ["all solutions", "not kept: opinions disagree (1)"]
     assert page.find_element("css selector", "[name=mark]").is_displayed()
     open_page(page, f"{viewer.origin}/?id=solution-1&mark=unkept", ".steps li")
@@ -108,14 +106,14 @@ def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: Viewe
     ] == [1, 2, 1]
 
 
-def test_places_are_counted_in_characters(page: WebDriver, viewer: ViewerProcess) -> None:
+def test_places_are_counted_in_characters(page: WebDriver, viewer: ViewerHere) -> None:
     open_page(page, f"{viewer.origin}/?id=solution-3", ".steps li")
     assert texts(page, ".step mark") == ["2"]  # the other marked place lies beyond the text
     open_page(page, f"{viewer.origin}/?id=solution-3&raw=1", ".steps li")
     assert texts(page, ".step:nth-child(2) .prose") == ["😀😀 2 \\u202e+ 2 = 5"]
 
 
-def test_reasons_and_names_are_text(page: WebDriver, viewer: ViewerProcess) -> None:
+def test_reasons_and_names_are_text(page: WebDriver, viewer: ViewerHere) -> None:
     open_page(page, f"{viewer.origin}/?id=solution-4", ".steps li")
     assert texts(page, ".step mark") == ["<b>5</b>"]
     (reason,) = texts(page, ".reasons li")

@@ -34,7 +34,7 @@ from tests.support.shown import (
     solution,
     write_run,
 )
-from tests.support.viewer_process import ViewerProcess
+from tests.support.viewer_process import ViewerHere
 
 pytestmark = pytest.mark.browser
 
@@ -46,14 +46,14 @@ return [...new Set(texts.map((text) => getComputedStyle(text).fill))];
 
 
 @pytest.fixture(scope="module")
-def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
-    with ViewerProcess(plain_run(tmp_path_factory.mktemp("plain") / "one")) as process:
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerHere]:
+    with ViewerHere(plain_run(tmp_path_factory.mktemp("plain") / "one")) as process:
         process.wait_for(3)
         yield process
 
 
 @pytest.fixture
-def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
+def page(viewer: ViewerHere) -> Iterator[WebDriver]:
     with chromium() as browser:
         open_page(browser, viewer.address, "#list a", 3)
         yield browser
@@ -194,7 +194,7 @@ def test_code_has_no_fences_and_its_gold_is_folded(tmp_path: Path) -> None:
     row = replace(row, problem=replace(row.problem, answer_is_json=True))
     run = write_run(tmp_path / "run", [row], None, config={**CONFIG, "checker": {"kind": "code"}})
     page = report_page([run], f"{run}.html")
-    with chromium() as browser, ViewerProcess(run) as process:
+    with chromium() as browser, ViewerHere(run) as process:
         process.wait_for(1)
         for address in (page.as_uri(), f"{process.address}&id=solution-0"):
             open_page(browser, address, ".step")
@@ -219,7 +219,7 @@ def test_imported_ids_are_shown_and_imported_labels_are_no_values(tmp_path: Path
     file, run = tmp_path / "rows.json", str(tmp_path / "run")
     file.write_text(json.dumps(rows))
     import_file(str(file), "processbench", run)
-    with chromium() as browser, ViewerProcess(run) as process:
+    with chromium() as browser, ViewerHere(run) as process:
         process.wait_for(2)
         open_page(browser, process.address, "#list a", 2)
         assert texts(browser, "#list .problem") == ["One?"]  # shown once for both samples
@@ -250,7 +250,7 @@ def test_thirty_steps_stand_in_a_line_each(tmp_path: Path) -> None:
         None,
     )
     page = report_page([run], f"{run}.html")
-    with chromium(width=1280) as browser, ViewerProcess(run) as process:
+    with chromium(width=1280) as browser, ViewerHere(run) as process:
         process.wait_for(1)
         for address in (page.as_uri(), f"{process.address}&id=solution-0"):
             open_page(browser, address, ".step", 30)
@@ -258,7 +258,7 @@ def test_thirty_steps_stand_in_a_line_each(tmp_path: Path) -> None:
 
 
 def test_broken_latex_stays_text_and_long_lines_are_cut(tmp_path: Path) -> None:
-    with ViewerProcess(hostile_run(tmp_path / "run")) as process, chromium() as browser:
+    with ViewerHere(hostile_run(tmp_path / "run")) as process, chromium() as browser:
         process.wait_for(len(HOSTILE))
         names = list(HOSTILE)
         long = f"{process.address}&id=solution-{names.index('long line')}"
@@ -269,14 +269,3 @@ def test_broken_latex_stays_text_and_long_lines_are_cut(tmp_path: Path) -> None:
         assert "20,000 of 1,000,001 characters shown." in texts(browser, ".steps .rest")[0]
         click(browser, ".steps .rest button")
         until(lambda: "40,000 of" in texts(browser, ".steps .rest")[0], "more of it")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 420])
-def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool) -> None:
-    with chromium(width=width, dark=dark) as browser:
-        open_page(browser, viewer.address, "#list a", 3)
-        assert accessibility_violations(browser) == []
-        open_page(browser, f"{viewer.origin}/?id=solution-1&step=0", ".rollout-list li", 4)
-        assert accessibility_violations(browser) == []
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width

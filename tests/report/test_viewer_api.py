@@ -27,18 +27,18 @@ from tests.support.shown import (
     twin_run,
     write_run,
 )
-from tests.support.viewer_process import ViewerHere, ViewerProcess
+from tests.support.viewer_process import ViewerHere
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerHere]:
     folder = tmp_path_factory.mktemp("plain")
     second = write_run(
         folder / "two",
         [solution(1, ["We add.\n", "That makes 5.\n", "So \\boxed{5}."], [0, 0, 0])],
         None,
     )
-    with ViewerProcess(plain_run(folder / "one"), second) as viewer:
+    with ViewerHere(plain_run(folder / "one"), second) as viewer:
         viewer.wait_for(3)
         yield viewer
 
@@ -70,15 +70,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
     ],
     ids=str,
 )
-def test_filters_and_search(
-    plain: ViewerProcess, question: dict[str, str], found: list[str]
-) -> None:
+def test_filters_and_search(plain: ViewerHere, question: dict[str, str], found: list[str]) -> None:
     page = plain.get("solutions", **question)
     assert [row["solution_id"].removeprefix("solution-") for row in page["rows"]] == found
     assert page["total"] == len(found)
 
 
-def test_counts_name_what_can_be_filtered(plain: ViewerProcess) -> None:
+def test_counts_name_what_can_be_filtered(plain: ViewerHere) -> None:
     assert plain.get("state")["counts"] == {
         "total": 3,
         "marks": {
@@ -119,7 +117,7 @@ def test_counts_name_what_can_be_filtered(plain: ViewerProcess) -> None:
     ],
 )
 def test_what_is_found_is_summed_up(
-    plain: ViewerProcess,
+    plain: ViewerHere,
     question: dict[str, str],
     sizes: tuple[int, int, int],
     outcomes: dict[str, int],
@@ -167,7 +165,7 @@ def test_labels_of_what_is_found_are_given_in_parts(tmp_path: Path) -> None:
         assert viewer.get("export", offset=len(rows))["rows"] == []
 
 
-def test_an_exported_row(plain: ViewerProcess) -> None:
+def test_an_exported_row(plain: ViewerHere) -> None:
     assert plain.get("export", outcome="wrong")["rows"] == [
         {
             "problem_id": "problem-1",
@@ -193,13 +191,13 @@ def test_a_run_is_known_by_its_manifest_wherever_it_lies(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/api/export", "/api/summary", "/api/state", "/"])
-def test_nothing_but_looking_is_allowed(plain: ViewerProcess, method: str, path: str) -> None:
+def test_nothing_but_looking_is_allowed(plain: ViewerHere, method: str, path: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", plain.port)
     connection.request(method, path, body=b"{}", headers={"cookie": plain.cookie})
     assert connection.getresponse().status == 405
 
 
-def test_a_solution_a_step_and_its_place(plain: ViewerProcess) -> None:
+def test_a_solution_a_step_and_its_place(plain: ViewerHere) -> None:
     row = plain.get("solution", id="solution-1")
     assert [step["value"] for step in row["steps"]] == [0.75, 0.0, 0.0]
     assert row["steps"][1]["text"] == {"text": "That makes 5.\n", "length": 14}
@@ -227,7 +225,7 @@ def test_the_reason_on_record_is_given_with_a_rollout_and_an_answer(tmp_path: Pa
     assert [one["reason"] for one in found["answers"]] == [None, "too_short"]
 
 
-def test_rollouts_and_why_they_were_graded_so(plain: ViewerProcess) -> None:
+def test_rollouts_and_why_they_were_graded_so(plain: ViewerHere) -> None:
     found = plain.get("rollouts", id="solution-1", step=0)
     assert [(a["answer"]["text"], a["count"]) for a in found["answers"]] == [("3", 3), ("4", 1)]
     assert [row["index"] for row in found["rows"]] == [0, 1, 2, 3]
@@ -262,12 +260,12 @@ def test_rollouts_and_why_they_were_graded_so(plain: ViewerProcess) -> None:
         "text?id=solution-0&what=step.-1",
     ],
 )
-def test_questions_without_a_meaning_are_refused(plain: ViewerProcess, path: str) -> None:
+def test_questions_without_a_meaning_are_refused(plain: ViewerHere, path: str) -> None:
     status, _, body = plain.ask(f"/api/{path}", cookie=plain.cookie)
     assert status == 404 and json.loads(body)["error"]
 
 
-def test_only_who_knows_the_token_is_let_in(plain: ViewerProcess) -> None:
+def test_only_who_knows_the_token_is_let_in(plain: ViewerHere) -> None:
     for path in ("/", "/api/state", "/static/viewer/main.js", "/?token=x", "/nothing"):
         status, headers, body = plain.ask(path)
         assert status == 403 and b"which contains the token" in body

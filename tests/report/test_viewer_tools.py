@@ -24,7 +24,7 @@ from tests.support.browser import (
     violations,
 )
 from tests.support.shown import long_run, plain_run, twin_run
-from tests.support.viewer_process import ViewerProcess
+from tests.support.viewer_process import ViewerHere
 
 pytestmark = pytest.mark.browser
 
@@ -32,15 +32,15 @@ CLIPBOARD = ["clipboardReadWrite", "clipboardSanitizedWrite"]
 
 
 @pytest.fixture(scope="module")
-def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerHere]:
     folder = tmp_path_factory.mktemp("tools")
-    with ViewerProcess(plain_run(folder / "one"), twin_run(folder / "two")) as process:
+    with ViewerHere(plain_run(folder / "one"), twin_run(folder / "two")) as process:
         process.wait_for(3)
         yield process
 
 
 @pytest.fixture
-def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
+def page(viewer: ViewerHere) -> Iterator[WebDriver]:
     with chromium() as browser:
         count_violations(browser)
         open_page(browser, viewer.address, "#list a", 3)
@@ -74,7 +74,7 @@ def downloaded(browser: WebDriver, folder: Path, button: str) -> list[Any]:
     ]
 
 
-def copied(browser: WebDriver, viewer: ViewerProcess, button: str, done: str) -> list[Any]:
+def copied(browser: WebDriver, viewer: ViewerHere, button: str, done: str) -> list[Any]:
     """Press a button that copies lines to the clipboard, and return the lines."""
     browser.execute_cdp_cmd(
         "Browser.grantPermissions", {"origin": viewer.origin, "permissions": CLIPBOARD}
@@ -91,7 +91,7 @@ def import_notes(browser: WebDriver, path: Path, lines: list[Any]) -> None:
 
 
 def test_what_the_filter_finds_is_written_and_copied(
-    page: WebDriver, viewer: ViewerProcess, tmp_path: Path
+    page: WebDriver, viewer: ViewerHere, tmp_path: Path
 ) -> None:
     open_page(page, f"{viewer.origin}/?level=hard&id=solution-1", ".steps li")
     press(page, "f")
@@ -110,7 +110,7 @@ def test_what_the_filter_finds_is_written_and_copied(
 
 
 def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
-    page: WebDriver, viewer: ViewerProcess, tmp_path: Path
+    page: WebDriver, viewer: ViewerHere, tmp_path: Path
 ) -> None:
     open_page(page, f"{viewer.origin}/?id=solution-1", ".steps li")
     press(page, "e")
@@ -160,7 +160,7 @@ def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
 
 
 def test_a_note_on_another_text_says_so(
-    page: WebDriver, viewer: ViewerProcess, tmp_path: Path
+    page: WebDriver, viewer: ViewerHere, tmp_path: Path
 ) -> None:
     open_page(page, f"{viewer.origin}/?id=solution-1", ".steps li")
     press(page, "f")
@@ -175,7 +175,7 @@ def test_a_note_on_another_text_says_so(
     until(lambda: "different solution text" in texts(page, "#stale")[0], "the warning")
 
 
-def test_a_browser_that_keeps_nothing_says_so(page: WebDriver, viewer: ViewerProcess) -> None:
+def test_a_browser_that_keeps_nothing_says_so(page: WebDriver, viewer: ViewerHere) -> None:
     open_page(page, f"{viewer.origin}/?id=solution-1", ".steps li")
     page.execute_script(
         "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }"
@@ -186,7 +186,7 @@ def test_a_browser_that_keeps_nothing_says_so(page: WebDriver, viewer: ViewerPro
     logged_problems(page)  # clears the logged error
 
 
-def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) -> None:
+def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerHere) -> None:
     open_page(page, f"{viewer.origin}/?run=1&id=solution-0", ".steps li")
     press(page, "c")
     until(lambda: len(texts(page, ".side")) == 2, "both")
@@ -218,10 +218,15 @@ def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
-def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool) -> None:
+def test_axe_finds_nothing_serious(viewer: ViewerHere, width: int, dark: bool) -> None:
     with chromium(width=width, dark=dark) as browser:
-        open_page(browser, f"{viewer.address}&sum=1", ".charts section")
-        assert accessibility_violations(browser) == []
+        for address, selector in (
+            (f"{viewer.address}&sum=1", ".charts section"),
+            (f"{viewer.origin}/", "#list a"),
+            (f"{viewer.origin}/?id=solution-1&step=0", ".rollout-list li"),
+        ):
+            open_page(browser, address, selector)
+            assert accessibility_violations(browser) == []
         open_page(browser, f"{viewer.origin}/?run=1&id=solution-0&with=solution-1", ".steps li")
         press(browser, "f")
         assert accessibility_violations(browser) == []
@@ -232,7 +237,7 @@ def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool
 
 
 def test_a_long_solution_is_drawn_as_far_as_it_is_looked_at(tmp_path: Path) -> None:
-    with ViewerProcess(long_run(tmp_path / "run", 450)) as viewer, chromium() as browser:
+    with ViewerHere(long_run(tmp_path / "run", 450)) as viewer, chromium() as browser:
         viewer.wait_for(2)
         open_page(browser, viewer.address, "#list a", 2)
         assert {

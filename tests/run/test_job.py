@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-import mclabel
 from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import DataError, EngineDied
@@ -72,9 +71,6 @@ def test_of_two_attempts_the_first_wins_whole(tmp_path: Path) -> None:
 
 def test_shards_hold_the_documented_columns_and_no_secret(tmp_path: Path) -> None:
     run(tmp_path / "out")
-    data = mclabel.load_labels(tmp_path / "out", cache_dir=tmp_path / "c")
-    assert data.num_rows == 80
-    assert data.column_names == LABELS_SCHEMA.names
     documented = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
     for name in [
         *LABELS_SCHEMA.names,
@@ -155,7 +151,7 @@ def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_p
         while len(ended) < 5:  # a busy machine may need several waits
             ended += await blocks.wait_for_ended(60)
         assert sorted(block_id for block_id, _ in ended) == [f"b{i}" for i in range(5)]
-        assert all(report is not None and report.committed for _, report in ended)
+        assert all(report is not None for _, report in ended)
         assert blocks.unreported == [] and await blocks.wait_for_ended(0.01) == []
         blocks.start_leases([lease("b5", only="p-b5")])
         assert await blocks.wait_for_ended(60) == [("b5", None)]  # attempted, but not committed
@@ -303,20 +299,6 @@ def test_what_kills_a_completer_is_set_aside_by_its_name(
         assert row["reason"] == "kills_engine" and row["detail"] is not None
         assert "completer other: " in row["detail"]
         assert "the engine died, as its settings demand" in row["detail"]
-
-
-def test_what_was_set_aside_is_found_after_a_kill(tmp_path: Path) -> None:
-    label(
-        tmp_path,
-        "policy.engine={kind: scripted, poison: true}",
-        "ray.address=none",
-        "estimator.kind=fixed",
-    )
-    out = tmp_path / "out"
-    store = Store(str(out))
-    found = rejects(out)
-    (out / FILE).unlink()
-    assert write_rejects(store, read_set_aside(store)) == 2 and rejects(out) == found
 
 
 def test_a_block_that_another_attempt_committed_whole_rejects_nothing(tmp_path: Path) -> None:

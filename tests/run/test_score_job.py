@@ -15,7 +15,7 @@ from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.score import read_score_lines
 from mclabel.prm.scoring.score import PRM
 from mclabel.run.shards.store import Store
-from tests.support.labelled import arith_rows, train_tiny_prm, write_run
+from tests.support.labelled import train_tiny_prm
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +71,6 @@ def test_a_grown_input_costs_its_new_rows_and_a_changed_one_is_refused(
     check_scores(prm, [json.loads(line) for line in read_score_lines(Store(str(out)))], rows)
     other = score_into(prm, source, out, "--accept-changes", "--format", "trl")
     assert other.exit_code == 2 and "format: 'mclabel' there, 'trl' here" in other.output
-
-
-def test_the_solutions_of_a_run_are_scored(prm: str, tmp_path: Path) -> None:
-    labeled = arith_rows(6)
-    result = score_into(prm, Path(write_run(tmp_path / "labels", labeled)), tmp_path / "out.jsonl")
-    assert result.exit_code == 0, result.output
-    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert {one["id"] for one in found} == {one.solution.id for one in labeled}
-    by_id = {one.solution.id: one for one in labeled}
-    for one in found:
-        steps = [step.text for step in by_id[one["id"]].solution.steps]
-        assert one["steps"] == steps and len(one["scores"]) == len(steps)
-        assert one["problem_id"] == by_id[one["id"]].problem.id
 
 
 def test_a_folder_of_labels_is_no_place_for_scores(prm: str, tmp_path: Path) -> None:

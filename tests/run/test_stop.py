@@ -134,17 +134,6 @@ def test_a_stopped_process_is_replaced(tmp_path: Path, shared_cluster: str) -> N
 
 
 @pytest.mark.ray
-def test_an_engine_that_hangs_in_a_live_process_is_replaced(tmp_path: Path) -> None:
-    """The engine hangs after some time, whatever its input is, so no problem is set aside."""
-    source, out = write_problems(tmp_path, 12), tmp_path / "out"
-    scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}"
-    more = ["ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
-    report = run_label_job(scripted_overrides(source, out, *more))
-    assert report.num_rejected == 0 and last_state(out)["num_failures"] > 0
-    check_exact(out, 12)
-
-
-@pytest.mark.ray
 def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None:
     source, out = tmp_path / "problems.jsonl", tmp_path / "out"
     rows = [

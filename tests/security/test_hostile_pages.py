@@ -26,7 +26,7 @@ from tests.support.shown import (
     solution,
     write_run,
 )
-from tests.support.viewer_process import ViewerProcess
+from tests.support.viewer_process import ViewerHere
 
 ALL = "\n".join(HOSTILE.values())
 INJECT = """
@@ -119,15 +119,8 @@ def test_no_markup_of_a_model_is_in_a_page(kind: str, tmp_path: Path) -> None:
         assert not name.endswith("href") or value.startswith("#"), (name, value)
 
 
-def views_of_report(browser: WebDriver, folder: Path) -> Iterator[str]:
-    places = [make(folder / name) for name, make in RUNS.items()]
-    browser.get(report_page(places, str(folder / "report.html")).as_uri())
-    assert browser.find_elements("css selector", ".plot svg")
-    yield "report"
-
-
 def views_of_viewer(browser: WebDriver, folder: Path) -> Iterator[str]:
-    with ViewerProcess(hostile_run(folder / "run")) as process:
+    with ViewerHere(hostile_run(folder / "run")) as process:
         process.wait_for(len(HOSTILE))
         for number, (name, text) in enumerate(HOSTILE.items()):
             browser.get(f"{process.address}&id=solution-{number}&step=0")
@@ -168,16 +161,8 @@ def views_of_annotation(browser: WebDriver, folder: Path) -> Iterator[str]:
         yield "overview"
 
 
-def views_of_notebook(browser: WebDriver, folder: Path) -> Iterator[str]:
-    (folder / "notebook.html").write_text(f'<meta charset="utf-8">{notebook_page()}')
-    browser.get((folder / "notebook.html").as_uri())
-    yield "notebook"
-
-
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    "views", [views_of_report, views_of_viewer, views_of_annotation, views_of_notebook]
-)
+@pytest.mark.parametrize("views", [views_of_viewer, views_of_annotation])
 def test_nothing_that_a_model_wrote_is_executed(
     views: Callable[[WebDriver, Path], Iterator[str]], tmp_path: Path
 ) -> None:

@@ -71,12 +71,15 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
     one = copy("auto-map-to-elsewhere")
     change(one / "config.json", model_type="evil", auto_map={"AutoConfig": "evil/repo--evil.C"})
 
-    for name, content in {
+    for name, changes in {
         "kernel": {"attn_implementation": "evil/repo"},
         "kernel-of-a-revision": {"_attn_implementation": "paged|evil/repo@v1:forward"},
         "kernel-of-a-mapping": {"attn_implementation": {"": "kernels-community/a"}},
+        "config-of-a-giant": {"intermediate_size": 10**8},
+        "config-of-many-layers": {"num_hidden_layers": 10**9},
+        "config-of-other-types": {"hidden_size": "x", "vocab_size": [1]},
     }.items():
-        change(copy(name) / "config.json", **content)
+        change(copy(name) / "config.json", **changes)
 
     one = copy("pickle")
     for path in one.glob("*.safetensors"):
@@ -85,45 +88,44 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
 
     weights = sorted(sound.glob("*.safetensors"))[0].name
     whole = (sound / weights).read_bytes()
-    for name, content in {
-        "weights-empty": b"",
-        "weights-cut": whole[: len(whole) // 2],
-        "weights-rubbish": b"\xff" * 4096,
-        "weights-long-header": (2**62).to_bytes(8, "little") + whole[8:],
-        "weights-deep-header": (10**5).to_bytes(8, "little") + b"[" * 10**5,
-    }.items():
-        (copy(name) / weights).write_bytes(content)
+    contents: dict[str, tuple[str, bytes]] = {
+        "weights-empty": (weights, b""),
+        "weights-cut": (weights, whole[: len(whole) // 2]),
+        "weights-rubbish": (weights, b"\xff" * 4096),
+        "weights-long-header": (weights, (2**62).to_bytes(8, "little") + whole[8:]),
+        "weights-deep-header": (weights, (10**5).to_bytes(8, "little") + b"[" * 10**5),
+        "config-deep": ("config.json", b"[" * 100_000),
+        "config-rubbish": ("config.json", b"\xff\xfe{"),
+        "config-list": ("config.json", b"[1]"),
+        "tokenizer-rubbish": ("tokenizer.json", b'{"version": "1.0", "model": 3}'),
+        "tokenizer-deep": ("tokenizer.json", b"[" * 100_000),
+        "tokenizer-config-rubbish": ("tokenizer_config.json", b"["),
+        "adapter": ("adapter_config.json", b'{"base_model_name_or_path": "evil/repo"}'),
+        # The other templates are covered by the test of rendering.
+        **{
+            f"template-{name}": ("chat_template.jinja", BOMBS[name].encode())
+            for name in ("loops", "escape")
+        },
+    }
+    if (sound / "prm.json").is_file():
+        contents |= {
+            "manifest-rubbish": ("prm.json", b"\xff{"),
+            "manifest-list": ("prm.json", b"[1]"),
+            "manifest-number": ("prm.json", b"7"),
+            "manifest-deep": ("prm.json", b"[" * 100_000),
+        }
+        change(copy("manifest-of-other-types") / "prm.json", max_tokens=[1], step_token=3)
+        change(copy("manifest-of-another-head") / "prm.json", head="likelihood")
+        change(copy("manifest-with-more") / "prm.json", trust_remote_code=True)
+    for name, (file, content) in contents.items():
+        (copy(name) / file).write_bytes(content)
     tensors = load_file(sound / weights)
     last = sorted(tensors)[-1]
     save_file({k: v for k, v in tensors.items() if k != last}, copy("weights-lack-one") / weights,
               metadata={"format": "pt"})  # fmt: skip
-    change(copy("config-of-a-giant") / "config.json", intermediate_size=10**8)
-    change(copy("config-of-many-layers") / "config.json", num_hidden_layers=10**9)
-    change(copy("config-of-other-types") / "config.json", hidden_size="x", vocab_size=[1])
-    (copy("config-deep") / "config.json").write_text("[" * 100_000)
-    (copy("config-rubbish") / "config.json").write_bytes(b"\xff\xfe{")
-    (copy("config-list") / "config.json").write_text("[1]")
-    (copy("tokenizer-rubbish") / "tokenizer.json").write_bytes(b'{"version": "1.0", "model": 3}')
-    (copy("tokenizer-deep") / "tokenizer.json").write_bytes(b"[" * 100_000)
-    (copy("tokenizer-config-rubbish") / "tokenizer_config.json").write_text("[")
-    _write(copy("adapter") / "adapter_config.json", base_model_name_or_path="evil/repo")
-    if (sound / "prm.json").is_file():
-        (copy("manifest-rubbish") / "prm.json").write_bytes(b"\xff{")
-        (copy("manifest-list") / "prm.json").write_text("[1]")
-        (copy("manifest-number") / "prm.json").write_text("7")
-        (copy("manifest-deep") / "prm.json").write_text("[" * 100_000)
-        change(copy("manifest-of-other-types") / "prm.json", max_tokens=[1], step_token=3)
-        change(copy("manifest-of-another-head") / "prm.json", head="likelihood")
-        change(copy("manifest-with-more") / "prm.json", trust_remote_code=True)
-    for name in ("loops", "escape"):  # the other templates are covered by the test of rendering
-        (copy(f"template-{name}") / "chat_template.jinja").write_text(BOMBS[name])
     return found
 
 
 def change(path: Path, **changes: object) -> None:
     """Set keys of a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def _write(path: Path, **content: object) -> None:
-    path.write_text(json.dumps(content))

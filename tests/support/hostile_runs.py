@@ -93,25 +93,26 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
         shutil.copytree(sound, found[name])
         return found[name]
 
-    def recorded(name: str, **config: Any) -> Path:
-        run = copy(name)
-        sign_manifest(run, lambda manifest: manifest["config"].update(config))
-        return run
+    def recorded(name: str, **config: Any) -> None:
+        sign_manifest(copy(name), lambda manifest: manifest["config"].update(config))
 
     runs = callables(canary, module)
     for name, content in runs.items():
         recorded(f"checker {name}", checker={**content, "version": "1"})
         recorded(f"estimator {name}", estimator=content)
     shell = runs["subprocess:getoutput"]
-    recorded("checker as a list", checker={"kind": ["subprocess:getoutput"]})
-    recorded("checker as a text", checker="subprocess:getoutput")
-    recorded("checker of other keys", checker={"kind": "math", "run": "os:system"})
-    recorded("estimator as a list", estimator={"kind": ["subprocess:getoutput"]})
-    recorded("estimator and a file", estimator={"kind": "posterior", "priors": "|touch canary"})
-    recorded("problems", problems={**shell, "source": shell["arguments"]["cmd"]})
-    recorded("policy", policy={"engine": shell, "trust_remote_code": True, "model": str(folder)})
-    recorded("formats", format="subprocess:getoutput", imported={"format": "os:system"})
-    recorded("training", target="os:system", weights="os:system", loss="os:system")
+    for name, config in {
+        "checker as a list": {"checker": {"kind": ["subprocess:getoutput"]}},
+        "checker as a text": {"checker": "subprocess:getoutput"},
+        "checker of other keys": {"checker": {"kind": "math", "run": "os:system"}},
+        "estimator as a list": {"estimator": {"kind": ["subprocess:getoutput"]}},
+        "estimator and a file": {"estimator": {"kind": "posterior", "priors": "|touch canary"}},
+        "problems": {"problems": {**shell, "source": shell["arguments"]["cmd"]}},
+        "policy": {"policy": {"engine": shell, "trust_remote_code": True, "model": str(folder)}},
+        "formats": {"format": "subprocess:getoutput", "imported": {"format": "os:system"}},
+        "training": dict.fromkeys(("target", "weights", "loss"), "os:system"),
+    }.items():
+        recorded(name, **config)
     run = copy("identity")
     sign_manifest(run, lambda manifest: manifest["identity"].update(checker=shell, estimator=shell))
     run = copy("a manifest in YAML")
@@ -233,26 +234,32 @@ def hostile_configurations(
 
     command = f"touch {canary}"
     for name, content in callables(canary, module).items():
-        add(f"checker {name}", "label", checker=content)
+        for what, changes in {
+            "checker": {"checker": content},
+            "estimator": {"estimator": content},
+            "engine": {"policy": {"engine": content}},
+            "reader": {"problems": {"kind": name, "source": command}},
+            "source": {"problems": {"source": name}},
+        }.items():
+            add(f"{what} {name}", "label", **changes)
         add(f"checker {name}, best of n", "best-of-n", checker=content)
-        add(f"estimator {name}", "label", estimator=content)
-        add(f"engine {name}", "label", policy={"engine": content})
-        add(f"reader {name}", "label", problems={"kind": name, "source": command})
-        add(f"source {name}", "label", problems={"source": name})
         for key in ("target", "weights", "loss"):
             add(f"{key} {name}", "train", **{key: name})
     local = {"model": model, "engine": {"kind": "hf"}, "max_tokens": 4, "trust_remote_code": True}
-    add("a model's code", "label", policy=local)
+    vllm = {"worker_cls": f"{module}.Component", "hf_overrides": {"auto_map": {}}}
+    for name, changes in {
+        "a model's code": {"policy": local},
+        "vLLM's arguments": {"policy": {"engine": {"kind": "vllm", "engine_args": vllm}}},
+        "a cluster": {"ray": {"address": "127.0.0.1:9"}},
+        "examples": {"policy": {"engine": "scripted", "few_shot": f"|{command}"}},
+        "a template": {"policy": {"engine": "scripted", "template": "{problem.__class__}"}},
+        "a data set": {"problems": {"source": f"hf:{folder}"}},
+        "pickles as a data set": {"problems": {"source": "hf:pandas"}},
+    }.items():
+        add(name, "label", **changes)
     add("a model's code, best of n", "best-of-n", policy=local)
     add("a likelihood's code", "best-of-n", likelihood={"x": model}, trust_remote_code=["x"])
     add("a base's code", "train", base=model, trust_remote_code=True)
-    vllm = {"worker_cls": f"{module}.Component", "hf_overrides": {"auto_map": {}}}
-    add("vLLM's arguments", "label", policy={"engine": {"kind": "vllm", "engine_args": vllm}})
-    add("a cluster", "label", ray={"address": "127.0.0.1:9"})
-    add("examples", "label", policy={"engine": "scripted", "few_shot": f"|{command}"})
-    add("a template", "label", policy={"engine": "scripted", "template": "{problem.__class__}"})
-    add("a data set", "label", problems={"source": f"hf:{folder}"})
-    add("pickles as a data set", "label", problems={"source": "hf:pandas"})
     for name, tag in {
         "a call": f"!!python/object/apply:os.system ['{command}']",
         "an object": f"!!python/object/new:os.system ['{command}']",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.labelled import tiny_model
-from tests.support.viewer_process import ViewerProcess
+from tests.support.viewer_process import ViewerHere
 
 NUM_SOLUTIONS = 2
 FORMATS = ("parquet", "trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
@@ -71,7 +71,7 @@ def verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def viewer(run: Path, num_steps: int) -> None:
     """Request every part of solutions from the viewer."""
-    with ViewerProcess(str(run)) as server:
+    with ViewerHere(str(run)) as server:
         server.wait_for(NUM_SOLUTIONS)
         for row in server.get("solutions")["rows"]:
             solution = row["solution_id"]

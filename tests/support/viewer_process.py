@@ -1,15 +1,10 @@
-"""`mclabel view` in a separate process or in a thread, and a client for it."""
+"""The server of `mclabel view` in a thread, and a client for it."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
-import re
-import signal
 import socket
-import subprocess
-import sys
 import time
 from functools import partial
 from queue import SimpleQueue
@@ -27,8 +22,8 @@ from mclabel.serving.run import make_server
 WAIT_S = 120.0
 
 
-class ViewerProcess:
-    """A context manager that runs a viewer of some runs."""
+class ViewerHere:
+    """A context manager that runs a viewer of some runs in a thread of this process."""
 
     def __init__(self, *runs: str) -> None:
         self._runs = runs
@@ -48,22 +43,24 @@ class ViewerProcess:
         self._stop()
 
     def _start(self) -> str:
-        """Start the viewer and return the address of its page."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "mclabel", "view", *self._runs],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "COLUMNS": "200"},
-        )
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if found := re.search(r"http://\S+", line):
-                return found[0]
-        raise RuntimeError("mclabel view ended without printing an address")
+        ready: SimpleQueue[str] = SimpleQueue()
+
+        def serve_until_stopped(app: ASGIApp, listening: socket.socket) -> None:
+            self._server = make_server(app)
+            anyio.run(partial(self._server.serve, sockets=[listening]))
+
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(viewer, "serve_page", serve_until_stopped)
+        begin = partial(viewer.serve, self._runs, port=0, on_ready=ready.put)
+        self._thread = Thread(target=begin, daemon=True)
+        self._thread.start()
+        return ready.get(timeout=WAIT_S)
 
     def _stop(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(WAIT_S)
+        self._server.should_exit = True
+        self._thread.join(WAIT_S)
+        self._patch.undo()
+        assert not self._thread.is_alive()
 
     def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Send a request; return the status, headers and body of the response."""
@@ -94,27 +91,3 @@ class ViewerProcess:
                 return
             time.sleep(0.1)
         raise TimeoutError(f"{num_solutions} solutions: {self.get('state')}")
-
-
-class ViewerHere(ViewerProcess):
-    """A viewer in a thread of this process, which starts and ends quickly."""
-
-    def _start(self) -> str:
-        ready: SimpleQueue[str] = SimpleQueue()
-
-        def serve_until_stopped(app: ASGIApp, listening: socket.socket) -> None:
-            self._server = make_server(app)
-            anyio.run(partial(self._server.serve, sockets=[listening]))
-
-        self._patch = pytest.MonkeyPatch()
-        self._patch.setattr(viewer, "serve_page", serve_until_stopped)
-        begin = partial(viewer.serve, self._runs, port=0, on_ready=ready.put)
-        self._thread = Thread(target=begin, daemon=True)
-        self._thread.start()
-        return ready.get(timeout=WAIT_S)
-
-    def _stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(WAIT_S)
-        self._patch.undo()
-        assert not self._thread.is_alive()

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from mclabel.core.errors import DataError, EngineError
+from mclabel.core.errors import DataError
 from mclabel.prm.examples.batch import PADDING, count_parallel_batches, open_parallel_map
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.cached import CachedBody, NewTokens, Row
@@ -151,16 +151,9 @@ class IncrementalPRM:
             prm: a PRM for which `is_incremental` is true.
             threads: number of CPU threads; None uses `prm.threads`.
             max_bytes: maximum bytes of keys and values that are kept between two calls of `extend`.
-
-        Raises:
-            EngineError: the PRM's architecture cannot be computed incrementally.
         """
         body = CachedBody.from_network(prm.model.network)
-        if body is None or not isinstance(prm.model, TokenHead | LikelihoodHead):
-            raise EngineError(
-                f"{type(prm.model.network).__name__}: this architecture cannot be computed from "
-                "cached keys and values. Score whole solutions with this PRM instead"
-            )
+        assert body is not None and isinstance(prm.model, TokenHead | LikelihoodHead)
         self._model: TokenHead | LikelihoodHead = prm.model
         self._body, self._encoder = body, prm.encoder
         self._threads = prm.threads if threads is None else threads

@@ -313,7 +313,10 @@ class _PriorsJson:
 
 def _convert_classes_to_json(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
     return {
-        name: {f.name: _round_to_list(getattr(class_priors, f.name)) for f in fields(class_priors)}
+        name: {
+            f.name: round_stored(getattr(class_priors, f.name)).tolist()
+            for f in fields(class_priors)
+        }
         for name, class_priors in sorted(classes.items())
     }
 
@@ -352,8 +355,9 @@ _SHAPES = {
 """Shape of each array of `ClassPriors`, against which files are checked."""
 
 
-def _round_to_list(array: Floats) -> Any:
-    return np.vectorize(lambda x: float(f"{x:.7g}"))(array).tolist()
+def round_stored(array: Floats) -> Floats:
+    """Round an array to seven significant digits, the precision of files."""
+    return np.asarray(np.vectorize(lambda x: float(f"{x:.7g}"))(array))
 
 
 @lru_cache(maxsize=1)

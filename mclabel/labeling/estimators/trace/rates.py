@@ -22,7 +22,7 @@ import numpy as np
 from mclabel.core.settings import Count, read_record
 from mclabel.labeling.estimators.base import Knowledge
 from mclabel.labeling.estimators.paths import Completer
-from mclabel.labeling.estimators.posterior.priors import POOLED
+from mclabel.labeling.estimators.posterior.priors import POOLED, round_stored
 from mclabel.labeling.estimators.trace.agreement import SOURCES
 from mclabel.labeling.estimators.trace.chain import (
     NUM_LEVELS,
@@ -94,13 +94,15 @@ class TraceRates(Knowledge):
         """Return the rates as JSON, with array elements rounded to seven significant digits."""
         classes = {
             name: {
-                **{key: _round_to_list(getattr(class_rates, key)) for key in _SHAPES},
+                **{key: round_stored(getattr(class_rates, key)).tolist() for key in _SHAPES},
                 "shares": {
-                    who: _round_to_list(class_rates.shares[who])
+                    who: round_stored(class_rates.shares[who]).tolist()
                     for who in sorted(class_rates.shares)
                 },
                 "spread": dict(sorted(class_rates.spread.items())),
-                "steps": {source: _round_to_list(class_rates.steps[source]) for source in SOURCES},
+                "steps": {
+                    source: round_stored(class_rates.steps[source]).tolist() for source in SOURCES
+                },
                 "step_spread": {source: class_rates.step_spread[source] for source in SOURCES},
             }
             for name, class_rates in sorted(self.classes.items())
@@ -191,15 +193,6 @@ def _parse_probabilities(place: str, given: list[Any], shape: tuple[int, ...]) -
     return array.astype(np.float64)
 
 
-def _round_to_list(array: Floats) -> Any:
-    return _round_stored(array).tolist()
-
-
-def _round_stored(array: Floats) -> Floats:
-    """Round an array to seven significant digits, the precision of files."""
-    return np.asarray(np.vectorize(lambda x: float(f"{x:.7g}"))(array))
-
-
 def uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
     """Return the rates with which a run begins, before any evidence."""
     shares = {completer.name: _make_wide_shares() for completer in completers}
@@ -232,7 +225,7 @@ def _make_wide_moves() -> Floats:
     moves[:, SOUND, :, UNSOUND] = ERRS * fallen
     moves[:, UNSOUND, :, UNSOUND] = (1 - RECOVERS) * near
     moves[:, UNSOUND, :, SOUND] = RECOVERS * near
-    return _round_stored(moves.reshape(NUM_STATES, NUM_STATES))
+    return round_stored(moves.reshape(NUM_STATES, NUM_STATES))
 
 
 @lru_cache(maxsize=1)
@@ -245,4 +238,4 @@ def _make_wide_shares() -> Floats:
     shares[:, UNSOUND, :, 0] = LUCK
     shares[:, UNSOUND, :, 1] = repaired
     shares[..., 2] = 1 - shares.sum(-1)
-    return _round_stored(shares)
+    return round_stored(shares)
