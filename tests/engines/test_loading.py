@@ -106,7 +106,7 @@ def test_a_job_shows_what_its_engines_do_while_they_start(
     states: list[JobState] = []
     jobs.label(config, states.append)
     stages = {state.stage for state in states if not state.num_workers}
-    assert stages & {"loading weights (0 s)", "loading weights (1 s)"}
+    assert any(str(stage).startswith("loading weights (") for stage in stages)
     assert all(state.num_starting == 1 for state in states if state.stage is not None)
     assert states[-1].stage is None and states[-1].num_workers == 1
     record_stage("sampling")
