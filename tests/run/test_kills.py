@@ -160,20 +160,20 @@ def test_what_was_written_is_kept_and_each_result_is_there_once(
         wait_until(lambda: len(written(out)) > num_kept, process)  # noqa: B023
         started = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
-        output, _ = process.communicate(60)
+        output, _ = process.communicate(HANGS_S)
         if number == signal.SIGKILL:
             assert process.returncode == -number
         else:
             said = f"stopped by {number.name}: completed work is kept. Run the same command again"
             assert process.returncode == 128 + number and said in " ".join(output.split())
             assert "Traceback" not in output and not list(out.glob("drivers/*"))
-            assert psutil.wait_procs(started, 60)[1] == []
+            assert psutil.wait_procs(started, HANGS_S)[1] == []
         found = written(out)
         assert kept.items() <= found.items()
         kept = found
     assert not list(out.glob("labels/*")) and not (tmp_path / "out.jsonl").exists()
     last = Forked(*command)
-    output, _ = last.communicate(240)
+    output, _ = last.communicate(HANGS_S)
     assert last.returncode == 0, output
     job.check(tmp_path, kept)
     if job.folder == "out":
@@ -181,7 +181,6 @@ def test_what_was_written_is_kept_and_each_result_is_there_once(
 
 
 NUM_PROBLEMS = 24
-HANGS_S = 300.0
 SAYS = "another process runs a job on this output"
 
 

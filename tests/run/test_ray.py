@@ -39,6 +39,7 @@ from tests.support.commands import run_verb
 from tests.support.exactness import check_exact
 from tests.support.forked import Forked
 from tests.support.job_processes import (
+    HANGS_S,
     last_state,
     wait_for_work,
     wait_until,
@@ -117,7 +118,7 @@ def test_a_node_that_does_not_start_is_one_message(tmp_path: Path) -> None:
         assert job.poll() is None
         time.sleep(0.01)
     started[0].suspend()
-    output, _ = job.communicate(240)
+    output, _ = job.communicate(HANGS_S)
     assert job.returncode == 2, output
     said = " ".join(output.split())
     assert "Ray did not start" in said and "without Ray, set ray.address=none" in said
@@ -180,7 +181,7 @@ def test_an_engine_that_is_asked_to_go_leaves_its_journal(
     actor.terminate()
     actor.wait(timeout=60)
     assert list((out / "journals").rglob("*.gz"))
-    output, _ = driver.communicate(timeout=240)
+    output, _ = driver.communicate(timeout=HANGS_S)
     assert driver.returncode == 0, output
     check_exact(out, 8)
     assert last_state(out)["num_replayed"] > 0 and last_state(out)["num_failures"] == 1
