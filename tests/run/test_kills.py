@@ -37,7 +37,7 @@ from mclabel.run.verify.run import verify
 from tests.benchmarks.chaos import run_seed
 from tests.support.exactness import check_exact
 from tests.support.forked import Forked
-from tests.support.job_processes import last_state, wait_until
+from tests.support.job_processes import HANGS_S, last_state, wait_until
 from tests.support.labelled import train_tiny_prm
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 from tests.support.searches import check_trees
