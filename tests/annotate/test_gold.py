@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mclabel.annotate.export import export_people
 from mclabel.annotate.folder import AnnotationFolder, collect_human_truth, summarise
 from mclabel.annotate.gold import GoldLine, build_queues, read_gold
 from mclabel.core.errors import DataError
@@ -92,6 +93,9 @@ def test_a_first_opinion_on_gold_is_the_one_that_counts(tmp_path: Path) -> None:
     assert "  hidden gold: 2 of 2 right, 1.00 [0.16, 1.00]" in list(summarise(annotated).lines())
     truth = {one.id: one for one in collect_human_truth(annotated).judged}
     assert truth["solution-0"].first_error == 1  # the gold overrides all annotations
+    export_people(str(tmp_path / "out"), "prm800k", str(tmp_path / "data"))
+    rows = [json.loads(line) for line in (tmp_path / "data" / "data.jsonl").open()]
+    assert [row["is_quality_control_question"] for row in rows] == [True] * 4
 
 
 def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
