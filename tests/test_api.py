@@ -172,7 +172,7 @@ def test_a_grade_that_needs_a_worker_comes_in_threads_loops_and_forks() -> None:
     assert found == [mc.Verdict.RIGHT] * 3
     child = os.fork()
     if child == 0:
-        os._exit(0 if mc.grade("The answer is 72.", "72").verdict is mc.Verdict.RIGHT else 1)
+        os._exit(0 if mc.grade(*pairs[4]).verdict is mc.Verdict.RIGHT else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert mc.grade(*pairs[4]).verdict is mc.Verdict.RIGHT
 

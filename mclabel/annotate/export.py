@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mclabel.annotate.items import Item
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.data.exchange import PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder
+from mclabel.data.exchange.published import make_prm800k_row
 from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 
 SCHEMA = pa.schema(
@@ -119,42 +121,26 @@ def _make_plain_row(item: Item, event: Event) -> dict[str, Any]:
 
 
 def _make_prm800k_row(item: Item, event: Event) -> dict[str, Any]:
-    steps = [text.removesuffix("\n") for text in item.steps]
-    rated = []
-    for text, word in zip(steps, event.ratings, strict=True):
-        # If the person gave up, a bad rating must not be read as the first error.
-        if word is None or (word == "bad" and event.finish in WITH_REASON):
-            break
-        bad = word == "bad"
-        completion = {"text": text, "rating": _RATING_NUMBERS[word], "flagged": False}
-        rated.append(
-            {
-                "completions": [completion],
-                "human_completion": None,
-                "chosen_completion": None if bad else 0,
-            }
-        )
-        if bad:
-            break
-    return {
-        "labeler": event.person,
-        "timestamp": datetime.fromtimestamp(event.at / 1000, UTC).isoformat(),
-        "generation": None,
-        "is_quality_control_question": item.gold is not None,
-        "is_initial_screening_question": False,
-        "question": {
-            "problem": item.problem,
-            "ground_truth_solution": None,
-            "ground_truth_answer": item.answer,
-            "pre_generated_steps": steps,
-            "pre_generated_answer": item.prediction,
-            "pre_generated_verifier_score": None,
-        },
-        "label": {"steps": rated, "total_time": event.ms, "finish_reason": event.finish},
-    }
+    # If the person gave up, a bad rating must not be read as the first error.
+    ends = (None, "bad") if event.finish in WITH_REASON else (None,)
+    return make_prm800k_row(
+        problem=item.problem,
+        answer=item.answer,
+        steps=[text.removesuffix("\n") for text in item.steps],
+        prediction=item.prediction,
+        ratings=[
+            _RATING_NUMBERS[word]
+            for word in takewhile(lambda word: word not in ends, event.ratings)
+        ],
+        finish_reason=event.finish,
+        labeler=event.person,
+        timestamp=datetime.fromtimestamp(event.at / 1000, UTC).isoformat(),
+        total_time=event.ms,
+        is_control=item.gold is not None,
+    )
 
 
-_RATING_NUMBERS = {"good": 1, "okay": 0, "bad": -1, "unsure": None}
+_RATING_NUMBERS: Mapping[str | None, int | None] = {"good": 1, "okay": 0, "bad": -1, "unsure": None}
 _FORMS: Mapping[str, _ExportForm] = {
     PRM800K: _ExportForm(
         file="data.jsonl",

@@ -391,7 +391,11 @@ def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
     answer is the list of their contents.
     """
     extracted = find_answer(text)
-    if extracted is None or not _may_be_list(gold) or text.count("boxed") < 2:
+    if (
+        extracted is None
+        or not any(mark in gold for mark in (",", ";", " and "))
+        or text.count("boxed") < 2
+    ):
         return extracted
     form = read_gold_form(gold)
     if not isinstance(form, ListOfForms) or form.single is not None:
@@ -400,10 +404,6 @@ def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
     if listed is None or isinstance(read_gold_form(extracted.answer), ListOfForms):
         return extracted
     return ExtractedAnswer(listed)
-
-
-def _may_be_list(gold: str) -> bool:
-    return "," in gold or ";" in gold or " and " in gold
 
 
 def _after_fork() -> None:

@@ -75,7 +75,12 @@ class GuardedChecker(Checker):
             around: the component boundary of the checker.
         """
         self.name, self.version = checker.name, checker.version
-        rules: dict[str, Rule] = {"grade": _find_grades_fault, "group": _find_groups_fault}
+        rules: dict[str, Rule] = {
+            "grade": lambda grades, items, _: check_item_count(
+                "grades of", grades, "completion", len(items)
+            ),
+            "group": _find_groups_fault,
+        }
         guarded = checker if around.is_built_in else Guard(checker, Checker, around, rules)
         self._checker, self._around = guarded, around
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
@@ -199,12 +204,6 @@ def _unwrap_checker_exception(error: Exception) -> Exception:
     if not isinstance(cause, Exception) or isinstance(cause, MclabelError):
         raise error
     return cause
-
-
-def _find_grades_fault(
-    grades: Sequence[Grade], items: Sequence[GradeItem], aside: object
-) -> str | None:
-    return check_item_count("grades of", grades, "completion", len(items))
 
 
 def _find_groups_fault(

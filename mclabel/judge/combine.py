@@ -73,9 +73,6 @@ class CombineReport:
     """Number of solutions that the rule keeps for training and exports."""
     num_first_errors_changed: int = 0
     """Number of solutions whose first error differs from that of the original run."""
-    num_relearned: int = 0
-    """Number of first errors that would change even without a judge, because the rule `posterior`
-    fits its priors to the rollouts of the whole run."""
     num_unknown: Counter[str] = field(default_factory=Counter)
     """Maps each source to the number of solutions that it has judged without reaching a
     decision."""
@@ -126,18 +123,12 @@ class CombineReport:
                 else f"{', '.join(others)} repeat errors of {first} and of each other, so only "
                 "their additional evidence counts"
             )
-        relearned = (
-            f", {self.num_relearned:,} of them because rollouts are read again with rates of the "
-            "whole run"
-            if self.num_relearned
-            else ""
-        )
         return [
             *lines,
             f"Combined by {self.rule}: {self.num_kept:,} of {self.num_solutions:,} solutions are "
             "kept for training and exports.",
             f"Labels that differ: the first error changed in {self.num_first_errors_changed:,} of "
-            f"{self.num_solutions:,} solutions{relearned}.",
+            f"{self.num_solutions:,} solutions.",
         ]
 
 
@@ -222,8 +213,6 @@ def combine(
         rewritten.copy_priors(block)
         rewritten.commit(block, labeled, block.rollouts)
         _count_rows(report, block, labeled, judged)
-        if rule == POSTERIOR:
-            report.num_relearned += _count_relearned(block, labeled, learned.alone)
     rewritten.finish()
     return report
 
@@ -336,8 +325,6 @@ class _LearnedPosterior:
 
     posteriors: Posteriors = field(default_factory=dict)
     """Posteriors computed from rollouts and judges."""
-    alone: Posteriors = field(default_factory=dict)
-    """Posteriors computed from rollouts alone."""
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     groups: Sequence[Sequence[str]] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
@@ -370,16 +357,11 @@ def _learn_posterior(
     }
     named_by_run = np.array([labels.get(name, -1) for name in solutions], dtype=np.int64)
     fused = fuse_judges_with_rollouts(chances, num_steps, models, labels=named_by_run)
-    posteriors, alone = (
-        {
-            name: row[: steps + 1]
-            for name, row, steps in zip(solutions, chances_by_row, num_steps.tolist(), strict=True)
-        }
-        for chances_by_row in (fused.chances, chances)
-    )
     return _LearnedPosterior(
-        posteriors=posteriors,
-        alone=alone,
+        posteriors={
+            name: row[: steps + 1]
+            for name, row, steps in zip(solutions, fused.chances, num_steps.tolist(), strict=True)
+        },
         rates={
             name: {rate_name: round(rate, 4) for rate_name, rate in model.rates().items()}
             for name, model in fused.models.items()
@@ -427,7 +409,9 @@ def _label_by_rule(
     if not row.steps:
         return replace(row, consensus=Consensus(rule=rule, kept=False, opinions=opinions))
     if rule == POSTERIOR:
-        row, error, kept = _label_by_posterior(row, least_belief, posteriors)
+        chances = posteriors[row.solution.id]
+        error, kept = most_likely_error(chances, row.solution.outcome, least_belief)
+        row = replace(row, posterior=tuple(chances.tolist()))
     else:
         error, kept = opinions[0].first_error, same_location(opinions)
     consensus = Consensus(rule=rule, kept=kept, opinions=opinions)
@@ -461,31 +445,6 @@ def _label_by_judge(row: LabeledSolution, source: Source) -> LabeledSolution:
         ),
         posterior=None,
         consensus=consensus,
-    )
-
-
-def _label_by_posterior(
-    row: LabeledSolution, least_belief: float, posteriors: Posteriors
-) -> tuple[LabeledSolution, int | None, bool]:
-    """Return the row with its posterior, the likeliest first error, and whether it is kept.
-
-    The first error is None if "no error" is likeliest.
-    """
-    chances = posteriors[row.solution.id]
-    error, kept = most_likely_error(chances, row.solution.outcome, least_belief)
-    return replace(row, posterior=tuple(chances.tolist())), error, kept
-
-
-def _count_relearned(
-    block: SourceBlock, labeled: Sequence[LabeledSolution], alone: Posteriors
-) -> int:
-    """Count the solutions whose first error would change in the same way without judges."""
-    own = (_label_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
-    named = {row.solution.id: error for row, error, _ in own}
-    return sum(
-        now.first_error != before.first_error
-        and named.get(now.solution.id, before) == now.first_error
-        for before, now in zip(block.rows, labeled, strict=True)
     )
 
 

@@ -139,7 +139,12 @@ def judge(
     own.check_ready()
     semantic = _collect_semantic_inputs(config, settings, own)
     run.check_config(semantic)
-    served, ray = _find_served_names(config), config.ray
+    ray = config.ray
+    served = {
+        key: name
+        for key, policy in _find_policies(config).items()
+        if (name := policy.engine.served_name) is not None
+    }
 
     def compute_resources() -> EngineResources:
         return own.resources().with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
@@ -247,18 +252,6 @@ def _merge_settings(content: Mapping[str, Any], additions: Mapping[str, Any]) ->
         nested = isinstance(value, Mapping)
         merged[name] = _merge_settings(merged.get(name) or {}, value) if nested else value
     return merged
-
-
-def _find_served_names(config: JudgeConfig) -> dict[str, str]:
-    """Return the names of the judge's models on their servers, by key in the judge's settings.
-
-    Names that are not set are left out.
-    """
-    return {
-        key: name
-        for key, policy in _find_policies(config).items()
-        if (name := policy.engine.served_name) is not None
-    }
 
 
 def _read_earlier_answers(

@@ -75,7 +75,9 @@ class OpinionRun:
             location=location,
             judge=recorded["judge"]["kind"],
             claim=recorded["judge"]["claim"],
-            solutions=_find_judged_input(store),
+            solutions=str(
+                (read_claim(store, MANIFEST) or {}).get("input", {}).get("solutions", "")
+            ),
             opinions=opinions,
             num_steps=num_steps,
             texts=texts,
@@ -296,10 +298,6 @@ def count_opinions(location: str) -> OpinionCounts:
         if not opinion.is_known:
             totals.reasons[opinion.reason[:120]] += 1
     return totals
-
-
-def _find_judged_input(store: Store) -> str:
-    return str((read_claim(store, MANIFEST) or {}).get("input", {}).get("solutions", ""))
 
 
 REFERENCES = ("reference_solution", "reference", "answer")

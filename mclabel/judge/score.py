@@ -124,7 +124,9 @@ def score(
     try:
         report = _run_job(config, folder, on_state, accept_changes=True)
     except MclabelError:
-        if Path(folder).is_dir() and not _holds_scores(Store(folder)):
+        if Path(folder).is_dir() and not (
+            Store(folder).names(FOLDER) and any(iter_opinion_rows(Store(folder)))
+        ):
             shutil.rmtree(folder)  # it has no scores from which to resume
         raise
     counts, rejects = {"num_scored": 0, "num_unknown": 0}, _read_rejects(Store(folder))
@@ -150,10 +152,6 @@ def _count_scored(store: Store) -> dict[str, int]:
     """Return the numbers of solutions with scores (`num_scored`) and without (`num_unknown`)."""
     are_known = [bool(row["is_known"]) for row in iter_opinion_rows(store)]
     return {"num_scored": sum(are_known), "num_unknown": len(are_known) - sum(are_known)}
-
-
-def _holds_scores(store: Store) -> bool:
-    return bool(store.names(FOLDER)) and next(iter_opinion_rows(store), None) is not None
 
 
 def _run_job(

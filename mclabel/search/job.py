@@ -214,13 +214,8 @@ def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
     if isinstance(settings, RowSettings):
         columns = (settings.problem_column, settings.answer_column)
     reader = make_reader(settings)
-
-    def read_rows() -> Iterator[tuple[int, Any]]:
-        for number, row in reader.rows():
-            yield number, _fill_missing_answer(row, columns)
-
     return ProblemStream(
-        read_rows,
+        lambda: ((number, _fill_missing_answer(row, columns)) for number, row in reader.rows()),
         source=settings.source,
         columns=columns,
         limit=settings.limit,

@@ -132,13 +132,12 @@ def make_scorer(settings: StepScorerSettings) -> StepScorer:
         ConfigError: the settings name no scorer.
         ComponentError: the constructor of a user's scorer failed.
     """
-    return cast(
-        StepScorer, make_guarded(StepScorer, settings, rules={"score": _find_score_count_fault})
-    )
-
-
-def _find_score_count_fault(scored: Scored, beginning: Beginning) -> str | None:
-    return check_item_count("scores for", scored.scores, "step", len(beginning.steps))
+    rules = {
+        "score": lambda scored, beginning: check_item_count(
+            "scores for", scored.scores, "step", len(beginning.steps)
+        )
+    }
+    return cast(StepScorer, make_guarded(StepScorer, settings, rules=rules))
 
 
 class ConstantScorer(StepScorer):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from mclabel.annotate.export import export_people
 from mclabel.annotate.folder import AnnotationFolder, collect_human_truth, summarise
 from mclabel.annotate.gold import GoldLine, build_queues, read_gold
 from mclabel.core.errors import DataError
-from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG
+from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import AnnotateProcess, add_events, annotated_folder, event
 from tests.support.commands import run_verb
 from tests.support.shown import plain_run
@@ -92,6 +93,9 @@ def test_a_first_opinion_on_gold_is_the_one_that_counts(tmp_path: Path) -> None:
     assert "  hidden gold: 2 of 2 right, 1.00 [0.16, 1.00]" in list(summarise(annotated).lines())
     truth = {one.id: one for one in collect_human_truth(annotated).judged}
     assert truth["solution-0"].first_error == 1  # the gold overrides all annotations
+    export_people(str(tmp_path / "out"), "prm800k", str(tmp_path / "data"))
+    rows = [json.loads(line) for line in (tmp_path / "data" / "data.jsonl").open()]
+    assert [row["is_quality_control_question"] for row in rows] == [True] * 4
 
 
 def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
@@ -114,48 +118,6 @@ def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
     }
 
 
-def test_rows_of_prm800k_survive_with_all_fields(tmp_path: Path) -> None:
-    said = {
-        ("ana", "solution-3"): {**WRONG, "note": "<b>\"\u202e \U0001f600", "ms": 1_234_567},
-        ("ben", "solution-3"): FIRST,
-        ("ana", "solution-4"): {**GAVE_UP, "at": 1_700_000_000_123},
-        ("ana", "solution-5"): {**GAVE_UP, "finish": "bad_problem"},
-        ("ana", "solution-6"): DOUBT,
-        ("ana", "solution-0"): RIGHT,
-        ("overseer", "solution-3"): RIGHT,
-    }  # fmt: skip
-    people: dict[str, Any] = {"people": ("ana", "ben"), "overlap": 1.0, "gold_share": 0.3}
-    annotated_folder(tmp_path / "out", ROWS, said, [*gold(0, 1, 2), OWN], **people)
-    run_verb(["export", str(tmp_path / "out"), "--to", "prm800k", "-o", str(tmp_path / "first")])
-    rows = [json.loads(line) for line in (tmp_path / "first" / "data.jsonl").open()]
-    assert {row["is_quality_control_question"] for row in rows} == {True, False}
-    phase_1 = json.loads(json.dumps(rows[0]))
-    alternatives = [
-        {"text": "Else.", "rating": -1, "flagged": True},
-        {"text": "Or.", "rating": 0, "flagged": None},
-    ]
-    phase_1 |= {"labeler": "x", "generation": 3, "is_initial_screening_question": True}
-    phase_1["question"] |= {"problem": "Another?", "ground_truth_solution": "By hand."}
-    phase_1["question"] |= {"pre_generated_steps": None, "pre_generated_verifier_score": 0.5}
-    phase_1["label"]["total_time"] = 98_765
-    phase_1["label"]["steps"] = [
-        {"completions": alternatives, "human_completion": None, "chosen_completion": 1},
-        {"completions": [], "human_completion": {"text": "Mine.", "rating": None,
-         "source": "human", "flagged": False}, "chosen_completion": None},
-    ]  # fmt: skip
-    path = tmp_path / "both.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, phase_1]))
-    back = str(tmp_path / "back")
-    run_verb(["import", str(path), "--from", "prm800k", "-o", back])
-    run_verb(["export", back, "--to", "prm800k", "-o", str(tmp_path / "second")])
-
-    def texts(given: list[dict[str, Any]]) -> list[str]:
-        return sorted(json.dumps(row, sort_keys=True) for row in given)
-
-    again = [json.loads(line) for line in (tmp_path / "second" / "data.jsonl").open()]
-    assert texts(again) == texts([row for row in [*rows, phase_1] if row["label"]["steps"]])
-
-
 @pytest.mark.slow
 def test_gold_over_the_page(tmp_path: Path) -> None:
     run = plain_run(tmp_path / "run")
@@ -170,17 +132,12 @@ def test_gold_over_the_page(tmp_path: Path) -> None:
             state = page.get("/api/state", person)
             hidden = {one for one in state["items"] if one not in ("solution-1", "solution-2")}
             assert len(hidden) == 1 and not state["shows_run"]
-            cookie = page.cookie(person)
-            for one in state["items"]:
-                assert set(page.get(f"/api/item?id={one}", person)) == {
-                    "id", "problem", "answer", "steps", "digest"
-                }  # fmt: skip
             (one,) = hidden
             right = ["good", "good"] if one == "solution-0" else ["bad", None]
             wrong = ["good", "bad"] if one == "solution-0" else ["good", "good"]
             said = right if person == "ana" else wrong
             assert page.post(page.opinion(person, one, said), person)[0] == 200
-            assert page.ask("GET", f"/api/labels?id={one}", cookie=cookie)[0] == 403
+            assert page.ask("GET", f"/api/labels?id={one}", cookie=page.cookie(person))[0] == 403
         assert "hidden" not in page.get("/summary", "ana")["people"][0]
         people = page.get("/summary", "overseer")["people"]
         assert [one["hidden"]["num_right"] for one in people] == [1, 0]
@@ -199,7 +156,5 @@ def test_gold_over_the_page(tmp_path: Path) -> None:
         found = page.get("/api/overview", "overseer")
         assert [one["hidden"]["num"] for one in found["summary"]["people"]] == [1, 1]
     assert "  hidden gold: 0 of 1 right, 0.00 [0.00, 0.97]" in page.said
-    with AnnotateProcess(run, "-o", str(out)) as page:  # the gold is stored in the folder
-        assert page.get("/summary", "overseer")["people"][0]["hidden"]["num"] == 1
     reserved = run_verb(["annotate", run, "-o", str(out), "--people", "overseer"], code=2)
     assert "this name is reserved" in reserved.output

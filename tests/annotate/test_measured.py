@@ -137,6 +137,7 @@ def test_prm800k_reads_back_what_was_written(tmp_path: Path) -> None:
         for row in map(json.loads, path.read_text().splitlines())
     }
     gave_up, doubt = rows["ben", "Problem 0"], rows["ana", "Problem 6"]
+    assert gave_up["is_quality_control_question"] is False
     assert gave_up["timestamp"] == "2023-11-14T22:13:20.123000+00:00"
     assert gave_up["label"] == {
         "steps": [

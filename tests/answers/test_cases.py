@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from mclabel.answers import Checker, grade
@@ -14,13 +12,6 @@ RIGHT, WRONG, UNKNOWN = Verdict.RIGHT, Verdict.WRONG, Verdict.UNKNOWN
 CASES = list(read_cases("cases.txt"))
 TABLES = ("classes.txt", "words.txt", "claims.txt", "languages.txt", "forms.txt")
 CLASSES = [case for name in TABLES for case in read_cases(name)]
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[Checker]:
-    checker = Checker()
-    yield checker
-    checker.close()
 
 
 @pytest.mark.parametrize("kind", dict.fromkeys(case.kind for case in (*CASES, *CLASSES)))

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 
 import psutil
 import pytest
 
-from mclabel.answers import Checker, Grade, grade
+from mclabel.answers import Checker, Grade
 from mclabel.checkers import run_inline
 from mclabel.core.records import Verdict
 from tests.answers.test_workers import HARD, hard_pairs
-from tests.support.in_child import grade_in_child
 
 RIGHT = Verdict.RIGHT
 
@@ -29,30 +23,12 @@ async def graded(checker: Checker, answer: str, gold: str) -> Grade:
     return grade
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Checker]:
-    """Yield one checker for all tests, because its host process is slow to start."""
-    checker = Checker()
-    yield checker
-    checker.close()
-
-
-@pytest.fixture
-def checker(running: Checker) -> Checker:
-    """Return the running checker with an empty memo."""
-    running._memo.clear()
-    return running
-
-
 @pytest.mark.slow
 def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
     """The host of the workers is suspended until the event loop has run for a while."""
     checker.grade(*HARD)
     host = psutil.Process(checker.host_pid())
     host.suspend()
-    # otherwise a blocked loop would stay blocked forever
-    release = threading.Timer(60, host.resume)
-    release.start()
 
     async def run() -> tuple[list[Verdict], bool]:
         grading = asyncio.gather(*(graded(checker, *pair) for pair in hard_pairs(12)))
@@ -65,7 +41,6 @@ def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
     try:
         assert asyncio.run(run()) == ([RIGHT] * 12, True)
     finally:
-        release.cancel()
         host.resume()
 
 
@@ -91,17 +66,6 @@ def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
 
     asyncio.run(run())
     assert checker.grade(*HARD).verdict is RIGHT
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_from_a_process_of_its_own(method: str) -> None:
-    assert grade(*HARD).verdict is RIGHT
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
-        verdict, pid = pool.submit(grade_in_child, hard_pairs(1)[0]).result(timeout=60)
-    assert verdict == "right"
-    assert pid != os.getpid()
-    assert grade(*hard_pairs(2)[1]).verdict is RIGHT
 
 
 def test_the_memo_gives_the_same_grade_and_stays_bounded() -> None:

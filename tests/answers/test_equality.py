@@ -7,8 +7,7 @@ import pytest
 from mclabel.answers import Checker, group_answers, group_many
 
 
-def test_equal_answers_share_a_number() -> None:
-    checker = Checker()
+def test_equal_answers_share_a_number(checker: Checker) -> None:
     answers = ["1/2", "0.5", r"\frac{1}{2}", None, "x+1", "1+x", "0.33", "1/3", "(1,2)", "(2,1)"]
     found = group_answers(answers, checker)
     assert found[3] is None
@@ -17,20 +16,16 @@ def test_equal_answers_share_a_number() -> None:
     rest = [found[i] for i in (0, 4, 6, 7, 8, 9)]
     assert len(set(rest)) == len(rest)  # 0.33 is not 1/3: no gold says how far to round
     assert group_answers([], checker) == []
-    checker.close()
 
 
-def test_odd_answers_are_compared_with_the_commonest_alone() -> None:
-    checker = Checker()
+def test_odd_answers_are_compared_with_the_commonest_alone(checker: Checker) -> None:
     found = group_answers([f"\\sin(x^{{{i}}})+\\foo{i}" for i in range(300)] + ["7"] * 3, checker)
     assert found[-3:] == [found[-1]] * 3
     assert len(set(found)) == 301
-    checker.close()
 
 
 @pytest.mark.slow
-def test_many_problems_are_grouped_as_each_alone() -> None:
-    checker = Checker()
+def test_many_problems_are_grouped_as_each_alone(checker: Checker) -> None:
     problems = [
         ["1/2", "0.5", None, "x+1", "1+x", "\\sin 2x", "2\\sin x\\cos x"],
         [],
@@ -40,4 +35,3 @@ def test_many_problems_are_grouped_as_each_alone() -> None:
     together = group_many(problems, checker)
     assert together == [group_answers(answers, checker) for answers in problems]
     assert together[0][5] == together[0][6]
-    checker.close()

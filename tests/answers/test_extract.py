@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from fractions import Fraction
-from typing import NoReturn
 
 import pytest
 
@@ -199,19 +197,7 @@ def test_a_truncated_completion_has_no_answer(text: str, truncated: bool, reason
     ],
 )
 def test_extraction_is_linear(text: str) -> None:
-    """The texts have 2 million characters.
-
-    Linear extraction takes milliseconds. Slower extraction could take hours, so it is stopped after
-    a minute of CPU time.
+    """The texts have 2 million characters. Linear extraction takes milliseconds, and slower
+    extraction could take hours.
     """
-
-    def end(*_: object) -> NoReturn:
-        raise AssertionError("takes longer than any number of passes over the text")
-
-    before = signal.signal(signal.SIGVTALRM, end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 60)
-    try:
-        extract_answer(text * 20)
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+    extract_answer(text * 20)

@@ -77,15 +77,6 @@ def test_nothing_starts_before_it_is_needed_and_close_ends_it(pool: ThreadPoolEx
 
 
 @pytest.mark.slow
-def test_a_stuck_pair_costs_only_itself(checker: Checker) -> None:
-    pairs = hard_pairs(4)
-    pairs[2:2] = [STUCK]
-    grades = checker.grade_many(pairs)
-    assert [g.verdict for g in grades].count(Verdict.RIGHT) == 4
-    assert (grades[2].verdict, grades[2].reason) == (Verdict.UNKNOWN, "too_many_steps")
-
-
-@pytest.mark.slow
 def test_workers_killed_from_outside_lose_nothing(
     checker: Checker, pool: ThreadPoolExecutor
 ) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
+from hypothesis import settings as trials
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -25,17 +27,12 @@ from mclabel.engines.hf import HfEngine
 TOKENIZER = AutoTokenizer.from_pretrained(bundled_model("policy"))
 
 
-@settings(deadline=None)
+@trials(deadline=None)
 @given(st.text())
-def test_the_tokenizer_gives_back_any_text(text: str) -> None:
-    ids = TOKENIZER(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    assert TOKENIZER.decode(ids) == text
-
-
-@pytest.mark.parametrize(
-    "text", ["<|end|><|step|><|pad|>", "\\boxed{", "  12  \t½\x00\u202e\U0001f600"]
-)
-def test_special_tokens_in_a_text_are_text(text: str) -> None:
+@example("<|end|><|step|><|pad|>")
+@example("\\boxed{")
+@example("  12  \t½\x00\u202e\U0001f600")
+def test_the_tokenizer_gives_back_any_text_without_special_tokens(text: str) -> None:
     ids = TOKENIZER(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert TOKENIZER.decode(ids) == text
     assert not set(ids) & set(TOKENIZER.all_special_ids)
@@ -55,16 +52,12 @@ def test_bundled_models_are_small_llamas_with_a_step_token(name: str) -> None:
 
 
 def completed(
-    name: str, problems: list[Problem], per_problem: int, max_tokens: int
+    model: str, problems: list[Problem], per_problem: int, **settings: Any
 ) -> list[tuple[Problem, str]]:
     """Return each problem with the texts that the model wrote for it."""
 
     async def sample() -> list[tuple[Problem, str]]:
-        policy = HfEngine(
-            PolicySettings(
-                model=f"arith:{name}", temperature=0.8, max_tokens=max_tokens, engine="hf"
-            )
-        )
+        policy = HfEngine(PolicySettings(model=model, engine="hf", **settings))
         await policy.start()
         try:
             work = [
@@ -90,7 +83,9 @@ def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, 
     """Return correctness, kind of the first wrong step and problem id of each solution."""
     rows = []
     problems = generate_problems(num_problems, seed=11, split="test")
-    for problem, text in completed(name, problems, per_problem, max_tokens=200):
+    for problem, text in completed(
+        f"arith:{name}", problems, per_problem, temperature=0.8, max_tokens=200
+    ):
         truths = verify_steps(Program.from_json(problem.meta["program"]), text.split("\n"))
         error = next((t for t in truths if t is not StepTruth.RIGHT), "none")
         rows.append((is_right(problem, text), str(error), problem.id))
@@ -112,7 +107,7 @@ def test_policy_errs_by_misconception_and_not_always() -> None:
 @pytest.mark.slow
 def test_reflective_errs_and_repairs_some_of_it() -> None:
     problems = generate_problems(60, seed=11, split="test", num_steps=(4, 7))
-    traces = completed("reflective", problems, 1, max_tokens=850)
+    traces = completed("arith:reflective", problems, 1, temperature=0.8, max_tokens=850)
     assert 0.25 < sum(map(is_right, *zip(*traces, strict=True))) / len(traces) < 0.6
     states: Counter[str] = Counter()
     for problem, text in traces:

@@ -102,7 +102,7 @@ def test_rows_of_each_format(name: str) -> None:
 
 
 def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> None:
-    """Solutions get unique ids although their problems share an `id`; given ids come back."""
+    """Solutions get unique ids although their problems share an `id`."""
     rows = [
         replace(row, problem=replace(row.problem, meta={**row.problem.meta, "id": "shared"}))
         for row in arith_rows(8)
@@ -112,13 +112,6 @@ def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> No
     written = [json.loads(line)["id"] for line in data.read_text().splitlines()]
     assert sorted(written) == sorted(row.solution.id for row in rows)
     assert [one.id for one in read_processbench(data)] == written
-    jobs.import_file(str(data), "processbench", str(tmp_path / "back"))
-    jobs.export_run(str(tmp_path / "back"), "processbench", str(tmp_path / "again"))
-    again = [
-        json.loads(line)["id"]
-        for line in (tmp_path / "again" / "data.jsonl").read_text().splitlines()
-    ]
-    assert sorted(again) == sorted(written)
     nameless = find_format("processbench").write(TWO)
     assert nameless is not None and len(nameless["id"]) == 16
 

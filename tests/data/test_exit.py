@@ -18,19 +18,6 @@ NUM_READS = 100
 """Number of reads. With pyarrow's threads, more than 1 in 20 reads of any table ends too late."""
 
 
-class Cached(Store):
-    """A store that returns the same bytes object for each read of a name."""
-
-    def __init__(self, location: str) -> None:
-        super().__init__(location)
-        self.contents: dict[str, bytes | None] = {}
-
-    def read(self, name: str) -> bytes | None:
-        if name not in self.contents:
-            self.contents[name] = super().read(name)
-        return self.contents[name]
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a finished run."""
@@ -50,14 +37,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_no_thread_holds_the_bytes_of_a_file_that_was_read(
-    run: Path, read: Callable[[Store], object]
+    run: Path, read: Callable[[Store], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Cached(str(run))
+    """The store returns the same bytes object for each read of a name."""
+    store, contents = Store(str(run)), dict[str, bytes | None]()
+    monkeypatch.setattr(
+        store, "read", lambda name: contents.setdefault(name, Store.read(store, name))
+    )
     read(store)
-    names = [name for name, content in store.contents.items() if content is not None]
+    names = [name for name, content in contents.items() if content is not None]
     assert names
-    store.contents = {name: bytes(bytearray(store.contents[name] or b"")) for name in names}
-    held = {name: sys.getrefcount(store.contents[name]) for name in names}
+    contents.update({name: bytes(bytearray(contents[name] or b"")) for name in names})
+    held = {name: sys.getrefcount(contents[name]) for name in names}
     for _ in range(NUM_READS):
         read(store)
-        assert {name: sys.getrefcount(store.contents[name]) for name in names} == held
+        assert {name: sys.getrefcount(contents[name]) for name in names} == held

@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 
 from mclabel.core.errors import MclabelError, ShardError
-from mclabel.core.settings import read_record
-from mclabel.judge.base import Answer, Opinion
 from mclabel.judge.opinions import read_opinion
 from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, uninformed_priors
-from mclabel.run.budget import read_spent
 from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.store import Store
@@ -129,12 +126,6 @@ def finished(folder: Path, content: Mapping[str, Any]) -> object:
     return read_finished(Store(str(folder)))
 
 
-def spent(folder: Path, content: Mapping[str, Any]) -> object:
-    """Write and read `spent.json`."""
-    (folder / "spent.json").write_text(json.dumps(add_digest(content)))
-    return read_spent(Store(str(folder)))
-
-
 def opinion(folder: Path, content: Mapping[str, Any]) -> object:
     """Read a row of opinions."""
     return read_opinion("runs/judged", {"id": "s1", **OPINION, **content})
@@ -149,10 +140,6 @@ def opinion(folder: Path, content: Mapping[str, Any]) -> object:
         (finished, FINISHED | {"files": "a.json"}, "files='a.json': must be a list, is a text"),
         (finished, FINISHED | {"more": 1}, "more=1: unknown key"),
         (finished, {"run": None}, "num_blocks: required"),
-        (spent, {"num_tokens": -5}, "spent.json: .*num_tokens=-5: must be at least 0"),
-        (spent, {"hours": float("nan")}, "hours=nan: must be a finite number"),
-        (spent, {"gpu_hours": float("-inf")}, "gpu_hours=-inf: must be"),
-        (spent, {"num_engines": 1.5}, "num_engines=1.5: must be a whole number"),
         (opinion, {"sureness": 1.5}, "judged: .*'s1'.*sureness=1.5: must be at most 1"),
         (opinion, {"votes": [-2]}, "votes.0=-2: must be at least -1"),
         (opinion, {"scores": [float("inf")]}, "scores.0=inf: must be a finite number"),
@@ -167,13 +154,6 @@ def test_what_no_record_holds_is_refused(
 ) -> None:
     with pytest.raises(MclabelError, match=said):
         read(tmp_path, content)
-
-
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    assert finished(tmp_path, FINISHED) and spent(tmp_path, {"hours": 2, "num_tokens": 1})
-    found = opinion(tmp_path, {})
-    assert isinstance(found, Opinion) and found.votes == (-1, 1)
-    assert found.answers == (read_record(Answer, ANSWER),)
 
 
 @pytest.mark.parametrize(

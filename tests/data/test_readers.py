@@ -93,6 +93,14 @@ def test_the_reader_of_a_source(source: str, name: str) -> None:
     assert find_reader_name(source) == name
 
 
+@pytest.mark.parametrize(("source", "name"), [("exams:finals", "exams"), ("finals.zzz", "zzz")])
+def test_the_reader_of_another_package(
+    monkeypatch: pytest.MonkeyPatch, source: str, name: str
+) -> None:
+    monkeypatch.setattr("mclabel.data.readers.base.list_component_names", lambda _: [name])
+    assert find_reader_name(source) == name
+
+
 def test_a_source_that_is_no_file_names_the_nearest_reader() -> None:
     with pytest.raises(
         ConfigError, match=r"arit: is not among the readers. did you mean arith\? Choose"

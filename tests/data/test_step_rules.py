@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import pytest
@@ -24,10 +23,10 @@ from tokenizers import (
     trainers,
 )
 
-from mclabel.core.records import Step
 from mclabel.data.blocks import MAX_CODE, MAX_FORMULA, is_heading
 from mclabel.data.boundaries import may_step_end
 from mclabel.data.steps import StepSplitter
+from tests.data.test_steps import check_exact
 
 Decode = Callable[[Sequence[int]], str]
 ALL = ("line", "blank_line", "sentence", "step")
@@ -290,32 +289,6 @@ TURNS = (
 )
 
 
-@settings(deadline=None)
-@given(
-    st.lists(st.sampled_from(TURNS), max_size=25),
-    st.sampled_from(GROWING),
-    st.sampled_from(["all", "think", "answer"]),
-    st.integers(1, 4),
-    st.none() | st.integers(4, 30),
-    st.data(),
-)
-def test_limited_steps_of_a_trace_stay_as_it_grows(
-    parts: list[str],
-    by: str,
-    region: str,
-    min_tokens: int,
-    max_tokens: int | None,
-    data: st.DataObject,
-) -> None:
-    text = "<think>" + "".join(parts)
-    rules = {"region": region, "min_tokens": min_tokens, "max_tokens": max_tokens}
-    whole = split(text, by, ended=False, **rules)
-    for at in data.draw(st.sets(st.integers(0, len(text)), max_size=8)):
-        begun = split(text[:at], by, ended=False, **rules)
-        if at >= len("<think>"):
-            assert begun[:-1] == whole[: max(0, len(begun) - 1)]
-
-
 def test_a_long_step_that_grows_is_cut_before_its_end_is_known() -> None:
     """A text without sentence ends, such as a repetitive trace, also has bounded steps."""
     text = "Ab cd. " * 100
@@ -346,20 +319,29 @@ CODE_FRAGMENTS = (
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=300)
 @given(
     st.lists(st.sampled_from(FRAGMENTS), max_size=25)
-    | st.lists(st.sampled_from(CODE_FRAGMENTS), max_size=30),
+    | st.lists(st.sampled_from(CODE_FRAGMENTS), max_size=30)
+    | st.lists(st.sampled_from(TURNS), max_size=25),
     st.sampled_from(GROWING),
+    st.fixed_dictionaries(
+        {"region": st.sampled_from(["think", "answer"]), "min_tokens": st.integers(1, 4)},
+        optional={"max_tokens": st.integers(4, 30)},
+    )
+    | st.just({}),
     st.data(),
 )
-def test_steps_of_a_text_stay_as_it_grows(parts: list[str], by: str, data: st.DataObject) -> None:
-    text = "".join(parts)
-    whole, ended = split(text, by, ended=False), split(text, by)
-    for at in data.draw(st.sets(st.integers(0, len(text)), max_size=8)):
-        begun = split(text[:at], by, ended=False)
+def test_steps_of_a_text_stay_as_it_grows(
+    parts: list[str], by: str, limits: dict[str, Any], data: st.DataObject
+) -> None:
+    opening = "<think>" if limits else ""
+    text = opening + "".join(parts)
+    whole, ended = split(text, by, ended=False, **limits), split(text, by, **limits)
+    for at in data.draw(st.sets(st.integers(len(opening), len(text)), max_size=8)):
+        begun = split(text[:at], by, ended=False, **limits)
         assert begun[:-1] == whole[: max(0, len(begun) - 1)]
-        if len(ended) >= len(whole):  # the text does not end with a heading
+        if not limits and len(ended) >= len(whole):  # the text does not end with a heading
             assert begun[:-1] == ended[: max(0, len(begun) - 1)]
 
 
@@ -413,18 +395,7 @@ def metaspace() -> Tokenizer:
     return made
 
 
-def word_piece() -> Tokenizer:
-    """Return a tokenizer like BERT's: lower case, and a decoder that inserts its own spaces."""
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    made.pre_tokenizer = pre_tokenizers.Split("\n", behavior="isolated")
-    made.decoder = decoders.WordPiece(cleanup=False)
-    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=["[UNK]"])
-    made.train_from_iterator(TEXTS, trainer)
-    return made
-
-
-@pytest.mark.parametrize("make", [byte_level, whole_lines, metaspace, word_piece])
+@pytest.mark.parametrize("make", [byte_level, whole_lines, metaspace])
 @pytest.mark.parametrize("by", GROWING)
 def test_steps_under_tokenizers_of_every_kind(make: Callable[[], Tokenizer], by: Any) -> None:
     """Steps join to the text, end on tokens, keep words whole, and persist as the text grows."""
@@ -437,22 +408,13 @@ def test_steps_under_tokenizers_of_every_kind(make: Callable[[], Tokenizer], by:
         ids = tokenizer.encode(written).ids
         text = decode(ids)
         steps = rules.split(ids, text, decode)
-        check(steps, ids, text, decode)
+        check_exact(ids, text, steps, decode)
         wanted = [part.strip() for part in split(text, by)]
         if make is not whole_lines:
             assert [step.text.strip() for step in steps] == wanted
         for end in range(1, len(ids)):
             begun = rules.split(ids[:end], decode(ids[:end]), decode, ended=False)
             assert tuple(begun[:-1]) == tuple(steps[: len(begun) - 1])
-
-
-def check(steps: Sequence[Step], ids: Sequence[int], text: str, decode: Decode) -> None:
-    ends = [step.end for step in steps]
-    assert "".join(step.text for step in steps) == text
-    assert ends == sorted(set(ends)) and ends[-1] == len(ids)
-    for end, joined in zip(ends, accumulate(step.text for step in steps), strict=True):
-        assert decode(ids[:end]) == joined
-    assert [token for a, b in pairwise((0, *ends)) for token in ids[a:b]] == list(ids)
 
 
 @pytest.mark.parametrize(

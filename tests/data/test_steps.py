@@ -280,6 +280,3 @@ def test_work_is_linear_in_the_length(num_tokens: int) -> None:
         cut = StepSplitter(by=by, max_tokens=50).split(ids, whole, counted)  # type: ignore[arg-type]
         assert len(cut) > len(ids) // 60
         assert work < 60 * len(ids)
-    merged = StepSplitter(max_steps=40, min_tokens=20).split(ids, whole, text.decode)
-    assert len(merged) == 40
-    assert "".join(step.text for step in merged) == whole

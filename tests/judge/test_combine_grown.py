@@ -1,4 +1,4 @@
-"""A combined run depends only on its inputs, even if they grow or the job is killed."""
+"""A combined run depends only on its inputs, even if they grow."""
 
 from __future__ import annotations
 
@@ -99,17 +99,3 @@ def test_a_rule_that_learns_nothing_combines_only_new_blocks_of_a_grown_run(
     assert (report.num_blocks, report.num_blocks_resumed) == (3, 2)
     combined(fresh)
     assert rows_of(out) == rows_of(fresh) and verify(Store(str(out))).is_sound
-
-
-def test_a_killed_command_goes_on(inputs: tuple[str, str, str], tmp_path: Path) -> None:
-    out, whole = tmp_path / "out", tmp_path / "whole"
-
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        combine(inputs[1], [inputs[2]], str(out), on_progress=stop)
-    report = combine(inputs[1], [inputs[2]], str(out))
-    assert (report.num_blocks, report.num_blocks_resumed) == (3, 1)
-    combine(inputs[1], [inputs[2]], str(whole))
-    assert rows_of(out) == rows_of(whole) and verify(Store(str(out))).is_sound

@@ -91,21 +91,6 @@ def test_the_longest_texts_are_read_to_their_end(piece: str, parser: str) -> Non
     assert too_long == Vote(None, is_known=False, reason="longer than 1,000,000 characters")
 
 
-@pytest.mark.parametrize(
-    ("parser", "text"),
-    [
-        ("processbench", "\\boxed{2}"),
-        ("lessons", "<analysis_3>x</analysis_3><conclusion>Incorrect</conclusion>"),
-        ("step_verdicts", "\\boxed{correct} \\boxed{correct} \\boxed{incorrect}"),
-    ],
-)
-def test_all_parsers_mean_the_same_step(parser: str, text: str) -> None:
-    assert parse_output(text, parser, 5, truncated=False).first_error == 2
-    index = 2 + FIRST_INDEX[parser]
-    prompt = fill_critic_prompt(TEMPLATES[parser], "p", ["a", "b", "the third", "d", "e"])
-    assert re.search(rf"(paragraph_|Step ){index}[>:]\s+the third", prompt)
-
-
 PROCESSBENCH_STEPS = """[Solution]
 
 <paragraph_0>

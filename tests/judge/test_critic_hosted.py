@@ -15,7 +15,6 @@ from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_judge_job import NUM_ROWS, answered, check, write
 from tests.support.commands import run_verb
 from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
-from tests.support.scripted_jobs import write_config
 
 ENGINE = "judge.policy.engine"
 CRITIC = (
@@ -279,15 +278,3 @@ def test_an_account_that_cannot_pay_stops_the_job_at_once(
         server.errors.clear()
         shown(command)
     check(out, 2)
-
-
-@pytest.mark.parametrize("key", ["policy.engine", "completers"])
-def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(tmp_path: Path, key: str) -> None:
-    with HostedServer(answered) as server:
-        engine = {"kind": "hosted", "model": MODEL, "endpoints": [server.url]}
-        value = engine if key == "policy.engine" else [{"model": "m", "engine": engine}]
-        changes = [f"{key}={json.dumps(value)}", f"out={tmp_path / 'out'}"]
-        said = shown(["label", str(write_config(tmp_path)), *changes], exit_code=2)
-        assert "engine=hosted: this engine only answers whole prompts" in said
-        assert "Choose policy.engine=openai with a vLLM server" in said
-        assert not server.bodies

@@ -91,12 +91,6 @@ def test_rounds_by_hand(
         votes.record(_vote(0))
 
 
-@pytest.mark.parametrize(("least", "most"), [(0, 3), (4, 3), (-1, -1)])
-def test_numbers_of_votes_are_checked(least: int, most: int) -> None:
-    with pytest.raises(ValueError, match=f"least={least}, most={most}: must be 1 <= least"):
-        VoteCounter(least, most)
-
-
 ANSWERS = st.sampled_from([None, 0, 1, U])
 
 

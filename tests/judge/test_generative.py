@@ -156,22 +156,6 @@ def test_a_scorer_that_is_closed_ends_what_it_was_asked() -> None:
 # Every verb that takes a PRM
 
 
-def test_processbench_counts_the_unknown_as_wrong(tmp_path: Path) -> None:
-    rows = []
-    for number, (label, mark) in enumerate([(1, ""), (2, ""), (-1, ""), (-1, "[unknown]")]):
-        problem = f"p{number} [error {label}] {mark}"
-        rows.append({"id": f"g-{number}", "problem": problem, "steps": STEPS, "label": label})
-    file = tmp_path / "processbench_gsm8k.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    out = str(tmp_path / "out")
-    run("judge", str(file), "-o", out, "judge=scorer", "judge.threshold=0.5", *keys("judge."))
-    asked = ("eval", "processbench", str(file), "--opinions", out)
-    found = json.loads(run(*asked, "--json"))["splits"]["gsm8k"]
-    assert (found["wrong_accuracy"]["value"], found["right_accuracy"]["value"]) == (1, 0.5)
-    assert found["f1"]["value"] == pytest.approx(2 / 3) and found["num_unknown"] == 1
-    assert "counted as predicted wrongly: 1 of 4 (25.0%)" in " ".join(run(*asked).split())
-
-
 def test_the_unknown_has_null_scores_in_a_file(tmp_path: Path) -> None:
     rows = [{"problem": text, "steps": STEPS} for text in ("p [error 1]", "p [unknown]")]
     file, out = str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from mclabel.core.errors import DataError
 from mclabel.judge.base import make_judge
 from mclabel.judge.score import ScorerJudge
-from mclabel.prm.scoring.scorer import Scorer
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
@@ -57,21 +56,19 @@ def test_a_prm_that_gives_no_numbers_ends_the_job(prm: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("num_cpus", [1.0, 3.0])
-def test_it_takes_the_cores_that_are_reserved_for_it(prm: str, num_cpus: float) -> None:
-    taken = []
-
-    class Watched(ScorerJudge):
-        def load(self, threads: int) -> Scorer:
-            taken.append(threads)
-            return super().load(threads)
+def test_it_takes_the_cores_that_are_reserved_for_it(
+    prm: str, num_cpus: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    load = ScorerJudge.load
+    monkeypatch.setattr(
+        ScorerJudge, "load", lambda judge, threads: taken.append(threads) or load(judge, threads)
+    )
 
     async def run() -> None:
-        settings = ScorerJudge.Settings(prm=prm, threshold=0.5)
-        assert make_judge(settings, seed=0, num_cpus=num_cpus).num_cpus == num_cpus
-        watched = Watched(settings)
-        watched.num_cpus = num_cpus
-        await watched.start()
-        await watched.close()
+        judge = make_judge(ScorerJudge.Settings(prm=prm, threshold=0.5), seed=0, num_cpus=num_cpus)
+        await judge.start()
+        await judge.close()
 
     asyncio.run(run())
     assert taken == [num_cpus]

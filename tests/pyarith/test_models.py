@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 import pytest
 from transformers import AutoTokenizer
 
-from mclabel.core.seeds import sampling_seed
 from mclabel.domains import arith
 from mclabel.domains.arith.verify import StepTruth
 from mclabel.domains.pyarith import bundled_model
 from mclabel.domains.pyarith.interpreter import run_solve
 from mclabel.domains.pyarith.problems import Function, generate_problems
 from mclabel.domains.pyarith.solutions import SolutionVerifier
-from mclabel.engines import PolicySettings
-from mclabel.engines.hf import HfEngine
+from tests.arith.test_models import completed
 
 TOKENIZER = AutoTokenizer.from_pretrained(bundled_model("policy"))
 
@@ -34,24 +31,8 @@ def test_the_tokenizer_has_ariths_ids_first_and_one_for_an_indentation() -> None
 @pytest.mark.slow
 def test_it_errs_by_misconception_and_not_always() -> None:
     problems = generate_problems(60, seed=11, split="test")
-
-    async def sample() -> list[str]:
-        policy = HfEngine(PolicySettings(model="pyarith:policy", max_tokens=240, engine="hf"))
-        await policy.start()
-        try:
-            made = await asyncio.gather(
-                *(
-                    policy.sample(
-                        policy.prompt_ids(p.text), (), seed=sampling_seed(0, p.id, "solution", 0)
-                    )
-                    for p in problems
-                )
-            )
-        finally:
-            await policy.close()
-        return [one.text for one in made]
-
-    texts = asyncio.run(sample())
+    completions = completed("pyarith:policy", problems, 1, max_tokens=240)
+    texts = [text for _, text in completions]
     right = [
         run_solve(text, p.gold["inputs"]) == tuple(p.gold["outputs"])
         for text, p in zip(texts, problems, strict=True)

@@ -8,8 +8,6 @@ import random
 import pytest
 
 from mclabel.core.records import Problem
-from mclabel.data.readers.base import make_reader_settings
-from mclabel.data.readers.problems import read_problems
 from mclabel.domains.pyarith.interpreter import MAX_LINES, run_solve
 from mclabel.domains.pyarith.problems import Function, generate_problems
 from mclabel.domains.pyarith.solutions import WrittenSolution, write_reference, write_solution
@@ -54,12 +52,6 @@ def test_splits_are_apart_and_families_are_held_out() -> None:
     assert {
         p.meta["family"] for p in generate_problems(5, seed=0, split="test", families=["riddles"])
     } == {"riddles"}
-
-
-def test_the_reader_gives_problems_with_their_gold(problems: list[Problem]) -> None:
-    found = list(read_problems(make_reader_settings("pyarith", limit=5, seed=3)))
-    assert found == problems[:5]
-    assert found[0].gold["fn_name"] == "solve"
 
 
 def steps(text: str) -> list[str]:

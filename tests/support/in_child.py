@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mclabel.answers import grade
 from mclabel.domains.words.smollm2 import CACHE, prepare_smollm2_folder
-
-
-def grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:
-    """Grade a pair; return the verdict and the id of the grading process."""
-    return grade(*pair).verdict.value, os.getpid()
 
 
 def smollm2_folder_of(cache: str) -> None:

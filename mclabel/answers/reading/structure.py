@@ -269,10 +269,6 @@ def _read_letters(text: str, part: Reader) -> Form | None:
     return _read_words(text) if is_prose(text) else _read_name(text)
 
 
-def _read_matrix(text: str, part: Reader) -> Form | None:
-    return read_matrix(text, part) if "\\begin" in text else None
-
-
 def _read_braces(text: str, part: Reader) -> Form | None:
     if text[0] not in "{\\" or not split_enclosing_brackets(text, _BRACES):
         return None
@@ -281,10 +277,6 @@ def _read_braces(text: str, part: Reader) -> Form | None:
 
 def _read_set(text: str, part: Reader) -> Form | None:
     return read_union(text) or read_relation(text, part) if _SETS.search(text) else None
-
-
-def _read_ratio(text: str, part: Reader) -> Form | None:
-    return read_ratio(text, part) if ":" in text else None
 
 
 def _require_form(form: Form | None) -> Form:
@@ -507,7 +499,7 @@ _READERS_WITH_COMMAS: tuple[Callable[[str, Reader], Form | None], ...] = (
     read_choice,
     lambda text, part: read_ordinal(text),
     _read_letters,
-    _read_matrix,
+    read_matrix,
     _read_braces,
 )
 """Readers of texts whose numbers may still have commas between thousands, in the order in which
@@ -517,7 +509,7 @@ _READERS: tuple[Callable[[str, Reader], Form | None], ...] = (
     _read_set,
     lambda text, part: read_compound(text),
     read_group,
-    _read_ratio,
+    read_ratio,
     _read_equation,
     _read_plus_minus,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from mclabel.core.seeds import content_id
@@ -68,7 +69,7 @@ class MathShepherd:
         )
 
 
-_RATINGS = {0.0: -1, 0.5: 0, 1.0: 1}
+_RATINGS: Mapping[float | None, int] = {0.0: -1, 0.5: 0, 1.0: 1}
 _VALUES = {-1: 0.0, 0: 0.5, 1: 1.0}
 SOURCE = "prm800k"
 """Name of the extra field that holds the imported row as JSON, or the text `ALTERNATIVE`."""
@@ -103,41 +104,19 @@ class Prm800k:
             row: dict[str, Any] = json.loads(kept)
             if _is_same_record(next(self.read(row)), texts):
                 return row
-        rated = []
-        for step, rating in zip(texts.steps, texts.ratings, strict=True):
-            if rating is None:
-                break
-            completion = {"text": step, "rating": _RATINGS[rating], "flagged": False}
-            rated.append(
-                {"completions": [completion], "human_completion": None, "chosen_completion": 0}
-            )
-            if rating == 0:
-                rated[-1]["chosen_completion"] = None
-                break
-        if not rated:
+        rated = takewhile(lambda rating: rating is not None, texts.ratings)
+        ratings = [_RATINGS[rating] for rating in rated]
+        if not ratings:
             return None
-        error = rated[-1]["chosen_completion"] is None
-        ended = len(rated) == len(texts.steps)
-        return {
-            "labeler": "mclabel",
-            "timestamp": None,
-            "generation": None,
-            "is_quality_control_question": False,
-            "is_initial_screening_question": False,
-            "question": {
-                "problem": texts.problem,
-                "ground_truth_solution": None,
-                "ground_truth_answer": texts.answer,
-                "pre_generated_steps": list(texts.steps),
-                "pre_generated_answer": texts.prediction,
-                "pre_generated_verifier_score": None,
-            },
-            "label": {
-                "steps": rated,
-                "total_time": 0,
-                "finish_reason": "found_error" if error else "solution" if ended else "give_up",
-            },
-        }
+        ended = len(ratings) == len(texts.steps)
+        return make_prm800k_row(
+            problem=texts.problem,
+            answer=texts.answer,
+            steps=texts.steps,
+            prediction=texts.prediction,
+            ratings=ratings,
+            finish_reason="found_error" if -1 in ratings else "solution" if ended else "give_up",
+        )
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
         """Yield the chosen solution, and a solution for each alternative to one of its steps.
@@ -186,6 +165,63 @@ class Prm800k:
         yield from (
             alternative for alternative in alternatives if alternative.ratings[-1] is not None
         )
+
+
+def make_prm800k_row(
+    *,
+    problem: str,
+    answer: str,
+    steps: Sequence[str],
+    prediction: str | None,
+    ratings: Sequence[int | None],
+    finish_reason: str,
+    labeler: str = "mclabel",
+    timestamp: str | None = None,
+    total_time: int = 0,
+    is_control: bool = False,
+) -> dict[str, Any]:
+    """Return a row of PRM800K without alternatives to its steps.
+
+    Args:
+        problem: text of the problem.
+        answer: gold answer.
+        steps: texts of all steps of the solution.
+        prediction: answer of the solution.
+        ratings: ratings of the first steps. Those after the first -1 are left out.
+        finish_reason: reason why the rating ended, such as `found_error`.
+        labeler: name of the person or program that rated the steps.
+        timestamp: time of the rating in ISO format; None if it is unknown.
+        total_time: duration of the rating in milliseconds.
+        is_control: whether the solution is a gold solution.
+    """
+    rated = ratings[: ratings.index(-1) + 1] if -1 in ratings else ratings
+    return {
+        "labeler": labeler,
+        "timestamp": timestamp,
+        "generation": None,
+        "is_quality_control_question": is_control,
+        "is_initial_screening_question": False,
+        "question": {
+            "problem": problem,
+            "ground_truth_solution": None,
+            "ground_truth_answer": answer,
+            "pre_generated_steps": list(steps),
+            "pre_generated_answer": prediction,
+            "pre_generated_verifier_score": None,
+        },
+        "label": {
+            "steps": [
+                {
+                    "completions": [{"text": text, "rating": rating, "flagged": False}],
+                    "human_completion": None,
+                    "chosen_completion": None if rating == -1 else 0,
+                }
+                for text, rating in zip(steps, rated, strict=False)
+            ],
+            "total_time": total_time,
+            "finish_reason": finish_reason,
+        },
+    }
 
 
 def _is_same_record(first: LabeledTexts, second: LabeledTexts) -> bool:

@@ -283,12 +283,7 @@ class VoteCounter:
             least: minimum number of known votes for a decision, at least 1.
             most: maximum number of requested votes, at least `least`. Repeated requests of unknown
                 votes do not count.
-
-        Raises:
-            ValueError: the numbers are out of range.
         """
-        if not 1 <= least <= most:
-            raise ValueError(f"least={least}, most={most}: must be 1 <= least <= most")
         self._least, self._most = least, most
         self._counts: Counter[int | None] = Counter()
         self._num_asked = 0

@@ -10,7 +10,6 @@ import pytest
 from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades
 
-RUNS = 1
 GOLD = "assert f() == 'as new'"
 _HEAD = "import ctypes, fcntl, os, resource, sys, time\nlibc = ctypes.CDLL(None)\n"
 SPOILERS = {
@@ -93,11 +92,10 @@ def test_every_program_has_the_verdict_that_it_has_alone() -> None:
     }
     assert alone[programs[0]] == (Verdict.RIGHT, "passed")
     checker, chance = code_checker(processes=2, **limits), random.Random(0)
-    for _ in range(RUNS):
-        order = [chance.choice(programs) for _ in range(200)]
-        found = grades(checker, GOLD, order)
-        pairs = zip(order, [(one.verdict, one.reason) for one in found], strict=True)
-        assert [(program, one) for program, one in pairs if one != alone[program]] == []
+    order = [chance.choice(programs) for _ in range(200)]
+    found = grades(checker, GOLD, order)
+    pairs = zip(order, [(one.verdict, one.reason) for one in found], strict=True)
+    assert [(program, one) for program, one in pairs if one != alone[program]] == []
 
 
 def test_what_a_program_does_to_the_first_process_is_its_own() -> None:
