@@ -103,7 +103,8 @@ class Run:
         store = Store(str(self.out))
         found = verify(store)
         assert found.is_sound, found.damage
-        rows = read_labels(store, committed_blocks(store, require_complete=self.is_complete))
+        blocks = committed_blocks(store, require_complete=self.is_complete)
+        rows = read_labels(store, blocks) if blocks else ()
         counts = Counter((row.problem.id, row.problem.answer) for row in rows)
         assert set(counts.values()) <= {PER_PROBLEM} and counts.keys() <= self.labelled.items()
         assert not self.is_complete or counts.keys() == self.labelled.items()
