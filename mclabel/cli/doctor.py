@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from mclabel.cli.output import add_json_option, record_result
-from mclabel.core.cores import num_cores
+from mclabel.core.cores import count_cores
 from mclabel.core.errors import CheckerError
 from mclabel.core.extras import EXTRAS, is_installed
 
@@ -85,7 +85,7 @@ def _list_missing_modules(modules: Iterable[str]) -> list[str]:
 
 def _collect_device_facts() -> dict[str, Any]:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    facts: dict[str, Any] = {"cores": num_cores(), "memory_gib": round(pages / _GIB, 1)}
+    facts: dict[str, Any] = {"cores": count_cores(), "memory_gib": round(pages / _GIB, 1)}
     facts |= {"cuda": None, "gpus": [], "error": None}
     if _list_missing_modules(["torch"]):
         return facts | {"error": "torch is not installed"}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import click
 from rich.console import Console
 
-from mclabel.core.boundary import has_hung_call, on_hang
+from mclabel.core.boundary import has_hung_call, set_hang_action
 from mclabel.core.components import list_third_party_components
 from mclabel.core.errors import ComponentError, MclabelError
 from mclabel.core.extras import advise_installation
@@ -198,7 +198,7 @@ def exit_with_messages() -> Iterator[None]:
     or of a third-party component. It keeps its traceback, with a request to report it, unless a
     signal has caused it.
     """
-    with on_hang(_print_and_kill_process), handle_stop_signals():
+    with set_hang_action(_print_and_kill_process), handle_stop_signals():
         try:
             yield
         except ComponentError as error:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import FiniteFloat
 
 from mclabel.core.boundary import check_item_count, describe_value, make_guarded
-from mclabel.core.records import Chance, Index, TupleOf
+from mclabel.core.records import Index, Probability, TupleOf
 from mclabel.core.settings import ComponentSettings
 
 CREDITS: Mapping[str, str] = {
@@ -44,9 +44,9 @@ class StepEvidence:
 
     num_steps: Index
     """Number of steps; 0 for a solution without text."""
-    reward: Chance
+    reward: Probability
     """Reward of the outcome, in [0, 1]. Solutions with unknown outcomes are left out of groups."""
-    scores: TupleOf[Chance] | None = None
+    scores: TupleOf[Probability] | None = None
     """PRM score of each step, in [0, 1]; None without a PRM."""
     first_error: int | None = None
     """Index of the first wrong step, from 0; None if no step is wrong."""

@@ -167,7 +167,7 @@ def _format_counts(row: LabeledSolution, index: int) -> str:
     counts = label.counts
     if not counts.num_rollouts:
         return label.source
-    if by_completer := row.counts_by_completer(index):
+    if by_completer := row.format_counts_by_completer(index):
         return by_completer
     extra = counts.num_truncated + counts.num_ungraded
     return f"{counts.num_right}/{counts.num_rollouts}" + (f" ({extra} undecided)" if extra else "")

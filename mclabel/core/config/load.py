@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from mclabel.core.components import ComponentNotAllowed, allow_components
 from mclabel.core.config.document import MAX_DEPTH, parse_document, read_document
-from mclabel.core.config.keys import drop_unchosen
+from mclabel.core.config.keys import drop_replaced_settings
 from mclabel.core.errors import ConfigError
 from mclabel.core.faults import (
     REQUIRED,
@@ -95,18 +95,19 @@ def load_content(
     document = deepcopy(content)
     for override in _sort_overrides(overrides):
         _apply_override(content, override)
-    given = {
+    override_values = {
         key: parse_document(raw)
         for key, _, raw in (key_value.partition("=") for key_value in overrides)
     }
-    with allow_components({*allow, *_iterate_strings(list(given.values()))}):
-        for unchosen in drop_unchosen(kind, document, content, given):
+    with allow_components({*allow, *_iterate_strings(list(override_values.values()))}):
+        for dropped in drop_replaced_settings(kind, document, content, override_values):
             if source is None:
                 continue
-            keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
+            keys, verb = ", ".join(dropped.keys), "are" if len(dropped.keys) > 1 else "is"
             print(
-                f"mclabel: {keys} of {source} {verb} ignored: kind={unchosen.now} takes the place "
-                f"of kind={unchosen.before} and has no such setting",
+                f"mclabel: {keys} of {source} {verb} ignored: kind={dropped.new_component} takes "
+                "the place "
+                f"of kind={dropped.replaced_component} and has no such setting",
                 file=sys.stderr,
             )
         checked = check_config(kind, content, remedy=remedy)
@@ -114,7 +115,7 @@ def load_content(
         f"  {key}: {risk}, so a file alone must not set it to {_shorten_repr(value)}. If you trust "
         f"it, pass {key}={json.dumps(value)} on the command line"
         for key, value, risk in list_harmful_values(checked)
-        if not any(f"{key}.".startswith(f"{key_value}.") for key_value in given)
+        if not any(f"{key}.".startswith(f"{key_value}.") for key_value in override_values)
     ]
     if refused:
         raise ConfigError("\n".join(["the configuration cannot be used:", *refused]))
@@ -161,9 +162,11 @@ def _sort_overrides(overrides: Sequence[str]) -> list[str]:
     for override in overrides:
         key, _, raw = override.partition("=")
         if raw.lstrip().startswith("{"):
-            kept = [earlier for earlier in kept if not earlier.startswith(f"{key}.")]
+            kept = [
+                kept_override for kept_override in kept if not kept_override.startswith(f"{key}.")
+            ]
         kept.append(override)
-    return sorted(kept, key=lambda earlier: earlier.partition("=")[0].count("."))
+    return sorted(kept, key=lambda override: override.partition("=")[0].count("."))
 
 
 def find_bundled_config(name: str) -> Path:
@@ -224,10 +227,12 @@ def _describe_missing_file(given: Path) -> str:
         )
     folder = find_bundled_folder("configs")
     bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
-    where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
-    near = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"mclabel brings {', '.join(sorted(bundled))}"
-    return f"{given}: no such configuration file{where}; {hint}"
+    searched_places = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
+    nearest = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
+    hint = (
+        f"did you mean {nearest[0]}?" if nearest else f"mclabel brings {', '.join(sorted(bundled))}"
+    )
+    return f"{given}: no such configuration file{searched_places}; {hint}"
 
 
 def _apply_override(content: dict[str, Any], override: str) -> None:
@@ -238,7 +243,7 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
             "estimator.kind=bisect"
         )
     try:
-        new = parse_document(raw)
+        value = parse_document(raw)
     except ValueError as error:
         raise ConfigError(
             f"{key[:MAX_SHOWN]}: the value is not valid YAML: {error}. If it is a text, put it in "
@@ -249,17 +254,19 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
         raise ConfigError(f"{_shorten_repr(override)}: nested deeper than {MAX_DEPTH} levels")
     inner: dict[str, Any] | list[Any] = content
     for parent in parents:
-        place = _parse_key_or_index(inner, parent, override)
-        child = inner[place] if isinstance(inner, list) else inner.setdefault(place, {})
+        key_or_index = _parse_key_or_index(inner, parent, override)
+        child = (
+            inner[key_or_index] if isinstance(inner, list) else inner.setdefault(key_or_index, {})
+        )
         if isinstance(child, str):  # the name of a component; the override sets one of its keys
-            child = inner[place] = {"kind": child}
+            child = inner[key_or_index] = {"kind": child}
         if not isinstance(child, dict | list):
             raise ConfigError(
                 f"{_shorten_repr(override)}: {parent} has a single value, so it cannot have keys "
                 "below it"
             )
         inner = child
-    inner[_parse_key_or_index(inner, last, override)] = new
+    inner[_parse_key_or_index(inner, last, override)] = value
 
 
 def _parse_key_or_index(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
@@ -329,20 +336,24 @@ def _describe_fault(
 ) -> str:
     key = parent + ".".join(path)
     if error["type"] == COMPONENT_FAULT and "why" in error["ctx"]:
-        name, place = error["ctx"]["name"], f"{key}{error['ctx']['key']}"
+        name, component_key = error["ctx"]["name"], f"{key}{error['ctx']['key']}"
         return (
             f"{key}: {name} {error['ctx']['why']}. If you trust it, pass "
-            f"{ComponentNotAllowed.allow_option(name)}, or {place}={name} on the command line"
+            f"{ComponentNotAllowed.format_allow_option(name)}, or {component_key}={name} on the "
+            "command line"
         )
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
     if error["type"] in UNKNOWN_KEY:
         known_keys = [parent + name for name in _list_known_keys(kind)]
         if component:
-            near = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
-            meant = f"; did you mean {parent}{near[0]}?" if near else "."
-            there = ", ".join(name for name in kind.model_fields if name != "kind")
-            return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
+            nearest = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
+            suggestion = f"; did you mean {parent}{nearest[0]}?" if nearest else "."
+            setting_names = ", ".join(name for name in kind.model_fields if name != "kind")
+            return (
+                f"{key}: not a setting of kind={component}{suggestion} It has "
+                f"{setting_names or 'none'}"
+            )
         key_meant = _find_nearest_key(key, path[-1], known_keys, kind, parent)
         return f"{key}: unknown key" + (f"; did you mean {key_meant}?" if key_meant else "")
     if error["type"] in REQUIRED:
@@ -360,14 +371,16 @@ def _find_nearest_key(
     """Return the known key nearest to an unknown key, preferably one with the same last part."""
     from mclabel.core.config.keys import list_configuration_keys
 
-    deeper = [parent + candidate.name for candidate in list_configuration_keys(kind, built_in=True)]
-    same = [candidate for candidate in deeper if candidate.rpartition(".")[2] == name]
-    near = (
-        difflib.get_close_matches(key, same, n=1, cutoff=0)
+    candidates = [
+        parent + candidate.name for candidate in list_configuration_keys(kind, built_in=True)
+    ]
+    same_name = [candidate for candidate in candidates if candidate.rpartition(".")[2] == name]
+    nearest = (
+        difflib.get_close_matches(key, same_name, n=1, cutoff=0)
         or difflib.get_close_matches(key, known_keys, n=1, cutoff=0.5)
         or difflib.get_close_matches(name, known_keys, n=1, cutoff=0.5)
     )
-    return near[0] if near else None
+    return nearest[0] if nearest else None
 
 
 def _describe_missing_space(

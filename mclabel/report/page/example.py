@@ -223,7 +223,7 @@ def _format_step_evidence(row: LabeledSolution, index: int) -> str:
     own = "" if counts.num_rollouts else "no rollouts from this step"
     parts = [
         ", ".join(f"{n} {name}" for name, n in tally.items() if n and counts.num_rollouts),
-        row.counts_by_completer(index) if counts.num_rollouts else "",
+        row.format_counts_by_completer(index) if counts.num_rollouts else "",
         "" if label.low is None else f"95% {label.low:.2f} to {label.high:.2f}",
         "" if row.posterior is None else f"probability of first error {row.posterior[index]:.2f}",
         "last step: labelled by the outcome" if label.is_from_outcome else own,

@@ -16,7 +16,11 @@ import numpy as np
 
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, StepLabel
 from mclabel.core.seeds import content_id
-from mclabel.core.stats.bootstrap import clustered_mean, clustered_share, sums_by_problem
+from mclabel.core.stats.bootstrap import (
+    estimate_clustered_mean,
+    estimate_clustered_share,
+    sum_by_problem,
+)
 from mclabel.evaluate.grouping import GROUP_KEYS, get_solution_meta, group_by_dividing_fields
 from mclabel.evaluate.labels.quality import (
     compute_label_cost,
@@ -142,7 +146,7 @@ class GatheredRun:
             manifest.get("input", {})
         )
         tallies = np.array(self._tallies, dtype=np.float64).reshape(-1, 6)
-        sums = sums_by_problem([row.problem.id for row in self.rows], tallies)
+        sums = sum_by_problem([row.problem.id for row in self.rows], tallies)
         count, right, error, undecided, steps, gap = sums.T
         starts = read_job_starts(self.run.store)
         labels = [step for row in self.rows for step in row.steps]
@@ -161,11 +165,11 @@ class GatheredRun:
             "health": collect_health_data(self.run.store),
             **self._summarise_group(self.rows),
             "shares": {
-                "right": clustered_share(right, count),
-                "with_error": clustered_share(error, count),
-                "undecided": clustered_share(undecided, count),
+                "right": estimate_clustered_share(right, count),
+                "with_error": estimate_clustered_share(error, count),
+                "undecided": estimate_clustered_share(undecided, count),
                 # mean value of the drawn steps minus the share of them whose solution ends right
-                "gap": clustered_mean(gap, steps, low=-1.0, high=1.0),
+                "gap": estimate_clustered_mean(gap, steps, low=-1.0, high=1.0),
             },
             "steps": {name: verdicts[name] for name in VERDICTS.values()},
             "sources": dict(Counter(step.source for step in labels).most_common()),
