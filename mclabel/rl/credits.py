@@ -170,12 +170,13 @@ class CheckedCredit:
 def _find_segments_fault(
     segments_of_all: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]
 ) -> str | None:
+    """Return the fault if segments do not cover all steps of each solution; else None."""
     if fault := check_item_count("lists of segments for", segments_of_all, "solution", len(group)):
         return fault
     for segments, evidence in zip(segments_of_all, group, strict=True):
-        ends = [part.end for part in segments]
-        rising = all(a < b for a, b in pairwise([0, *ends]))
-        if not rising or [0, *ends][-1] != evidence.num_steps:
+        ends = [segment.end for segment in segments]
+        is_increasing = all(a < b for a, b in pairwise([0, *ends]))
+        if not is_increasing or [0, *ends][-1] != evidence.num_steps:
             return (
                 f"gave segments that end at {describe_value(ends)}, must give increasing ends >= "
                 f"1, of which the last is the number of steps, {evidence.num_steps}"

@@ -34,7 +34,12 @@ from mclabel.report.viewer.index import Index, IndexRefresher
 from mclabel.report.viewer.listing import Listing, ListingQuery, Selection, count_facets, is_number
 from mclabel.run.kinds import find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
-from mclabel.serving.access import PageFence, listen_on_loopback, page_address, serve_page
+from mclabel.serving.access import (
+    PageAccessControl,
+    format_page_address,
+    listen_on_loopback,
+    serve_page,
+)
 from mclabel.show.texts import STATIC
 
 if TYPE_CHECKING:
@@ -114,7 +119,7 @@ def make_app(index: Index, follower: IndexRefresher, scorers: Scorers, *, token:
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
-    return PageFence(app, {token: ""}, command="mclabel view")
+    return PageAccessControl(app, {token: ""}, command="mclabel view")
 
 
 async def _send_json(made: Callable[[Query], Any], request: Request) -> Response:
@@ -166,7 +171,7 @@ def serve(
         follower.start()
         token = secrets.token_urlsafe(24)
         app = make_app(index, follower, scorers, token=token)
-        on_ready(f"{page_address(listening)}/?token={token}")
+        on_ready(f"{format_page_address(listening)}/?token={token}")
         serve_page(app, listening)
     finally:
         follower.close()
