@@ -55,7 +55,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     from mclabel.prm.config import TrainConfig
     from mclabel.prm.job import preflight
     from mclabel.prm.job import train as run_train
-    from mclabel.show.progress import READING, StageProgress
+    from mclabel.show.progress import STARTING_STATUS, StageProgress
 
     if Path(config).is_dir():
         raise ConfigError(
@@ -71,7 +71,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
         preflight_report.check_differ()
         return
 
-    with StageProgress(console, "train", "steps", opening=READING) as progress:
+    with StageProgress(console, "train", "steps", opening=STARTING_STATUS) as progress:
         report = run_train(
             checked,
             lambda step, total, loss: progress.update(step, total, detail=loss),

@@ -13,7 +13,7 @@ from mclabel.evaluate.labels.quality import find_exact_first_error
 from mclabel.evaluate.labels.report import measure_group
 from mclabel.evaluate.labels.show import calibration_plot
 from mclabel.evaluate.labels.truth import find_exact_truth
-from mclabel.show.figures import HUES, draw_plot, plot_style, save_figure
+from mclabel.show.figures import SERIES_COLOURS, apply_plot_style, draw_plot, save_figure
 from mclabel.show.solutions import printable_text
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     plot = calibration_plot(measure_group(list(rows), find_exact_truth(rows), {}))
     assert plot is not None
     colours = colormaps["RdYlGn"]
-    with plot_style():
+    with apply_plot_style():
         figure = Figure(figsize=(12.5, 6.2), layout="constrained")
         left_axes, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
         _draw_solutions(left_axes, _choose_examples(rows), colours)
@@ -115,7 +115,12 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
             ]
             if notes:
                 axes.text(
-                    0.66, y, "◀ " + ", ".join(notes), fontsize=8.5, va="center", color=HUES[1]
+                    0.66,
+                    y,
+                    "◀ " + ", ".join(notes),
+                    fontsize=8.5,
+                    va="center",
+                    color=SERIES_COLOURS[1],
                 )
             y -= 1
         y -= 0.6

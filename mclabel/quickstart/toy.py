@@ -49,7 +49,7 @@ from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_outp
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import render_rich_table
-from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
+from mclabel.show.progress import STARTING_STATUS, EvaluationProgress, StageProgress, job_progress
 from mclabel.show.solutions import show_solution
 
 Model = Literal["arith:policy", "smollm2:135m"]
@@ -208,7 +208,9 @@ def train_and_choose(
     """
     with (
         record_duration(seconds, "train"),
-        StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as stage,
+        StageProgress(
+            console, "train", "steps", is_forecast=True, opening=STARTING_STATUS
+        ) as stage,
     ):
         train_scorers(f"train/{config}", scorers, out, run, stage)
     places = {name: str(out / name) for name in scorers}
