@@ -242,8 +242,7 @@ def _check_settings(config: SelectConfig, manifest_path: Path) -> None:
 def _describe_other_selection(manifest_path: str, difference: str) -> str:
     return (
         f"-o {manifest_path}: holds another selection ({difference}), and manifests are not "
-        "overwritten. "
-        "Give another -o, or delete the file first to replace it"
+        "overwritten. Give another -o, or delete the file first to replace it"
     )
 
 
@@ -331,14 +330,12 @@ def _write_ranking(
     if not num_read:
         raise DataError(
             f"scores={scores_path!r}: contains no solutions with scores. Give the output of "
-            "`mclabel "
-            f"score` for {config.solutions}"
+            f"`mclabel score` for {config.solutions}"
         )
     if num_strange == num_read:
         raise DataError(
             f"scores={scores_path!r}: none of its {num_read:,} solutions is in "
-            f"{config.solutions}. Give "
-            "the scores of this pool"
+            f"{config.solutions}. Give the scores of this pool"
         )
     return num_strange
 

@@ -237,9 +237,8 @@ def choose_solutions(
         )
         raise DataError(
             f"budget={budget}: the rule is to choose {num_by_rule:,} solutions, but of "
-            f"{len(ids):,} in "
-            f"the pool it ranks {len(ranked):,} and can choose {len(certain):,}{limit_note}. Lower "
-            "budget, or raise uniform_share or per_problem"
+            f"{len(ids):,} in the pool it ranks {len(ranked):,} and can choose "
+            f"{len(certain):,}{limit_note}. Lower budget, or raise uniform_share or per_problem"
         )
     others = np.setdiff1d(np.arange(len(ids)), certain)
     # Solutions with the smallest hashes of seed and id are drawn, so the order has no influence.
@@ -427,8 +426,7 @@ def _make_key_function(
     ):
         raise ConfigError(
             f"rule={name}: its parameter {', '.join(unknown_names) or 'before /'} gets no value. "
-            "Use "
-            f"only parameters among {', '.join(RULE_PARAMETERS)}"
+            f"Use only parameters among {', '.join(RULE_PARAMETERS)}"
         )
     passed_names = (
         RULE_PARAMETERS

@@ -288,8 +288,7 @@ def open_listening_socket(address: ServerAddress) -> socket.socket:
     if address.token is None and not is_loopback(address.host):
         raise ConfigError(
             f"--host {address.host}: other machines can reach this address, so clients need a "
-            "token. "
-            "Put a token into an environment variable and pass the variable's name as "
+            "token. Put a token into an environment variable and pass the variable's name as "
             "--token-env, or leave out --host"
         )
     try:
@@ -305,8 +304,7 @@ def open_listening_socket(address: ServerAddress) -> socket.socket:
     except OSError as error:
         raise ConfigError(
             f"--host {address.host} --port {address.port}: the server cannot listen on this "
-            "address "
-            f"({error.strerror}). Pass another port, or an address of this machine"
+            f"address ({error.strerror}). Pass another port, or an address of this machine"
         ) from error
 
 

@@ -58,7 +58,7 @@ class Key:
 
 
 def list_configuration_keys(
-    kind: type[Settings], *, built_in: bool = False, more: Sequence[str] = ()
+    kind: type[Settings], *, built_in: bool = False, extra_components: Sequence[str] = ()
 ) -> list[Key]:
     """Return every key of a configuration, in the order of declaration.
 
@@ -67,15 +67,18 @@ def list_configuration_keys(
     Args:
         kind: class of the configuration, such as `LabelConfig`.
         built_in: True omits the components that other packages add.
-        more: names `module:Class` of further components to import, which have no entry point.
+        extra_components: names `module:Class` of further components to import. They have no entry
+            point.
 
     Raises:
-        ConfigError: a component in `more` cannot be imported.
+        ConfigError: a component in `extra_components` cannot be imported.
     """
-    for name in more:
+    for name in extra_components:
         find_target("estimators", name)  # only to raise an import error; the kind does not matter
     merged: dict[tuple[str, ...], Key] = {}
-    for key in _list_keys(kind, _KeyContext(built_in=built_in, more=tuple(more))):
+    for key in _list_keys(
+        kind, _KeyContext(built_in=built_in, extra_components=tuple(extra_components))
+    ):
         identity = (key.name, key.type, str(key.default), key.sentence)
         equal_key = merged.get(identity)
         if equal_key is not None:
@@ -125,7 +128,7 @@ class _KeyContext:
     components: tuple[str, ...] = ()
     is_operational: bool = False
     built_in: bool
-    more: tuple[str, ...] = ()
+    extra_components: tuple[str, ...] = ()
 
 
 def _list_keys(
@@ -182,7 +185,7 @@ def _list_chosen_keys(
     for name in names:
         settings = find_settings_class(chosen.component_kind, name)
         yield from _list_keys(settings, replace(context, components=(name,)))
-    for name in context.more:
+    for name in context.extra_components:
         with suppress(ConfigError):  # a component of another kind
             settings = find_settings_class(chosen.component_kind, name)
             if settings.component_kind == chosen.component_kind:

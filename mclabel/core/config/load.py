@@ -106,8 +106,7 @@ def load_content(
             keys, verb = ", ".join(dropped.keys), "are" if len(dropped.keys) > 1 else "is"
             print(
                 f"mclabel: {keys} of {source} {verb} ignored: kind={dropped.new_component} takes "
-                "the place "
-                f"of kind={dropped.replaced_component} and has no such setting",
+                f"the place of kind={dropped.replaced_component} and has no such setting",
                 file=sys.stderr,
             )
         checked = check_config(kind, content, remedy=remedy)

@@ -108,9 +108,8 @@ def _check_sample(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> Non
     if num_drawn and num_drawn > probabilities_below_one[0] * (num_pool - num_certain) + 1e-6:
         raise ValueError(
             f"{num_drawn} values with probability {probabilities_below_one[0]:g}: more than were "
-            "drawn from "
-            f"{num_pool - num_certain} solutions. Give num_pool and num_certain of the selection's "
-            "manifest"
+            f"drawn from {num_pool - num_certain} solutions. Give num_pool and num_certain of the "
+            "selection's manifest"
         )
 
 

@@ -51,8 +51,7 @@ def score_and_check(client: RewardClient, items: Sequence[RewardItem]) -> list[S
     if len(batch_rewards) != len(items):
         raise RewardError(
             f"reward server {client.url}: gave {len(batch_rewards)} rewards for {len(items)} "
-            "items, but "
-            "must give one reward per item"
+            "items, but must give one reward per item"
         )
     for position, item_rewards in enumerate(batch_rewards):
         numbers = (item_rewards.reward, *item_rewards.credits, *item_rewards.scores)
@@ -60,8 +59,7 @@ def score_and_check(client: RewardClient, items: Sequence[RewardItem]) -> list[S
             raise RewardError(
                 f"reward server {client.url}: item {position} has a number that is not finite: "
                 f"reward {item_rewards.reward}, credits {item_rewards.credits}, scores "
-                f"{item_rewards.scores}. "
-                "Check the PRM of the server. This batch was not trained on"
+                f"{item_rewards.scores}. Check the PRM of the server. This batch was not trained on"
             )
         if not len(item_rewards.credits) == len(item_rewards.ends_segment) or len(
             item_rewards.credits
@@ -72,8 +70,7 @@ def score_and_check(client: RewardClient, items: Sequence[RewardItem]) -> list[S
             raise RewardError(
                 f"reward server {client.url}: item {position} has {len(item_rewards.ends)} steps, "
                 f"{len(item_rewards.credits)} credits and {len(item_rewards.ends_segment)} flags "
-                "in "
-                "ends_segment, but must have as many of each"
+                "in ends_segment, but must have as many of each"
             )
     return batch_rewards
 
