@@ -516,25 +516,25 @@ def _write_rows(rows: Any, path: Path, argument: str) -> str:
     return str(path)
 
 
-def _make_component_section(kind: str, chosen: Any) -> Any:
+def _make_component_section(component_kind: str, component: Any) -> Any:
     """Convert a component argument to the section of the configuration.
 
     A class or a function is replaced by its import path.
     """
-    if not callable(chosen):
-        return chosen
+    if not callable(component):
+        return component
     from mclabel.core.components import find_component_name
 
-    if not hasattr(chosen, "__qualname__"):
+    if not hasattr(component, "__qualname__"):
         raise ConfigError(
-            f"{shorten_value(chosen)}: must be a class or a function that engines can import by "
-            f"name, is a {type(chosen).__name__}. Write a function that calls it"
+            f"{shorten_value(component)}: must be a class or a function that engines can import by "
+            f"name, is a {type(component).__name__}. Write a function that calls it"
         )
-    if "<" in chosen.__qualname__:
+    if "<" in component.__qualname__:
         raise ConfigError(
-            f"{chosen.__qualname__}: must be defined at the top level of a module, so that "
+            f"{component.__qualname__}: must be defined at the top level of a module, so that "
             "engines can import it by name. Move it out of the function, or write a def instead "
             "of a lambda"
         )
 
-    return {"kind": find_component_name(kind, chosen)}
+    return {"kind": find_component_name(component_kind, component)}

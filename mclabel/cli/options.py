@@ -17,10 +17,10 @@ SEED = click.IntRange(0)
 
 
 def _check_component_names(
-    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+    ctx: click.Context, param: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the given names of modules or classes, or raise a usage error."""
-    for name in given:
+    for name in names:
         if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")):
             raise click.BadParameter(
                 f"{name!r} is neither a module, such as my_package, nor a name in one, such as "
@@ -28,7 +28,7 @@ def _check_component_names(
                 ctx,
                 param,
             )
-    return given
+    return names
 
 
 ALLOW = click.option(

@@ -70,21 +70,21 @@ class Boundary:
     detects calls that do not return within `HANG_S`.
     """
 
-    def __init__(self, kind: str, target: Any) -> None:
+    def __init__(self, component_kind: str, target: Any) -> None:
         """Make the boundary of a component.
 
         Args:
-            kind: kind of the component, a key of `mclabel.core.components.BUILT_IN`.
+            component_kind: kind of the component, a key of `mclabel.core.components.BUILT_IN`.
             target: class or function of the component, or the component's name in a configuration.
         """
-        self.kind = kind
+        self.kind = component_kind
         if isinstance(target, str):
             self.name, self.is_built_in = (
                 target,
-                target in list_component_names(kind, built_in=True),
+                target in list_component_names(component_kind, built_in=True),
             )
         else:
-            self.name = find_component_name(kind, target)
+            self.name = find_component_name(component_kind, target)
             self.is_built_in = f"{target.__module__}.".startswith("mclabel.")
 
     def call(
@@ -421,7 +421,7 @@ def _write_part_path(root: object, location: Sequence[int | str]) -> str:
     return f"{name.removeprefix('.')}=" if name else ""
 
 
-def check_item_count(items: str, given: Sized, unit: str, num_wanted: int) -> str | None:
+def check_item_count(items: str, items_returned: Sized, unit: str, num_wanted: int) -> str | None:
     """Return the fault if a component has not returned exactly one item for each unit of its input;
     else None.
 
@@ -429,13 +429,13 @@ def check_item_count(items: str, given: Sized, unit: str, num_wanted: int) -> st
 
     Args:
         items: noun for the items and a preposition, such as "scores for".
-        given: returned items.
+        items_returned: items that the component has returned.
         unit: noun for a unit, such as "step".
         num_wanted: number of units, which is the required number of items.
     """
-    if len(given) == num_wanted:
+    if len(items_returned) == num_wanted:
         return None
-    return f"gave {len(given)} {items} {num_wanted} {unit}s, must give one per {unit}"
+    return f"gave {len(items_returned)} {items} {num_wanted} {unit}s, must give one per {unit}"
 
 
 class _RunningCall:
@@ -502,16 +502,18 @@ def log_hang(error: MclabelError) -> None:
 _on_hang: Callable[[MclabelError], None] = log_hang
 
 
-def report_hang(kind: str, fault: str, fallback_error: MclabelError) -> None:
+def report_hang(component_kind: str, fault: str, fallback_error: MclabelError) -> None:
     """Report that awaited work does not end: perform the action that `set_hang_action` has set.
 
     Args:
-        kind: kind of the faulty component, a key of `mclabel.core.components.BUILT_IN`.
+        component_kind: kind of the faulty component, a key of `mclabel.core.components.BUILT_IN`.
         fault: clause that describes the fault. Its subject is the method of a user's component of
             this kind that has been awaited longest.
         fallback_error: error to report if no such method is awaited.
     """
-    call = next((awaited for awaited in list(_awaited) if awaited.boundary.kind == kind), None)
+    call = next(
+        (awaited for awaited in list(_awaited) if awaited.boundary.kind == component_kind), None
+    )
     _on_hang(call.boundary.make_protocol_error(call.method, fault) if call else fallback_error)
 
 

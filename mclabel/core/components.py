@@ -102,18 +102,18 @@ def allow_components(allowed: Iterable[str]) -> Iterator[None]:
         _allowed.reset(token)
 
 
-def list_component_names(kind: str, *, built_in: bool = False) -> list[str]:
+def list_component_names(component_kind: str, *, built_in: bool = False) -> list[str]:
     """Return the names of a kind's components, the built-in ones first.
 
     Args:
-        kind: a key of `BUILT_IN`.
+        component_kind: a key of `BUILT_IN`.
         built_in: True omits components of other packages.
     """
     if built_in:
-        return list(_list_built_in(kind))
+        return list(_list_built_in(component_kind))
     return [
-        *_list_built_in(kind),
-        *sorted(set(_find_entry_points(kind)) - set(_list_built_in(kind))),
+        *_list_built_in(component_kind),
+        *sorted(set(_find_entry_points(component_kind)) - set(_list_built_in(component_kind))),
     ]
 
 
@@ -125,20 +125,20 @@ FUNCTION_ADAPTERS: Mapping[str, str] = {
 """Kinds of components that may be plain functions, each with the class that calls the function."""
 
 
-def find_component(kind: str, name: str) -> Any:
+def find_component(component_kind: str, name: str) -> Any:
     """Return the class of a component; for a plain function, return the class that calls it.
 
     Args:
-        kind: a key of `BUILT_IN`.
+        component_kind: a key of `BUILT_IN`.
         name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
         ComponentNotAllowed: the component must not be imported.
         ConfigError: there is no such component, or it cannot be imported.
     """
-    target = find_target(kind, name)
-    if kind in FUNCTION_ADAPTERS and (isfunction(target) or ismethod(target)):
-        return _import_object(FUNCTION_ADAPTERS[kind])
+    target = find_target(component_kind, name)
+    if component_kind in FUNCTION_ADAPTERS and (isfunction(target) or ismethod(target)):
+        return _import_object(FUNCTION_ADAPTERS[component_kind])
     return target
 
 
@@ -152,20 +152,23 @@ def list_third_party_components() -> list[str]:
     return list(_third_party_names)
 
 
-def find_target(kind: str, name: str) -> Any:
+def find_target(component_kind: str, name: str) -> Any:
     """Return the class or function of a component.
 
     The result is not cached, because a notebook may define the class again.
 
     Args:
-        kind: a key of `BUILT_IN`.
+        component_kind: a key of `BUILT_IN`.
         name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
         ComponentNotAllowed: the component must not be imported.
         ConfigError: there is no such component, or it cannot be imported.
     """
-    built_in, entry_points_by_name = _list_built_in(kind), _find_entry_points(kind)
+    built_in, entry_points_by_name = (
+        _list_built_in(component_kind),
+        _find_entry_points(component_kind),
+    )
     if name in built_in:
         return _import_object(built_in[name])
     if name in entry_points_by_name:
@@ -173,12 +176,12 @@ def find_target(kind: str, name: str) -> Any:
     elif ":" in name:
         target = _find_user_component(name)
     else:
-        names = list_component_names(kind)
+        names = list_component_names(component_kind)
         nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         suggestion = f"did you mean {nearest[0]}? " if nearest else ""
         raise ConfigError(
-            f"{name}: is not among the {kind}. {suggestion}Choose one of {', '.join(names)}, or "
-            "module:Class of your own"
+            f"{name}: is not among the {component_kind}. {suggestion}Choose one of "
+            f"{', '.join(names)}, or module:Class of your own"
         )
     _third_party_names[name] = None
     return target
@@ -191,21 +194,23 @@ def load_component_class(settings: Any, base: type) -> Any:
         ConfigError: the class does not derive from `base`. The message names the key and the page
             of the documentation.
     """
-    target, kind = settings.component, settings.component_kind
+    target, component_kind = settings.component, settings.component_kind
     if isinstance(target, type) and issubclass(target, base):
         return target
     base_path = f"{base.__module__}.{base.__qualname__}"
     raise ConfigError(
-        f"{_CONFIG_KEYS[kind]}={settings.kind}: must be a class derived from {base_path} "
-        f"({DOCS_PAGES[kind]})"
+        f"{_CONFIG_KEYS[component_kind]}={settings.kind}: must be a class derived from {base_path} "
+        f"({DOCS_PAGES[component_kind]})"
     )
 
 
-def find_component_name(kind: str, target: Any) -> str:
+def find_component_name(component_kind: str, target: Any) -> str:
     """Return a component's name from its class or function; the inverse of `find_component`."""
     path = f"{target.__module__}:{target.__qualname__}"
-    names_by_path = {value: name for name, value in _list_built_in(kind).items()}
-    names_by_entry_point = {point.value: name for name, point in _find_entry_points(kind).items()}
+    names_by_path = {value: name for name, value in _list_built_in(component_kind).items()}
+    names_by_entry_point = {
+        point.value: name for name, point in _find_entry_points(component_kind).items()
+    }
     return names_by_path.get(path) or names_by_entry_point.get(path) or path
 
 
@@ -256,13 +261,13 @@ def _is_in_allowed_package(module: str, allowed: Iterable[str] | None) -> bool:
 
 
 @cache
-def _list_built_in(kind: str) -> Mapping[str, str]:
-    return _import_object(BUILT_IN[kind])  # type: ignore[no-any-return]
+def _list_built_in(component_kind: str) -> Mapping[str, str]:
+    return _import_object(BUILT_IN[component_kind])  # type: ignore[no-any-return]
 
 
 @cache
-def _find_entry_points(kind: str) -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=f"mclabel.{kind}")}
+def _find_entry_points(component_kind: str) -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"mclabel.{component_kind}")}
 
 
 def _import_object(target: str, *, through_modules: bool = True) -> Any:

@@ -89,12 +89,12 @@ def describe_broken_rule(errors: Sequence[Mapping[str, Any]]) -> str:
     )
     first_error = errors[0]
     if first_error["type"] in ("too_short", "too_long"):
-        given = f", holds {first_error['ctx']['actual_length']}"
+        value_note = f", holds {first_error['ctx']['actual_length']}"
     elif first_error["type"].endswith(("_type", "_parsing")):
-        given = f", is {describe_value(first_error['input'])}"
+        value_note = f", is {describe_value(first_error['input'])}"
     else:
-        given = ""
-    return f"must {' or '.join(rules)}{given}"
+        value_note = ""
+    return f"must {' or '.join(rules)}{value_note}"
 
 
 def describe_value(value: Any) -> str:
@@ -117,20 +117,20 @@ def describe_value(value: Any) -> str:
 
 
 def group_faults_by_field(
-    kind: type[BaseModel], error: ValidationError
+    settings_class: type[BaseModel], error: ValidationError
 ) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
     """Yield the errors of each field. A field with several allowed types may have one error per
     type.
 
     Args:
-        kind: class that was validated.
+        settings_class: class that was validated.
         error: error from validating the class.
 
     Returns:
         For each field the keys that lead to it, and its errors.
     """
     for path, field_errors in groupby(
-        error.errors(), key=lambda fault: _find_key_path(kind, fault["loc"])
+        error.errors(), key=lambda fault: _find_key_path(settings_class, fault["loc"])
     ):
         yield path, [dict(fault) for fault in field_errors]
 

@@ -240,13 +240,13 @@ def choose_solutions(
             f"{len(ids):,} in the pool it ranks {len(ranked):,} and can choose "
             f"{len(certain):,}{limit_note}. Lower budget, or raise uniform_share or per_problem"
         )
-    others = np.setdiff1d(np.arange(len(ids)), certain)
+    not_certain = np.setdiff1d(np.arange(len(ids)), certain)
     # Solutions with the smallest hashes of seed and id are drawn, so the order has no influence.
-    hashes = _hash_positions(seed, "draw", ids, others)
+    hashes = _hash_positions(seed, "draw", ids, not_certain)
     return ChosenSolutions(
         certain=certain,
-        drawn=np.sort(others[np.argsort(hashes, kind="stable")[:num_random]]),
-        probability=num_random / len(others) if len(others) else 1.0,
+        drawn=np.sort(not_certain[np.argsort(hashes, kind="stable")[:num_random]]),
+        probability=num_random / len(not_certain) if len(not_certain) else 1.0,
     )
 
 
@@ -308,9 +308,9 @@ def _take_in_turns(
     order = np.argsort(turns, kind="stable")
     if per_problem is not None:
         order = order[turns[order] < per_problem]
-    taken = ranked[order[:count]]
-    np.add.at(num_chosen, problems[taken], 1)
-    return taken
+    chosen = ranked[order[:count]]
+    np.add.at(num_chosen, problems[chosen], 1)
+    return chosen
 
 
 def _hash_positions(

@@ -172,10 +172,11 @@ def make_name_printable(name: str, max_characters: int = MAX_NAME) -> str:
     """
     if len(name) > max_characters:
         name = f"{name[: max_characters - 20]}…{name[-19:]}"
-    shown = "".join(
+    printable = "".join(
         character if character.isprintable() else f"\\u{ord(character):04x}" for character in name
     )
-    return f" {shown}" if shown.startswith("_") else shown  # matplotlib leaves out names with "_"
+    # Matplotlib leaves out names that begin with an underscore.
+    return f" {printable}" if printable.startswith("_") else printable
 
 
 @contextmanager
@@ -219,16 +220,16 @@ def draw_plot(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
     """
     bars = [series for series in plot.series if series.kind == "bars"]
     lines = [series for series in plot.series if series.kind != "bars"]
-    drawn = [_draw_line(axes, series, along_x=bool(plot.rows)) for series in lines]
-    drawn += _draw_bars(axes, bars, is_stacked=plot.is_stacked)
+    handles = [_draw_line(axes, series, along_x=bool(plot.rows)) for series in lines]
+    handles += _draw_bars(axes, bars, is_stacked=plot.is_stacked)
     _set_up_axes(axes, plot)
-    series_and_handles = zip((*lines, *bars), drawn, strict=True)
-    named = [
+    series_and_handles = zip((*lines, *bars), handles, strict=True)
+    named_handles = [
         (handle, make_name_printable(series.name))
         for series, handle in series_and_handles
         if series.name
     ]
-    return [handle for handle, _ in named], [name for _, name in named]
+    return [handle for handle, _ in named_handles], [name for _, name in named_handles]
 
 
 def _draw_line(axes: Axes, series: Series, *, along_x: bool) -> Any:

@@ -87,7 +87,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
 
 
 def printable_text(text: str) -> str:
-    """Return at most MAX_SHOWN characters of a text, with codes for unprintable characters."""
+    """Return at most MAX_TEXT characters of a text, with codes for unprintable characters."""
     cut = text[:MAX_TEXT]
     safe = "".join(
         character if character.isprintable() or character == "\n" else f"\\x{ord(character):02x}"
@@ -246,7 +246,7 @@ def group_passages_by_step(
 ) -> Mapping[int, Sequence[MarkedPassage]]:
     """Return the marked passages by the 0-based index of their step, from left to right.
 
-    If a step has more than MAX_PLACES, the last entry gives the number of those left out.
+    If a step has more than MAX_PASSAGES, the last entry gives the number of those left out.
     """
     by_step: dict[int, list[MarkedPassage]] = defaultdict(list)
     for opinion in () if consensus is None else consensus.opinions:
@@ -293,7 +293,7 @@ def _convert_flag_to_passage(source: str, flag: Flag, text: str) -> MarkedPassag
 
 
 def _limit_passages(passages: list[MarkedPassage]) -> list[MarkedPassage]:
-    """Return the first MAX_PLACES passages, and an entry with the number of those left out."""
+    """Return the first MAX_PASSAGES passages, and an entry with the number of those left out."""
     num_hidden = len(passages) - MAX_PASSAGES
     omission_note = (
         [MarkedPassage(start=0, end=0, words=f"{num_hidden:,} more not shown")]

@@ -58,14 +58,14 @@ class Key:
 
 
 def list_configuration_keys(
-    kind: type[Settings], *, built_in: bool = False, extra_components: Sequence[str] = ()
+    settings_class: type[Settings], *, built_in: bool = False, extra_components: Sequence[str] = ()
 ) -> list[Key]:
     """Return every key of a configuration, in the order of declaration.
 
     If several components declare the same setting with equal text, it is returned as one key.
 
     Args:
-        kind: class of the configuration, such as `LabelConfig`.
+        settings_class: class of the configuration, such as `LabelConfig`.
         built_in: True omits the components that other packages add.
         extra_components: names `module:Class` of further components to import. They have no entry
             point.
@@ -77,7 +77,7 @@ def list_configuration_keys(
         find_target("estimators", name)  # only to raise an import error; the kind does not matter
     merged: dict[tuple[str, ...], Key] = {}
     for key in _list_keys(
-        kind, _KeyContext(built_in=built_in, extra_components=tuple(extra_components))
+        settings_class, _KeyContext(built_in=built_in, extra_components=tuple(extra_components))
     ):
         identity = (key.name, key.type, str(key.default), key.sentence)
         equal_key = merged.get(identity)
@@ -132,29 +132,32 @@ class _KeyContext:
 
 
 def _list_keys(
-    kind: type[Settings], context: _KeyContext, outer: Settings | None = None
+    settings_class: type[Settings], context: _KeyContext, outer: Settings | None = None
 ) -> Iterator[Key]:
     """Yield the keys of a settings class.
 
     Args:
-        kind: class of the settings.
+        settings_class: class of the settings.
         context: position of the settings in the configuration.
         outer: default that the enclosing class gives these settings; None if their own defaults
             apply.
     """
-    for name, info in kind.model_fields.items():
+    for name, info in settings_class.model_fields.items():
         path = context.parent + name
         operational = context.is_operational or OPERATIONAL in info.metadata
-        below = replace(context, parent=f"{path}.", is_operational=operational)
-        chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
-        if chosen is not None:
+        inner_context = replace(context, parent=f"{path}.", is_operational=operational)
+        component_field = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
+        if component_field is not None:
             may_be_null = not info.is_required() and _get_default(info) is None
             yield from _list_chosen_keys(
-                chosen, below, _read_field_docstring(kind, name), may_be_null=may_be_null
+                component_field,
+                inner_context,
+                _read_field_docstring(settings_class, name),
+                may_be_null=may_be_null,
             )
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             default = None if info.is_required() else _get_default(info)
-            yield from _list_keys(info.annotation, below, default)
+            yield from _list_keys(info.annotation, inner_context, default)
         elif not (context.components and name == "kind"):
             yield Key(
                 name=path,
@@ -164,39 +167,39 @@ def _list_keys(
                 else None
                 if info.is_required()
                 else _write_value(_get_default(info)),
-                sentence=_read_field_docstring(kind, name),
+                sentence=_read_field_docstring(settings_class, name),
                 is_operational=operational,
                 components=context.components,
             )
 
 
 def _list_chosen_keys(
-    chosen: Chosen, context: _KeyContext, sentence: str, *, may_be_null: bool
+    component_field: Chosen, context: _KeyContext, sentence: str, *, may_be_null: bool
 ) -> Iterator[Key]:
-    names = list_component_names(chosen.component_kind, built_in=context.built_in)
+    names = list_component_names(component_field.component_kind, built_in=context.built_in)
     null = ", or null" if may_be_null else ""
     yield Key(
         name=f"{context.parent}kind",
         type=f"{', '.join(names)}, or module:Class of your own{null}",
-        default="null" if may_be_null else chosen.default,
+        default="null" if may_be_null else component_field.default,
         sentence=sentence,
         is_operational=context.is_operational,
     )
     for name in names:
-        settings = find_settings_class(chosen.component_kind, name)
+        settings = find_settings_class(component_field.component_kind, name)
         yield from _list_keys(settings, replace(context, components=(name,)))
     for name in context.extra_components:
         with suppress(ConfigError):  # a component of another kind
-            settings = find_settings_class(chosen.component_kind, name)
-            if settings.component_kind == chosen.component_kind:
+            settings = find_settings_class(component_field.component_kind, name)
+            if settings.component_kind == component_field.component_kind:
                 yield from _list_keys(settings, replace(context, components=(name,)))
 
 
-def _read_field_docstring(kind: type[Settings], name: str) -> str:
+def _read_field_docstring(settings_class: type[Settings], name: str) -> str:
     """Return the docstring of a field as one line; if the class does not document the field, that
     of its base class.
     """
-    infos = (getattr(base, "model_fields", {}).get(name) for base in kind.__mro__)
+    infos = (getattr(base, "model_fields", {}).get(name) for base in settings_class.__mro__)
     docstrings = (_join_lines(info.description) for info in infos if info is not None)
     return next(filter(None, docstrings), "")
 
@@ -285,7 +288,7 @@ class DroppedKeys:
 
 
 def drop_replaced_settings(
-    kind: type[Settings],
+    settings_class: type[Settings],
     file: Mapping[str, Any],
     content: dict[str, Any],
     override_keys: Collection[str],
@@ -297,13 +300,13 @@ def drop_replaced_settings(
     that the check of the configuration reports them.
 
     Args:
-        kind: class of the configuration, or of settings in it.
+        settings_class: class of the configuration, or of settings in it.
         file: content of the file.
         content: content of the file with the overrides applied; changed in place.
         override_keys: dotted keys of the overrides, which are always kept.
         parent: dotted path to the settings, with a dot at its end.
     """
-    for name, info in kind.model_fields.items():
+    for name, info in settings_class.model_fields.items():
         file_value, merged_value, path = file.get(name), content.get(name), parent + name
         if (
             not isinstance(file_value, Mapping)
@@ -311,9 +314,11 @@ def drop_replaced_settings(
             or path in override_keys
         ):
             continue
-        chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
-        if chosen is not None:
-            yield from _find_dropped_keys(chosen, file_value, merged_value, override_keys, path)
+        component_field = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
+        if component_field is not None:
+            yield from _find_dropped_keys(
+                component_field, file_value, merged_value, override_keys, path
+            )
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             yield from drop_replaced_settings(
                 info.annotation, file_value, merged_value, override_keys, f"{path}."
@@ -321,7 +326,7 @@ def drop_replaced_settings(
 
 
 def _find_dropped_keys(
-    chosen: Chosen,
+    component_field: Chosen,
     file_settings: Mapping[str, Any],
     merged_settings: dict[str, Any],
     override_keys: Collection[str],
@@ -329,8 +334,8 @@ def _find_dropped_keys(
 ) -> Iterator[DroppedKeys]:
     try:
         file_component, chosen_component = (
-            chosen.component_name_in(file_settings),
-            chosen.component_name_in(merged_settings),
+            component_field.component_name_in(file_settings),
+            component_field.component_name_in(merged_settings),
         )
         if (
             file_component == chosen_component
@@ -339,10 +344,10 @@ def _find_dropped_keys(
         ):
             return
         file_component_keys = _list_component_keys(
-            chosen.component_kind, file_component, file_settings
+            component_field.component_kind, file_component, file_settings
         )
         chosen_component_keys = find_settings_class(
-            chosen.component_kind, chosen_component
+            component_field.component_kind, chosen_component
         ).model_fields
     except ConfigError:
         return  # the check of the configuration reports the unknown component

@@ -260,10 +260,14 @@ class Chosen:
         """Return the schema that checks a value by the method `settings`; it accepts null if the
         field's type does.
         """
-        chosen = core_schema.no_info_plain_validator_function(
+        component_schema = core_schema.no_info_plain_validator_function(
             self.settings, serialization=core_schema.plain_serializer_function_ser_schema(dict)
         )
-        return core_schema.nullable_schema(chosen) if type(None) in get_args(source) else chosen
+        return (
+            core_schema.nullable_schema(component_schema)
+            if type(None) in get_args(source)
+            else component_schema
+        )
 
     def settings(self, value: Any) -> ComponentSettings:
         """Return the checked settings of a component.
@@ -342,21 +346,21 @@ def find_settings_class(component_kind: str, name: str) -> type[ComponentSetting
     return settings
 
 
-def describe_faults(kind: type[BaseModel], error: ValidationError, name: str) -> str:
+def describe_faults(settings_class: type[BaseModel], error: ValidationError, name: str) -> str:
     """Return a description of all faults in settings, as one line.
 
     Args:
-        kind: class of the settings.
+        settings_class: class of the settings.
         error: error from validating the settings.
         name: text in place of a key, for a fault that concerns no single key.
     """
-    return "; ".join(_describe_fault_lines(kind, error, "", name))
+    return "; ".join(_describe_fault_lines(settings_class, error, "", name))
 
 
 def _describe_fault_lines(
-    kind: type[BaseModel], error: ValidationError, parent: str, name: str
+    settings_class: type[BaseModel], error: ValidationError, parent: str, name: str
 ) -> Iterator[str]:
-    for path, faults in group_faults_by_field(kind, error):
+    for path, faults in group_faults_by_field(settings_class, error):
         key = parent + ".".join(path)
         first, context = faults[0], faults[0].get("ctx", {})
         if len(faults) > 1 and all(fault["type"] in RULE_BY_ERROR_TYPE for fault in faults):
@@ -368,10 +372,10 @@ def _describe_fault_lines(
         else:
             prefix = f"{key.rstrip('.') or name}: "
             for fault in faults:
-                given = (
+                value_note = (
                     f", not {fault['input']!r}"[:100] if fault["type"] == "literal_error" else ""
                 )
-                yield f"{prefix}{describe_fault(fault)}{given}"
+                yield f"{prefix}{describe_fault(fault)}{value_note}"
 
 
 def _to_pydantic_error(error: ConfigError, key: str = "") -> PydanticCustomError:

@@ -164,11 +164,11 @@ MAX_SHOWN_VALUE = 60
 """Maximum number of characters of an invalid value in a message."""
 
 
-def read_record(kind: type[T], content: Any) -> T:
+def read_record(record_type: type[T], content: Any) -> T:
     """Check and return a record from JSON values, or from the row of a table.
 
     Args:
-        kind: type of the record: a dataclass, or another type that pydantic supports.
+        record_type: type of the record: a dataclass, or another type that pydantic supports.
         content: mappings, lists, texts, numbers, true, false and None.
 
     Raises:
@@ -176,7 +176,7 @@ def read_record(kind: type[T], content: Any) -> T:
             rule.
     """
     try:
-        records: tuple[T] = _make_strict_adapter(cast("Any", kind)).validate_json(
+        records: tuple[T] = _make_strict_adapter(cast("Any", record_type)).validate_json(
             json.dumps([content])
         )
     except ValidationError as error:
@@ -187,10 +187,10 @@ def read_record(kind: type[T], content: Any) -> T:
 
 
 @cache
-def _make_strict_adapter(kind: Any) -> TypeAdapter[Any]:
+def _make_strict_adapter(record_type: Any) -> TypeAdapter[Any]:
     # The tuple is needed because a dataclass takes this configuration only from a type around it.
     rules = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    return TypeAdapter(tuple[kind], config=rules)
+    return TypeAdapter(tuple[record_type], config=rules)
 
 
 def _describe_fault(error: ValidationError) -> str:
@@ -199,8 +199,12 @@ def _describe_fault(error: ValidationError) -> str:
         return "a text is not valid Unicode: it holds lone surrogates"
     field_path, value = ".".join(map(str, first["loc"][1:])), first["input"]
     is_record = isinstance(value, Mapping | list) or first["type"].startswith("missing")
-    shown = "" if is_record else f"={repr(value)[:MAX_SHOWN_VALUE]}"
-    return f"{field_path}{shown}: {describe_fault(first)}" if field_path else describe_fault(first)
+    value_text = "" if is_record else f"={repr(value)[:MAX_SHOWN_VALUE]}"
+    return (
+        f"{field_path}{value_text}: {describe_fault(first)}"
+        if field_path
+        else describe_fault(first)
+    )
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -219,11 +223,11 @@ def rule(check: Check) -> Check:
     return check
 
 
-def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
+def check_rules(settings_class: type[M], content: Any, handler: Callable[[Any], M]) -> M:
     """Validate all fields and all rules. This function is a pydantic validator in mode `wrap`.
 
     Args:
-        kind: class of the settings.
+        settings_class: class of the settings.
         content: content to validate.
         handler: pydantic's function that validates the fields.
 
@@ -234,14 +238,14 @@ def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
     try:
         settings = handler(content)
     except ValidationError as error:
-        partial = _drop_invalid_fields(kind, content, error)
+        partial = _drop_invalid_fields(settings_class, content, error)
         broken_rules = [] if partial is None else list(_find_broken_rules(partial, partially=True))
         if not broken_rules:
             raise
         faults = [_to_init_error(fault) for fault in error.errors(include_url=False)]
-        raise _make_validation_error(kind, content, faults, broken_rules) from None
+        raise _make_validation_error(settings_class, content, faults, broken_rules) from None
     if broken_rules := list(_find_broken_rules(settings)):
-        raise _make_validation_error(kind, content, [], broken_rules)
+        raise _make_validation_error(settings_class, content, [], broken_rules)
     return settings
 
 
@@ -270,17 +274,17 @@ def _find_broken_rules(settings: BaseModel, *, partially: bool = False) -> Itera
             yield fault
 
 
-def _drop_invalid_fields(kind: type[M], content: Any, error: ValidationError) -> M | None:
+def _drop_invalid_fields(settings_class: type[M], content: Any, error: ValidationError) -> M | None:
     """Return settings made without the invalid fields; None if the content is not a mapping."""
     if not isinstance(content, Mapping):
         return None
     invalid_names = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
     valid_values = {
         name: _make_field_adapter(info).validate_python(content[name])
-        for name, info in kind.model_fields.items()
+        for name, info in settings_class.model_fields.items()
         if name in content and name not in invalid_names
     }
-    partial = kind.model_construct(**valid_values)
+    partial = settings_class.model_construct(**valid_values)
     for name in invalid_names:
         partial.__dict__.pop(name, None)
     return partial
@@ -308,9 +312,12 @@ def _to_init_error(fault: Any) -> InitErrorDetails:
 
 
 def _make_validation_error(
-    kind: type[BaseModel], content: Any, faults: list[InitErrorDetails], broken_rules: list[str]
+    settings_class: type[BaseModel],
+    content: Any,
+    faults: list[InitErrorDetails],
+    broken_rules: list[str],
 ) -> ValidationError:
     for text in broken_rules:
         context = {"error": ValueError(text)}
         faults.append(InitErrorDetails(type="value_error", loc=(), input=content, ctx=context))
-    return ValidationError.from_exception_data(kind.__name__, faults)
+    return ValidationError.from_exception_data(settings_class.__name__, faults)

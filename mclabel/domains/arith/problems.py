@@ -71,13 +71,13 @@ def generate_problems(
     """
     drawn_families = validate_families(families, split)
     problems: list[Problem] = []
-    seen: set[str] = set()
+    seen_texts: set[str] = set()
     rng = random.Random(f"arith:{seed}:{split}:{drawn_families}")
     for problem in stream_problems(rng, drawn_families, num_steps):
         if len(problems) == count:
             break
-        if assign_split(problem.text) == split and problem.text not in seen:
-            seen.add(problem.text)
+        if assign_split(problem.text) == split and problem.text not in seen_texts:
+            seen_texts.add(problem.text)
             problems.append(problem)
     return problems
 

@@ -67,10 +67,10 @@ def generate_problems(
     for text, function, meta, rng in _draw_functions(seed, split, families, num_steps):
         if len(problems) == count:
             break
-        drawn = _draw_inputs(function, rng)
-        if drawn is None:
+        all_inputs = _draw_inputs(function, rng)
+        if all_inputs is None:
             continue
-        tests, states = drawn[:NUM_TESTS], drawn[NUM_TESTS:]
+        tests, states = all_inputs[:NUM_TESTS], all_inputs[NUM_TESTS:]
         stored_function = Function(
             nodes=function.nodes, target=function.target, story=function.story, states=states
         )
@@ -111,16 +111,16 @@ def _draw_functions(
 ) -> Iterator[tuple[str, Function, dict[str, str], random.Random]]:
     drawn_families = validate_families(families, split)
     rng = random.Random(f"pyarith:{seed}:{split}:{drawn_families}")
-    seen: set[str] = set()
+    seen_texts: set[str] = set()
     for problem in stream_problems(rng, drawn_families, num_steps):
         text_and_function = convert_to_function(problem)
         if (
             text_and_function is None
             or assign_split(text_and_function[0]) != split
-            or text_and_function[0] in seen
+            or text_and_function[0] in seen_texts
         ):
             continue
-        seen.add(text_and_function[0])
+        seen_texts.add(text_and_function[0])
         meta = {key: problem.meta[key] for key in ("family", "num_steps")}
         yield *text_and_function, meta, random.Random(f"pyarith:{text_and_function[0]}")
 
@@ -131,21 +131,21 @@ def _draw_inputs(function: Function, rng: random.Random) -> tuple[Inputs, ...] |
     On each of the two sets, all quantities differ from each other. Return None if no such inputs
     were found.
     """
-    drawn: list[Inputs] = []
+    all_inputs: list[Inputs] = []
     for _ in range(MAX_DRAWS):
         inputs = tuple(
             rng.randint(max(2, number // 2), 2 * number + 2) for number in function.story
         )
-        if inputs in drawn or function.compute_values(inputs) is None:
+        if inputs in all_inputs or function.compute_values(inputs) is None:
             continue
-        drawn.append(inputs)
-        if len(drawn) == NUM_TESTS + NUM_STATES:
+        all_inputs.append(inputs)
+        if len(all_inputs) == NUM_TESTS + NUM_STATES:
             if all(
                 _are_distinguishable(function, inputs_set)
-                for inputs_set in (drawn[:NUM_TESTS], drawn[NUM_TESTS:])
+                for inputs_set in (all_inputs[:NUM_TESTS], all_inputs[NUM_TESTS:])
             ):
-                return tuple(drawn)
-            drawn.clear()
+                return tuple(all_inputs)
+            all_inputs.clear()
     return None
 
 

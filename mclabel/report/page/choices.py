@@ -96,9 +96,9 @@ def choose_main_results(result: Mapping[str, Any]) -> dict[str, Any]:
         method for method in accuracy if not is_reference(method, result.get("references", ()))
     ]
     likelihoods = [method for method in methods if method.startswith("likelihood:")]
-    others = (MAJORITY, RANDOM, PASS, *likelihoods)
+    baselines = (MAJORITY, RANDOM, PASS, *likelihoods)
     scorers = [
-        method for method in methods if method not in others and not method.startswith("vote:")
+        method for method in methods if method not in baselines and not method.startswith("vote:")
     ]
     scorer = next(iter(scorers), None)
     likelihood = max(likelihoods, key=lambda method: accuracy[method][size]["value"], default=None)

@@ -34,7 +34,7 @@ MAX_THREADS = 2
 MAX_BATCH_SHARDS = 32
 """Maximum number of shards that are added to the index at once."""
 MAX_BATCH_ROWS = 4096
-"""Number of rows from which a batch is added even if it has fewer than SHARDS_A_BATCH shards."""
+"""Number of rows from which a batch is added even if it has fewer than MAX_BATCH_SHARDS shards."""
 
 
 class _NewShard(NamedTuple):

@@ -166,8 +166,8 @@ class Listing:
         return self._cache.get((self._index.version, query), partial(self._query_ids, query))
 
     def _query_ids(self, query: ListingQuery) -> NDArray[np.int32]:
-        where, arguments = query.build_where_clause()
-        sql = f"SELECT id FROM solutions WHERE {where} ORDER BY {SORTS[query.sort]}"
+        condition, arguments = query.build_where_clause()
+        sql = f"SELECT id FROM solutions WHERE {condition} ORDER BY {SORTS[query.sort]}"
         ids: NDArray[np.int32] = self._index.column(sql, arguments)
         return ids
 
@@ -180,18 +180,18 @@ class Listing:
             limit: maximum number of rows; MAX_PAGE is an upper bound.
         """
         ids = self.list_ids(query)
-        shown = [
+        page_ids = [
             int(index_id) for index_id in ids[max(0, offset) :][: max(1, min(limit, MAX_PAGE))]
         ]
-        placeholders = ", ".join("?" * len(shown)) or "NULL"
+        placeholders = ", ".join("?" * len(page_ids)) or "NULL"
         rows = self._index.query(
-            f"SELECT {_LISTED_COLUMNS} FROM solutions WHERE id IN ({placeholders})", shown
+            f"SELECT {_LISTED_COLUMNS} FROM solutions WHERE id IN ({placeholders})", page_ids
         )
         by_id = {row.pop("id"): row for row in rows}
         return {
             "total": len(ids),
             "offset": max(0, offset),
-            "rows": [by_id[index_id] for index_id in shown],
+            "rows": [by_id[index_id] for index_id in page_ids],
         }
 
     def locate_solution(self, query: ListingQuery, solution_id: str) -> dict[str, Any]:
