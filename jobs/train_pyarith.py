@@ -82,7 +82,9 @@ def load_start_model(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTra
     texts = (
         f"{text}\n{write_solution(function, rng=rng, forms=True).text}" for text, function in told
     )
-    tokenizer = build_tokenizer(texts, after=known.convert_ids_to_tokens(list(range(len(known)))))
+    tokenizer = build_tokenizer(
+        texts, base_vocabulary=known.convert_ids_to_tokens(list(range(len(known))))
+    )
     if len(tokenizer) > len(known):
         add_token_embeddings(model, known, tokenizer)
     return model, tokenizer

@@ -99,7 +99,9 @@ def load_start_model(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTra
     model = cast(LlamaForCausalLM, load_model(LlamaForCausalLM, **start, dtype=torch.float32))
     known = load_tokenizer(**start)
     texts = (text for _, text in generate_traces(2000, 0, args, random.Random(0)))
-    tokenizer = build_tokenizer(texts, after=known.convert_ids_to_tokens(list(range(len(known)))))
+    tokenizer = build_tokenizer(
+        texts, base_vocabulary=known.convert_ids_to_tokens(list(range(len(known))))
+    )
     if len(tokenizer) > len(known):
         add_token_embeddings(model, known, tokenizer)
     return model, tokenizer

@@ -89,10 +89,10 @@ def label(
             True, False, or None for unknown.
         out: folder or URL of the run. The same call with the same `out` resumes. None uses a
             temporary folder, which is deleted with the returned object.
-        accept_changes: continue even if problems changed since the run began, like
+        accept_changes: True to continue even if problems changed since the run began, like
             `mclabel label --accept-changes`.
         on_state: function that is called often with the state of the job, in the job's thread.
-        progress: whether to show a progress bar in a terminal or a notebook.
+        progress: True to show a progress bar in a terminal or a notebook.
         keys: other keys of a labelling configuration, such as `seed=1` or `block_problems=4`.
 
     Raises:
@@ -106,27 +106,27 @@ def label(
 
     on_state = require_callable(on_state or (lambda state: None), "on_state")
     folder = tempfile.TemporaryDirectory(prefix="mclabel-", ignore_cleanup_errors=True)
-    inputs = Path(folder.name)
+    input_folder = Path(folder.name)
     try:
         content: dict[str, Any] = {
             "ray": {"address": "none"},
             **keys,
-            "out": require_place(out, "out") if out is not None else str(inputs / "run"),
-            "problems": _rows_section(
+            "out": require_place(out, "out") if out is not None else str(input_folder / "run"),
+            "problems": _make_rows_section(
                 problems,
-                inputs / "problems.jsonl",
+                input_folder / "problems.jsonl",
                 "problems",
                 key="source",
                 columns=PROBLEM_COLUMNS,
             ),
-            "policy": _policy_section(policy),
-            "estimator": _component_section("estimators", estimator),
-            "checker": _component_section("checkers", checker),
+            "policy": _make_policy_section(policy),
+            "estimator": _make_component_section("estimators", estimator),
+            "checker": _make_component_section("checkers", checker),
         }
         if solutions is not None:
-            content["solutions"] = _rows_section(
+            content["solutions"] = _make_rows_section(
                 solutions,
-                inputs / "solutions.jsonl",
+                input_folder / "solutions.jsonl",
                 "solutions",
                 key="path",
                 columns=("solution", "steps"),
@@ -171,8 +171,8 @@ def train(
         from mclabel.prm.config import TrainConfig
         from mclabel.prm.job import train as run_train
 
-    several = isinstance(labels, Sequence) and not isinstance(labels, str | bytes)
-    runs: list[Any] = list(labels) if several else [labels]  # type: ignore[arg-type]
+    is_list = isinstance(labels, Sequence) and not isinstance(labels, str | bytes)
+    runs: list[Any] = list(labels) if is_list else [labels]  # type: ignore[arg-type]
     content = {
         **keys,
         "labels": [require_place(run, "labels") for run in runs],
@@ -209,7 +209,7 @@ def judge_solutions(solutions: Place, *, out: Place, **keys: Any) -> JobReport:
         "out": require_place(out, "out"),
     }
     config = check_config(JudgeConfig, content)
-    return _outside_loop(lambda: judge(config))
+    return _run_outside_event_loop(lambda: judge(config))
 
 
 def search_answers(
@@ -238,24 +238,24 @@ def search_answers(
         from mclabel.search.config import SearchConfig
         from mclabel.search.job import read_chosen_answers, search
 
-    with tempfile.TemporaryDirectory(prefix="mclabel-") as inputs:
+    with tempfile.TemporaryDirectory(prefix="mclabel-") as input_folder:
         content = {
             "ray": {"address": "none"},
             "search": {"kind": "best_of_n", "n": 16},
             **keys,
             "scorer": {"kind": "prm", "prm": require_place(prm, "prm")},
             "out": require_place(out, "out"),
-            "policy": _policy_section(policy),
-            "problems": _rows_section(
+            "policy": _make_policy_section(policy),
+            "problems": _make_rows_section(
                 problems,
-                Path(inputs) / "problems.jsonl",
+                Path(input_folder) / "problems.jsonl",
                 "problems",
                 key="source",
                 columns=PROBLEM_COLUMNS,
             ),
         }
         config = check_config(SearchConfig, content)
-        _outside_loop(lambda: search(config))
+        _run_outside_event_loop(lambda: search(config))
     return read_chosen_answers(config.out)
 
 
@@ -314,7 +314,7 @@ def score(
             step per line) or `steps`.
         device: PyTorch device for a PRM that is loaded from a folder. `auto` takes cuda if the
             machine has a GPU.
-        trust_remote_code: allow Python code from the PRM's folder to run.
+        trust_remote_code: True to allow Python code from the PRM's folder to run.
 
     Returns:
         For each solution, one score in [0, 1] per step, in order. None for a solution on which a
@@ -325,7 +325,7 @@ def score(
         DataError: a solution has no steps, or is longer than the PRM allows.
     """
     rows = [
-        _scoring_row(item, f"solution {number}")
+        _parse_scoring_row(item, f"solution {number}")
         for number, item in enumerate(iterate_items(solutions, "solutions"))
     ]
     scorer: Scorer = _load_scorer(prm, device, trust_remote_code=trust_remote_code)
@@ -352,7 +352,7 @@ def _load_scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
     return PRM.load(require_place(prm, "prm"), device=device, trust_remote_code=trust_remote_code)
 
 
-def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
+def _parse_scoring_row(item: Any, item_name: str) -> tuple[str, str | list[str]]:
     """Return the problem and the solution of a row.
 
     The solution is one text, or a list of steps whose concatenation is the whole text.
@@ -360,12 +360,12 @@ def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
     if isinstance(item, LabeledSolution):
         texts = [step.text for step in item.solution.steps]
         item = {"problem": item.problem.text, "steps": texts, "step_separator": ""}
-    row = convert_to_row(item, place)
+    row = convert_to_row(item, item_name)
     solution = row.get("steps") or row.get("solution")
     if not isinstance(row.get("problem"), str) or not solution:
         raise DataError(
-            f"{place}: needs problem, and solution or steps; has {', '.join(row)}. Add the missing "
-            "columns"
+            f"{item_name}: needs problem, and solution or steps; has {', '.join(row)}. Add the "
+            "missing columns"
         )
     if isinstance(solution, str):
         return row["problem"], solution
@@ -373,8 +373,8 @@ def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
     steps = [step.get("text") if isinstance(step, Mapping) else step for step in steps]
     if not all(isinstance(step, str) for step in steps):
         raise DataError(
-            f"{place}: steps={shorten_value(solution)}: must be a list of texts. Give each step as "
-            "a text"
+            f"{item_name}: steps={shorten_value(solution)}: must be a list of texts. Give each "
+            "step as a text"
         )
     separator = None if row.get("step_separator") is None else str(row["step_separator"])
     return row["problem"], join_steps(steps, separator=separator, whole=row.get("solution"))
@@ -409,12 +409,14 @@ def load_steps(run: Place) -> datasets.Dataset:
         for row in read_labels(run)
         for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True))
     ]
-    types = dict.fromkeys(("problem_id", "solution_id", "text"), "string")
-    types |= dict.fromkeys(("value", "low", "high"), "float64") | {"step_index": "int64"}
-    types |= dict.fromkeys(("hard", "first_error"), "bool")
-    columns = ("problem_id", "solution_id", "step_index", "text")
-    order = (*columns, "value", "low", "high", "hard", "first_error")
-    features = datasets.Features({name: datasets.Value(types[name]) for name in order})
+    column_types = dict.fromkeys(("problem_id", "solution_id", "text"), "string")
+    column_types |= dict.fromkeys(("value", "low", "high"), "float64") | {"step_index": "int64"}
+    column_types |= dict.fromkeys(("hard", "first_error"), "bool")
+    identity_columns = ("problem_id", "solution_id", "step_index", "text")
+    column_order = (*identity_columns, "value", "low", "high", "hard", "first_error")
+    features = datasets.Features(
+        {name: datasets.Value(column_types[name]) for name in column_order}
+    )
     return datasets.Dataset.from_list(rows, features=features)
 
 
@@ -440,18 +442,22 @@ def grade(
     """
     from mclabel.checkers import GradeItem, make_checker, validate_checker_settings
 
-    chosen = make_checker(validate_checker_settings(_component_section("checkers", checker)))
-    gold_form = parse_gold(gold)
-    problem = Problem(id="", text="", answer=gold_form.answer, answer_is_json=gold_form.is_json)
+    checker_object = make_checker(
+        validate_checker_settings(_make_component_section("checkers", checker))
+    )
+    parsed_gold = parse_gold(gold)
+    problem = Problem(id="", text="", answer=parsed_gold.answer, answer_is_json=parsed_gold.is_json)
     item = GradeItem(problem=problem, completion=require_text(completion, "completion"))
-    immediate_grade = chosen.grade_now(item)
+    immediate_grade = checker_object.grade_now(item)
     if immediate_grade is not None:
         return immediate_grade
-    (graded,) = _outside_loop(lambda: asyncio.run(_grade_item(chosen, item)))
-    return graded
+    (delayed_grade,) = _run_outside_event_loop(
+        lambda: asyncio.run(_grade_item(checker_object, item))
+    )
+    return delayed_grade
 
 
-def _outside_loop(work: Callable[[], T]) -> T:
+def _run_outside_event_loop(work: Callable[[], T]) -> T:
     """Run a function that starts an event loop, and return its result.
 
     If this thread already runs an event loop, as in a notebook, the function gets its own thread.
@@ -460,22 +466,24 @@ def _outside_loop(work: Callable[[], T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return work()
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(work).result()
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()
 
 
 async def _grade_item(checker: Checker, item: GradeItem) -> Sequence[Grade]:
     return await checker.grade([item])
 
 
-def _policy_section(policy: Any) -> Any:
+def _make_policy_section(policy: Any) -> Any:
     """Convert the argument `policy` to the section of the configuration."""
     if isinstance(policy, str | PathLike):
         return {"model": require_place(policy, "policy")}
     return policy
 
 
-def _rows_section(rows: Any, path: Path, argument: str, *, key: str, columns: Iterable[str]) -> Any:
+def _make_rows_section(
+    rows: Any, path: Path, argument: str, *, key: str, columns: Iterable[str]
+) -> Any:
     """Convert the argument `problems` or `solutions` to the section of the configuration.
 
     Args:
@@ -508,25 +516,25 @@ def _write_rows(rows: Any, path: Path, argument: str) -> str:
     return str(path)
 
 
-def _component_section(kind: str, chosen: Any) -> Any:
+def _make_component_section(component_kind: str, component: Any) -> Any:
     """Convert a component argument to the section of the configuration.
 
     A class or a function is replaced by its import path.
     """
-    if not callable(chosen):
-        return chosen
+    if not callable(component):
+        return component
     from mclabel.core.components import find_component_name
 
-    if not hasattr(chosen, "__qualname__"):
+    if not hasattr(component, "__qualname__"):
         raise ConfigError(
-            f"{shorten_value(chosen)}: must be a class or a function that engines can import by "
-            f"name, is a {type(chosen).__name__}. Write a function that calls it"
+            f"{shorten_value(component)}: must be a class or a function that engines can import by "
+            f"name, is a {type(component).__name__}. Write a function that calls it"
         )
-    if "<" in chosen.__qualname__:
+    if "<" in component.__qualname__:
         raise ConfigError(
-            f"{chosen.__qualname__}: must be defined at the top level of a module, so that "
+            f"{component.__qualname__}: must be defined at the top level of a module, so that "
             "engines can import it by name. Move it out of the function, or write a def instead "
             "of a lambda"
         )
 
-    return {"kind": find_component_name(kind, chosen)}
+    return {"kind": find_component_name(component_kind, component)}

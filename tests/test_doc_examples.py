@@ -129,7 +129,7 @@ def test_the_credit_and_the_client_of_rewards() -> None:
         threading.Thread(target=run, daemon=True).start()
 
     serve_rewards(
-        ServeRewardsConfig(), place=ServerAddress(port=0), limits=RequestLimits(), on_ready=ask
+        ServeRewardsConfig(), address=ServerAddress(port=0), limits=RequestLimits(), on_ready=ask
     )
     assert [one.credits for one in scored] == [(0.5,), (-0.5,)]
 

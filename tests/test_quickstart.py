@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.quickstart.toy import SHOWN
+from mclabel.quickstart.toy import METHOD_NAMES
 
 pytestmark = pytest.mark.ray
 
@@ -55,7 +55,7 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     ].splitlines()
     rows = table[table.index(next(line for line in table if "───" in line)) + 1 :]
     assert [row.strip().partition("  ")[0] for row in rows if row.strip()] == [
-        name for method, name in SHOWN.items() if method in best
+        name for method, name in METHOD_NAMES.items() if method in best
     ]
     assert 0 < summary["pair_accuracy"]["prm:last"] <= 1
     assert output.rstrip().endswith(f"{out}/report.html")

@@ -9,6 +9,7 @@ from mclabel.core.stats.intervals import stop_at_first_success
 from mclabel.core.stats.values import (
     clopper_pearson,
     compute_advantages,
+    count_trials,
     estimate_anytime,
     estimate_fixed,
     estimate_root_value,
@@ -16,7 +17,6 @@ from mclabel.core.stats.values import (
     estimate_value,
     find_first_error,
     is_recoverable,
-    num_trials,
 )
 
 COUNTS = Counts(num_right=3, num_wrong=5, num_truncated=2, num_ungraded=7, num_tokens=99)
@@ -35,7 +35,7 @@ COUNTS = Counts(num_right=3, num_wrong=5, num_truncated=2, num_ungraded=7, num_t
 def test_truncated_rollouts_count_as_wrong_or_not_at_all(
     counts: Counts, truncated: Literal["wrong", "exclude"], trials: int, expected: object
 ) -> None:
-    assert num_trials(counts, truncated=truncated) == trials
+    assert count_trials(counts, truncated=truncated) == trials
     assert estimate_value(counts, truncated=truncated) == expected
 
 

@@ -19,10 +19,10 @@ from mclabel.annotate.storage import read_folder
 from mclabel.core.stats.bootstrap import (
     FEW_PROBLEMS,
     Estimate,
-    nominal_alpha,
-    ratio_estimate,
+    estimate_from_sums,
+    estimate_ratio,
+    make_nominal_alpha,
     resample_weights,
-    sums_estimate,
 )
 from mclabel.data.readers.judged import JudgedSolution
 
@@ -169,14 +169,14 @@ def summarise(annotated: AnnotationFolder) -> Summary:
     twice = [ratings for ratings in by_solution.values() if len(ratings) > 1]
     weights = resample_weights(len(twice), 0)
     same = np.array([float(len(set(ratings)) == 1) for ratings in twice])
-    table, statistic = nominal_alpha(twice)
+    table, statistic = make_nominal_alpha(twice)
     return Summary(
         people=tuple(_summarise_person(name, annotated) for name in annotated.settings.people),
         num_items=len(annotated.items),
         num_done=len({solution for _, solution in annotated.last_events}),
         num_twice=len(twice),
-        agreement=ratio_estimate(same, np.ones(len(twice)), weights),
-        alpha=sums_estimate(table, weights, statistic),
+        agreement=estimate_ratio(same, np.ones(len(twice)), weights),
+        alpha=estimate_from_sums(table, weights, statistic),
     )
 
 

@@ -56,8 +56,8 @@ from mclabel.data.readers.solutions import SelectionManifest, read_selected
 from mclabel.run.kinds import Run, find_runs, run_identity
 from mclabel.run.outputs import ANNOTATIONS, check_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
-from mclabel.serving.access import PageFence
-from mclabel.serving.requests import Refused, json_response, parse_body, read_body
+from mclabel.serving.access import PageAccessControl
+from mclabel.serving.requests import Refused, make_json_response, parse_body, read_body
 from mclabel.show.solutions import get_shown_value
 from mclabel.show.texts import STATIC
 
@@ -96,7 +96,7 @@ def annotate(
         DataError: the run's solutions are not those in the folder.
         ShardError: the run or the folder cannot be read, or the folder contains other data.
     """
-    from mclabel.serving.access import listen_on_loopback, page_address, serve_page
+    from mclabel.serving.access import format_page_address, listen_on_loopback, serve_page
 
     labelled = _find_labelling_run(run)
     lines = [] if gold is None else read_gold(gold)
@@ -112,7 +112,7 @@ def annotate(
         names = (*stored.settings.people, OVERSEER)
         tokens = {secrets.token_urlsafe(24): person for person in names}
         app = make_app(annotations, tokens)
-        address = page_address(listening)
+        address = format_page_address(listening)
         with suppress(KeyboardInterrupt):  # Ctrl-C before the server has its own signal handler
             on_ready(
                 {
@@ -387,7 +387,7 @@ def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
         ],
         exception_handlers={Refused: _respond_refused},
     )
-    return PageFence(app, tokens, command="mclabel annotate", post_paths=(EVENTS_PATH,))
+    return PageAccessControl(app, tokens, command="mclabel annotate", post_paths=(EVENTS_PATH,))
 
 
 async def _serve_page(request: Request) -> Response:
@@ -402,16 +402,18 @@ async def _serve_overview(request: Request) -> Response:
 async def _answer_query(
     make_content: Callable[[str, Mapping[str, str]], Any], request: Request
 ) -> Response:
-    return json_response(
+    return make_json_response(
         await run_in_threadpool(make_content, request.state.person, request.query_params)
     )
 
 
 async def _record_opinion(annotations: Annotations, request: Request) -> Response:
     content = parse_body(await read_body(request, max_bytes=MAX_BODY))
-    return json_response(await run_in_threadpool(annotations.add, request.state.person, content))
+    return make_json_response(
+        await run_in_threadpool(annotations.add, request.state.person, content)
+    )
 
 
 async def _respond_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    return json_response({"error": str(error)}, error.status, error.headers)
+    return make_json_response({"error": str(error)}, error.status, error.headers)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 from mclabel.core.components import allow_components, list_component_names
 from mclabel.core.config.load import check_config
-from mclabel.core.notebook import table_html
+from mclabel.core.notebook import render_table_html
 from mclabel.core.records import Problem, Verdict
 from mclabel.core.settings import Chosen, ComponentSettings, Settings
 
@@ -86,7 +86,9 @@ class Grade:
 
     def _repr_html_(self) -> str:
         """Return the HTML table that a notebook displays."""
-        return table_html({"verdict": self.verdict, "answer": self.answer, "reason": self.reason})
+        return render_table_html(
+            {"verdict": self.verdict, "answer": self.answer, "reason": self.reason}
+        )
 
 
 class Checker(Protocol):

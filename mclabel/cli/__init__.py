@@ -93,10 +93,12 @@ def quickstart(
         if value is not None:
             overrides = (*overrides, f"{key}={value}")
     config = load_config(QuickstartConfig, None, overrides)
-    place = config.out if out is None else out
-    run = run_quickstart if config.model == "arith:policy" else run_real_quickstart
-    summary = run(config.size, make_output_folder(place, "out="), console)
-    record_result({"out": place, **summary})
+    out_folder = config.out if out is None else out
+    run_selected_quickstart = (
+        run_quickstart if config.model == "arith:policy" else run_real_quickstart
+    )
+    summary = run_selected_quickstart(config.size, make_output_folder(out_folder, "out="), console)
+    record_result({"out": out_folder, **summary})
 
 
 @main.command()

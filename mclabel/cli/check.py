@@ -24,7 +24,7 @@ from mclabel.core.errors import DataError
 )
 @click.option(
     "--file",
-    "pairs",
+    "pairs_path",
     help=("JSON Lines file to grade; each line has gold, and answer or completion."),
 )
 @click.option(
@@ -35,7 +35,7 @@ def check(
     gold: str | None,
     answer: str | None,
     completion: str | None,
-    pairs: str | None,
+    pairs_path: str | None,
     out: str | None,
 ) -> None:
     """Grade answers as right, wrong or unknown, and print the reasons.
@@ -44,14 +44,14 @@ def check(
     --completion, or give --file. Lines that cannot be read are reported and left out; the exit code
     is then 1.
     """
-    if pairs is not None:
+    if pairs_path is not None:
         if gold is not None or answer is not None or completion is not None:
             raise click.UsageError(
                 "--file cannot be combined with --gold, --answer or --completion"
             )
         if out is None:
             refuse_json("-o OUT")
-        _check_file(pairs, out)
+        _check_file(pairs_path, out)
         return
     if gold is None or (answer is None) == (completion is None) or out is not None:
         raise click.UsageError("give --gold with either --answer or --completion, or give --file")
@@ -74,11 +74,13 @@ def check(
         click.echo(json.dumps(graded, ensure_ascii=False))
 
 
-def _check_file(pairs: str, out: str | None) -> None:
+def _check_file(pairs_path: str, out: str | None) -> None:
     from mclabel.evaluate.check import check_file
 
-    show = partial(errors.print, style="red", markup=False, highlight=False, soft_wrap=True)
-    report = check_file(pairs, out, on_bad_line=show)
+    print_bad_line = partial(
+        errors.print, style="red", markup=False, highlight=False, soft_wrap=True
+    )
+    report = check_file(pairs_path, out, on_bad_line=print_bad_line)
     rate = report.num_pairs / report.seconds if report.seconds else 0.0
     verdicts = {verdict: report.verdicts[verdict] for verdict in ("right", "wrong", "unknown")}
     record_result(

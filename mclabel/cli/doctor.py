@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from mclabel.cli.output import add_json_option, record_result
-from mclabel.core.cores import num_cores
+from mclabel.core.cores import count_cores
 from mclabel.core.errors import CheckerError
 from mclabel.core.extras import EXTRAS, is_installed
 
@@ -60,7 +60,7 @@ def collect_installation_facts() -> dict[str, Any]:
         "devices": _collect_device_facts(),
         "ray": _collect_ray_facts(),
         "disks": {
-            str(place): _measure_disk_space(place) for place in (Path.cwd(), Path("/dev/shm"))
+            str(folder): _measure_disk_space(folder) for folder in (Path.cwd(), Path("/dev/shm"))
         },
         "sandbox": _find_sandbox_fault(),
         "checker": _find_checker_fault(),
@@ -84,8 +84,8 @@ def _list_missing_modules(modules: Iterable[str]) -> list[str]:
 
 
 def _collect_device_facts() -> dict[str, Any]:
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    facts: dict[str, Any] = {"cores": num_cores(), "memory_gib": round(pages / _GIB, 1)}
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    facts: dict[str, Any] = {"cores": count_cores(), "memory_gib": round(memory_bytes / _GIB, 1)}
     facts |= {"cuda": None, "gpus": [], "error": None}
     if _list_missing_modules(["torch"]):
         return facts | {"error": "torch is not installed"}
@@ -102,8 +102,10 @@ def _collect_device_facts() -> dict[str, Any]:
 
 
 def _collect_ray_facts() -> dict[str, Any]:
-    note = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
-    address = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.exists() else None)
+    address_file = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+    address = os.environ.get("RAY_ADDRESS") or (
+        address_file.read_text().strip() if address_file.exists() else None
+    )
     return {"address": address, "answers": address is not None and _accepts_connections(address)}
 
 
@@ -116,10 +118,10 @@ def _accepts_connections(address: str) -> bool:
     return True
 
 
-def _measure_disk_space(place: Path) -> dict[str, float] | None:
-    if not place.is_dir():
+def _measure_disk_space(folder: Path) -> dict[str, float] | None:
+    if not folder.is_dir():
         return None
-    total, _, free = (round(size / _GIB, 1) for size in shutil.disk_usage(place))
+    total, _, free = (round(size / _GIB, 1) for size in shutil.disk_usage(folder))
     return {"free_gib": free, "all_gib": total}
 
 
@@ -134,23 +136,23 @@ def _find_sandbox_fault() -> str | None:
 
 
 def _find_checker_fault() -> str | None:
-    host = [sys.executable, "-m", "mclabel.answers.workers.host"]
+    command = [sys.executable, "-m", "mclabel.answers.workers.host"]
     try:
-        done = subprocess.run(host, capture_output=True, text=True, timeout=120)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired as error:
         return str(error)
-    return (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else None
+    return (process.stderr.strip().splitlines() or ["?"])[-1] if process.returncode else None
 
 
 def _format_facts(facts: dict[str, Any]) -> list[str]:
     devices, ray = facts["devices"], facts["ray"]
     gpus = [f"{entry['name']} ({entry['memory_gib']} GiB)" for entry in devices["gpus"]]
-    cuda = f"{', '.join(gpus)}, CUDA {devices['cuda']}" if gpus else "no GPU that torch sees"
+    gpu_summary = f"{', '.join(gpus)}, CUDA {devices['cuda']}" if gpus else "no GPU that torch sees"
     disks = [
-        f"{place}: {entry['free_gib']} of {entry['all_gib']} GiB free"
+        f"{folder}: {entry['free_gib']} of {entry['all_gib']} GiB free"
         if entry
-        else f"{place}: none"
-        for place, entry in facts["disks"].items()
+        else f"{folder}: none"
+        for folder, entry in facts["disks"].items()
     ]
     missing = [f"{name} ({EXTRAS[name].purpose})" for name in facts["missing"]]
     remedy = f"in a clone of mclabel, such as: pip install '.[{next(iter(facts['missing']), '')}]'"
@@ -159,7 +161,7 @@ def _format_facts(facts: dict[str, Any]) -> list[str]:
         "pages": f"{facts['pages']}, which messages call docs",
         "python": f"{facts['versions']['python']}, {facts['system']}",
         "packages": ", ".join(f"{name} {version}" for name, version in facts["packages"].items()),
-        "devices": f"{devices['error'] or cuda}; {devices['cores']} cores, "
+        "devices": f"{devices['error'] or gpu_summary}; {devices['cores']} cores, "
         f"{devices['memory_gib']} GiB of memory",
         "ray": f"{ray['address']}: answers: {ray['answers']}"
         if ray["address"]

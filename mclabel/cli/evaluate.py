@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FORMAT = click.option(
     "--format",
-    "shape",
+    "table_format",
     type=click.Choice(["table", "md"]),
     default="table",
     show_default=True,
@@ -60,7 +60,9 @@ def evaluate() -> None:
 @add_configuration_arguments("mclabel.evaluate.best_of_n.config:BestOfNConfig")
 @_FORMAT
 @add_json_option
-def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str) -> None:
+def best_of_n(
+    config: str, overrides: tuple[str, ...], allow: tuple[str, ...], table_format: str
+) -> None:
     """Compare methods that choose among N solutions.
 
     CONFIG is a YAML file, such as configs/eval/own-prm.yaml, which comes with mclabel. Its keys can
@@ -78,7 +80,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     from mclabel.show.progress import EvaluationProgress
 
     checked = load_config(BestOfNConfig, config, overrides, allow=allow)
-    with EvaluationProgress(console if shape == "table" else errors) as progress:
+    with EvaluationProgress(console if table_format == "table" else errors) as progress:
         report = run_best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
     print_num_rejected(
         report.num_rejected, "rows or problems have no samples", f"{checked.out}/samples"
@@ -88,8 +90,10 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
         group_grid(report.result),
         over_optimisation_grid(report.result, report.num_fooled),
     )
-    _print_figures({"out": checked.out, **asdict(report)}, [g for g in grids if g.rows], shape)
-    if shape == "table":
+    _print_figures(
+        {"out": checked.out, **asdict(report)}, [g for g in grids if g.rows], table_format
+    )
+    if table_format == "table":
         counts = {
             "problems left out (trained on)": report.num_excluded,
             "problems left out (fewer solutions than samples)": report.num_too_few,
@@ -122,7 +126,12 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     "The command then prints about how many more solutions need a truth.",
 )
 def eval_labels(
-    shards: str, truth: str | None, shape: str, out: str | None, seed: int, width: float | None
+    shards: str,
+    truth: str | None,
+    table_format: str,
+    out: str | None,
+    seed: int,
+    width: float | None,
 ) -> None:
     """Measure labels against truth, people or another run.
 
@@ -137,7 +146,7 @@ def eval_labels(
 
     check_width(width)
     report = evaluate_labels(shards, truth, out, seed=seed)
-    _print_figures(report, label_grids(report), shape)
+    _print_figures(report, label_grids(report), table_format)
     if width is not None:
         errors.print(
             explain_narrowing(report, width), highlight=False, markup=False, soft_wrap=True
@@ -194,7 +203,7 @@ def eval_processbench(
     threshold: float | None,
     device: str,
     trust_remote_code: bool,
-    shape: str,
+    table_format: str,
     out: str | None,
     seed: int,
     strict: bool,
@@ -235,7 +244,7 @@ def eval_processbench(
                 trust_remote_code=trust_remote_code,
                 strict=strict,
             )
-    _print_figures(figures, [processbench_grid(figures)], shape)
+    _print_figures(figures, [processbench_grid(figures)], table_format)
 
 
 @evaluate.command(name="processbench-golds")
@@ -267,23 +276,23 @@ def processbench_golds(
             markup=False,
             soft_wrap=True,
         )
-    without = f"; {len(report.without)} left out without a gold, the first being " + (
+    missing_note = f"; {len(report.without)} left out without a gold, the first being " + (
         report.without[0] if report.without else ""
     )
     print_lines(
         f"{report.num_from_files} solutions with a gold from files, {report.num_from_solutions} "
-        f"from right solutions{without if report.without else ''}. Written to {out}",
+        f"from right solutions{missing_note if report.without else ''}. Written to {out}",
     )
 
 
-def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
+def _print_figures(figures: Any, grids: Sequence[Grid], table_format: str) -> None:
     from mclabel.show.figures import MAX_WIDTH, render_markdown, render_rich_table
 
     if record_result(figures):
         return
-    if shape == "table":
-        screen = console if console.is_terminal else Console(emoji=False, width=MAX_WIDTH)
+    if table_format == "table":
+        output_console = console if console.is_terminal else Console(emoji=False, width=MAX_WIDTH)
         for grid in grids:
-            screen.print(render_rich_table(grid), "")
+            output_console.print(render_rich_table(grid), "")
     else:
         click.echo(render_markdown(grids), nl=False)

@@ -81,15 +81,17 @@ def judge(
     from mclabel.judge.opinions import count_opinions
     from mclabel.show.progress import job_progress
 
-    given: dict[str, object] = {
+    option_values: dict[str, object] = {
         "solutions": solutions,
         "out": out,
         "answers": answers,
         "strict": strict or None,
         "ray.address": address,
     }
-    named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
-    checked = load_config(JudgeConfig, config, [*named, *overrides], allow=allow)
+    option_overrides = [
+        f"{key}={json.dumps(value)}" for key, value in option_values.items() if value is not None
+    ]
+    checked = load_config(JudgeConfig, config, [*option_overrides, *overrides], allow=allow)
     print_lines(describe_judge(checked))
     with job_progress(console, "judge", "solutions") as progress:
         report = run_judge(checked, progress, accept_changes=accept_changes)

@@ -124,18 +124,18 @@ def label(
         return
     if pilot is not None:
         raise click.UsageError("--pilot works only with --dry-run. Add it")
-    first = _FirstSolutionPrinter(checked.out)
+    first_solution_printer = _FirstSolutionPrinter(checked.out)
     with job_progress(console, "label") as progress:
 
         def on_state(state: JobState) -> None:
             progress(state)
             if state.num_blocks_done:
-                first.show(is_resumed=state.num_items_resumed > 0)
+                first_solution_printer.show(is_resumed=state.num_items_resumed > 0)
 
         report = run_label(checked, on_state, accept_changes=accept_changes)
-    first.show(is_resumed=report.num_blocks_resumed > 0)
+    first_solution_printer.show(is_resumed=report.num_blocks_resumed > 0)
     _print_input_changes(report.changes)
-    before = (
+    resumed_note = (
         f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were done before"
         if report.num_blocks_resumed
         else ""
@@ -143,7 +143,7 @@ def label(
     console.print(
         f"{report.num_items} problems, {report.counts.get('num_solutions', 0)} solutions, "
         f"{report.counts.get('num_rollouts', 0):,} rollouts, {report.num_tokens:,} tokens in this "
-        f"run{before}.",
+        f"run{resumed_note}.",
         highlight=False,
         soft_wrap=True,
     )
@@ -152,11 +152,11 @@ def label(
     record_result({"out": checked.out, "job": report, "health": _print_run_health(checked.out)})
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
-        about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
+        tokens_note = "" if tokens is None else f", about {tokens:,.0f} tokens,"
         fail(
             f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of {report.num_blocks:,} "
-            f"blocks{about} are left. Finished blocks are saved, and unfinished ones are in the "
-            "journals. Run the same command with a larger budget to continue",
+            f"blocks{tokens_note} are left. Finished blocks are saved, and unfinished ones are "
+            "in the journals. Run the same command with a larger budget to continue",
             EXIT_BUDGET,
         )
     if next(read_labels(Store(checked.out)), None) is None:
@@ -229,14 +229,14 @@ def _build_selection_overrides(manifest: str, overrides: Sequence[str]) -> list[
     """
     from mclabel.data.readers.solutions import read_selected
 
-    keys = [f"solutions.select={json.dumps(manifest)}"]
+    selection_overrides = [f"solutions.select={json.dumps(manifest)}"]
     pool = read_selected(manifest).about["pool"]
     key = "solutions.path" if pool["kind"] == "file" else "solutions.run"
     if not any(
         override.startswith(("solutions.path=", "solutions.run=")) for override in overrides
     ):
-        keys.append(f"{key}={json.dumps(pool['place'])}")
-    return keys
+        selection_overrides.append(f"{key}={json.dumps(pool['place'])}")
+    return selection_overrides
 
 
 def _print_dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
@@ -248,10 +248,10 @@ def _print_dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bo
         for name, text in lines:
             print_lines(f"{name}: {text}")
 
-    planned = plan_labelling(config)
-    print_named_lines(planned.lines())
-    seen = preview(config)  # raises an error if the job lacks something
-    print_named_lines(seen.lines())
+    plan = plan_labelling(config)
+    print_named_lines(plan.lines())
+    previewed = preview(config)  # raises an error if the job lacks something
+    print_named_lines(previewed.lines())
     report = None
     if pilot is not None:
         with job_progress(console, "pilot") as progress:
@@ -270,9 +270,9 @@ def _print_dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bo
     record_result(
         {
             "out": config.out,
-            "inputs": seen.inputs,
-            "models": seen.models,
-            "engine": planned.resources,
+            "inputs": previewed.inputs,
+            "models": previewed.models,
+            "engine": plan.resources,
             "pilot": report,
             "forecast": estimate,
         }
@@ -290,9 +290,9 @@ def _print_run_health(out: str) -> dict[str, Any] | None:
         return None
     if not health.findings:
         return convert_health_to_json(health)
-    part = f", from {health.num_read:,} of {health.num_shards:,} shards"
+    read_note = f", from {health.num_read:,} of {health.num_shards:,} shards"
     print_lines(
-        f"Health of the run{part if health.num_read < health.num_shards else ''} "
+        f"Health of the run{read_note if health.num_read < health.num_shards else ''} "
         f"(all figures: mclabel labels {out}):",
     )
     for line in format_findings(health):
@@ -330,10 +330,10 @@ def submit_label(
     job = start(config, overrides, allow=allow, address=address, runtime_env=runtime_env)
     console.print(f"Submitted as {job.id}.", highlight=False)
     try:
-        code = follow_job(job, lambda piece: click.echo(piece, nl=False))
+        code = follow_job(job, lambda log_part: click.echo(log_part, nl=False))
     except KeyboardInterrupt:
-        stop = f"ray job stop --address {address} {job.id}"
-        fail(f"the job keeps running on the cluster. To stop it: {stop}", EXIT_INTERRUPTED)
+        stop_command = f"ray job stop --address {address} {job.id}"
+        fail(f"the job keeps running on the cluster. To stop it: {stop_command}", EXIT_INTERRUPTED)
     sys.exit(code)
 
 
@@ -373,7 +373,7 @@ def regrade(
     from mclabel.show.progress import StageProgress
 
     with StageProgress(console, "grade", "blocks") as stage:
-        done = run_regrade(
+        report = run_regrade(
             run,
             out,
             golds=golds,
@@ -382,6 +382,6 @@ def regrade(
             allow=allow,
             on_progress=stage.update,
         )
-    record_result({"out": out, **asdict(done)})
-    print_lines(*done.lines())
+    record_result({"out": out, **asdict(report)})
+    print_lines(*report.lines())
     print_lines(f"The labels are in {out}.")

@@ -58,12 +58,12 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     if holds_opinions(Store(shards)):
         _print_opinions(shards, limit, problem, wrong)
         return
-    chosen = (
+    matching_rows = (
         row
         for row in read_labels(Store(shards))
         if problem in (None, row.problem.id) and not (wrong and row.first_error is None)
     )
-    rows = list(islice(chosen, limit))
+    rows = list(islice(matching_rows, limit))
     truths = [find_exact_first_error(row) if has_exact_truth([row]) else "" for row in rows]
     if record_result(
         {"solutions": [_convert_row_with_truth(*pair) for pair in zip(rows, truths, strict=True)]}
@@ -91,13 +91,13 @@ def _print_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> N
     """
     from mclabel.judge.opinions import print_judged_solution, read_judged_solutions
 
-    chosen = (
+    matching_solutions = (
         solution
         for solution in read_judged_solutions(run)
         if problem in (None, solution.id, solution.problem_id)
         and not (wrong and solution.opinion.first_error is None)
     )
-    shown_solutions = list(islice(chosen, limit))
+    shown_solutions = list(islice(matching_solutions, limit))
     if record_result({"solutions": shown_solutions}):
         return
     for solution in shown_solutions:
@@ -135,15 +135,18 @@ def labels(shards: str) -> None:
     rows = list(read_labels(store))
     cost = compute_label_cost(rows)
     health = assess_run_health(store)
-    parts, undone = find_unfinished_blocks(store, done := committed_blocks(store))
+    has_parts, blocks_left = find_unfinished_blocks(store, committed := committed_blocks(store))
     groups = {}
     if has_exact_truth(rows):
         groups = {"all": measure_label_quality(rows)}
-        kinds = group_by_dividing_fields(rows, get_solution_meta, keys=["answer_type"])
-        groups |= {k: measure_label_quality(g) for k, g in kinds.get("answer_type", {}).items()}
+        groups_by_field = group_by_dividing_fields(rows, get_solution_meta, keys=["answer_type"])
+        groups |= {
+            name: measure_label_quality(group)
+            for name, group in groups_by_field.get("answer_type", {}).items()
+        }
     content = {
-        "num_blocks": len(done),
-        "num_blocks_left": len(undone) if parts else None,
+        "num_blocks": len(committed),
+        "num_blocks_left": len(blocks_left) if has_parts else None,
         "cost": cost,
         "num_kept": count_kept(rows),
         "describes": find_described_population(rows),
@@ -152,10 +155,11 @@ def labels(shards: str) -> None:
     }
     if record_result(content):
         return
-    if undone:
+    if blocks_left:
         click.echo(
-            f"{len(undone):,} of {len(done) + len(undone):,} blocks have no labels yet, and the "
-            "figures do not include them. Run the command that began the run again to label them",
+            f"{len(blocks_left):,} of {len(committed) + len(blocks_left):,} blocks have no "
+            "labels yet, and the figures do not include them. Run the command that began the run "
+            "again to label them",
             err=True,
         )
     console.print(counts_table(rows, cost))
@@ -289,7 +293,7 @@ def annotate(
     from mclabel.annotate.serve import annotate as serve
     from mclabel.data.readers.rows import read_text
 
-    given = {
+    option_values = {
         "people": None if people is None else _parse_people(people),
         "guidelines": None if guidelines is None else read_text(guidelines),
         **settings,
@@ -300,8 +304,10 @@ def annotate(
             console.print(f"{person}: open {address}", soft_wrap=True, highlight=False)
         console.print("Stop with Ctrl-C; submitted labels are saved.", highlight=False)
 
-    chosen = {name: value for name, value in given.items() if value is not None}
-    summary = serve(run, out, chosen, gold=gold, select=select, port=port, on_ready=print_addresses)
+    settings_given = {name: value for name, value in option_values.items() if value is not None}
+    summary = serve(
+        run, out, settings_given, gold=gold, select=select, port=port, on_ready=print_addresses
+    )
     record_result({"out": out, **asdict(summary)})
     print_lines(*summary.lines())
 

@@ -17,10 +17,10 @@ SEED = click.IntRange(0)
 
 
 def _check_component_names(
-    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+    ctx: click.Context, param: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the given names of modules or classes, or raise a usage error."""
-    for name in given:
+    for name in names:
         if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")):
             raise click.BadParameter(
                 f"{name!r} is neither a module, such as my_package, nor a name in one, such as "
@@ -28,7 +28,7 @@ def _check_component_names(
                 ctx,
                 param,
             )
-    return given
+    return names
 
 
 ALLOW = click.option(
@@ -68,13 +68,13 @@ def add_settings_arguments(name: str) -> Callable[[F], F]:
     """
 
     def complete_keys(
-        ctx: click.Context, param: click.Parameter, started: str
+        ctx: click.Context, param: click.Parameter, typed: str
     ) -> list[CompletionItem]:
         names = {key.name: key.sentence for key in _list_configuration_keys(name)}
         return [
             CompletionItem(f"{key}=", help=sentence)
             for key, sentence in names.items()
-            if key.startswith(started)
+            if key.startswith(typed)
         ]
 
     def add_arguments(command: F) -> F:
@@ -136,7 +136,8 @@ def _make_keys_option(config_name: str) -> Callable[[F], F]:
         from mclabel.core.config.keys import find_keys
 
         keys = find_keys(
-            _list_configuration_keys(config_name, more=[word] if ":" in word else []), word
+            _list_configuration_keys(config_name, extra_components=[word] if ":" in word else []),
+            word,
         )
         click.echo("\n\n".join(key.text() for key in keys))
         ctx.exit()
@@ -154,11 +155,13 @@ def _make_keys_option(config_name: str) -> Callable[[F], F]:
     )
 
 
-def _list_configuration_keys(config_name: str, more: Sequence[str] = ()) -> list[Key]:
+def _list_configuration_keys(config_name: str, extra_components: Sequence[str] = ()) -> list[Key]:
     from mclabel.core.config.keys import list_configuration_keys
 
     module, _, name = config_name.partition(":")
-    return list_configuration_keys(getattr(import_module(module), name), more=more)
+    return list_configuration_keys(
+        getattr(import_module(module), name), extra_components=extra_components
+    )
 
 
 class LibraryDefaultOption(click.Option):
@@ -171,8 +174,11 @@ class LibraryDefaultOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option's help record, without click's brackets around the default."""
         record = super().get_help_record(ctx)
-        shown = self.show_default
-        return record and (record[0], record[1].replace(f"default: ({shown})", f"default: {shown}"))
+        default_text = self.show_default
+        return record and (
+            record[0],
+            record[1].replace(f"default: ({default_text})", f"default: {default_text}"),
+        )
 
 
 class UnitIntervalType(click.FloatRange):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import click
 from rich.console import Console
 
-from mclabel.core.boundary import has_hung_call, on_hang
+from mclabel.core.boundary import has_hung_call, set_hang_action
 from mclabel.core.components import list_third_party_components
 from mclabel.core.errors import ComponentError, MclabelError
 from mclabel.core.extras import advise_installation
@@ -61,16 +61,16 @@ def add_json_option(verb: F) -> F:
         if not as_json:
             verb(*args, **kwargs)
             return
-        meta = click.get_current_context().meta
-        meta[_RESULT] = ""
+        metadata = click.get_current_context().meta
+        metadata[_RESULT] = ""
         try:
             with _redirect_stdout_to_stderr():
                 verb(*args, **kwargs)
         finally:  # also if the verb ends with an exit code, such as for a damaged run
-            click.echo(meta[_RESULT].encode(), nl=False)  # JSON is UTF-8 in any locale
+            click.echo(metadata[_RESULT].encode(), nl=False)  # JSON is UTF-8 in any locale
 
-    text = "Print the result as one JSON object; all other output goes to standard error."
-    return click.option("--json", "as_json", is_flag=True, help=text)(cast("F", run))
+    help_text = "Print the result as one JSON object; all other output goes to standard error."
+    return click.option("--json", "as_json", is_flag=True, help=help_text)(cast("F", run))
 
 
 def record_result(content: Any) -> bool:
@@ -82,12 +82,12 @@ def record_result(content: Any) -> bool:
     Returns:
         True if `--json` prints the result, so that the verb need not print tables.
     """
-    meta = click.get_current_context().meta
-    if _RESULT not in meta:
+    metadata = click.get_current_context().meta
+    if _RESULT not in metadata:
         return False
     from mclabel.show.texts import format_json
 
-    meta[_RESULT] = format_json(content)
+    metadata[_RESULT] = format_json(content)
     return True
 
 
@@ -111,20 +111,20 @@ def _redirect_stdout_to_stderr() -> Iterator[None]:
     A standard stream that the caller of the command has closed is None. Its file descriptor may
     then belong to another file, so it is not redirected.
     """
-    kept = None
+    stdout_copy = None
     if sys.stdout is not None:
         sys.stdout.flush()
-        kept = os.dup(1)
-        aside = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else os.dup(2)
-        os.dup2(aside, 1)
-        os.close(aside)
+        stdout_copy = os.dup(1)
+        stderr_copy = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else os.dup(2)
+        os.dup2(stderr_copy, 1)
+        os.close(stderr_copy)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        if kept is not None:
-            os.dup2(kept, 1)
-            os.close(kept)
+        if stdout_copy is not None:
+            os.dup2(stdout_copy, 1)
+            os.close(stdout_copy)
 
 
 _MAX_COUNTED = 100_000
@@ -143,12 +143,12 @@ def print_num_rejected(count: int, noun: str, out: str) -> None:
         from mclabel.run.shards.rejects import read_rejects
         from mclabel.run.shards.store import Store
 
-        kinds = ""
+        reasons_note = ""
         if count <= _MAX_COUNTED:
             reasons = Counter(reject.reason for reject in read_rejects(Store(out))).most_common()
-            kinds = f" ({', '.join(f'{number:,} {reason}' for reason, number in reasons)})"
+            reasons_note = f" ({', '.join(f'{number:,} {reason}' for reason, number in reasons)})"
         errors.print(
-            f"{count:,} {noun}{kinds}; the reasons are in {out}/rejects.jsonl",
+            f"{count:,} {noun}{reasons_note}; the reasons are in {out}/rejects.jsonl",
             style="yellow",
             markup=False,
             highlight=False,
@@ -198,7 +198,7 @@ def exit_with_messages() -> Iterator[None]:
     or of a third-party component. It keeps its traceback, with a request to report it, unless a
     signal has caused it.
     """
-    with on_hang(_print_and_kill_process), handle_stop_signals():
+    with set_hang_action(_print_and_kill_process), handle_stop_signals():
         try:
             yield
         except ComponentError as error:
@@ -251,8 +251,8 @@ def _format_component_error(error: ComponentError) -> str:
     logger.info("%s%s", error.trace, error)
     if error.trace and _ErrorDisplay.tracebacks:
         errors.print(error.trace, markup=False, highlight=False, soft_wrap=True)
-    is_full = _ErrorDisplay.tracebacks or not error.trace
-    return f"{error}" if is_full else f"{error}. Pass --traceback for the full traceback"
+    has_traceback = _ErrorDisplay.tracebacks or not error.trace
+    return f"{error}" if has_traceback else f"{error}. Pass --traceback for the full traceback"
 
 
 def _print_and_kill_process(error: MclabelError) -> None:
@@ -276,14 +276,14 @@ def _build_fault_advice() -> str:
 
 def _format_os_error(error: OSError) -> str:
     """Return a message on an operation that the operating system rejected, with the remedy."""
-    places = [str(place) for place in (error.filename, error.filename2) if place is not None]
+    paths = [str(path) for path in (error.filename, error.filename2) if path is not None]
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
-    where = " to ".join(places) + ": " if places else ""
+    path_prefix = " to ".join(paths) + ": " if paths else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"{where}{reason}. Completed work is kept. Free some space, and run the same "
+            f"{path_prefix}{reason}. Completed work is kept. Free some space, and run the same "
             "command again"
         )
-    if not places:
+    if not paths:
         return f"{reason} ({type(error).__name__})"
-    return f"{where}{reason}. Give a path that exists and that you may read or write"
+    return f"{path_prefix}{reason}. Give a path that exists and that you may read or write"

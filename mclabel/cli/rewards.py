@@ -39,7 +39,7 @@ def serve_rewards(
 
     serve(
         checked,
-        place=ServerAddress(host=host, port=port, token=read_token(token_env)),
+        address=ServerAddress(host=host, port=port, token=read_token(token_env)),
         limits=RequestLimits(max_waiting=max_waiting),
         on_ready=print_address,
     )

@@ -67,13 +67,15 @@ def search(
     from mclabel.search.job import search as run_search
     from mclabel.show.progress import job_progress
 
-    given = {"ray.address": address, "strict": strict or None}
-    named = [f"{key}={value}" for key, value in given.items() if value is not None]
-    checked = load_config(SearchConfig, config, [*named, *overrides], allow=allow)
+    option_values = {"ray.address": address, "strict": strict or None}
+    option_overrides = [
+        f"{key}={value}" for key, value in option_values.items() if value is not None
+    ]
+    checked = load_config(SearchConfig, config, [*option_overrides, *overrides], allow=allow)
     if dry_run:
-        seen = plan_search(checked).preview(accept_changes=accept_changes)
-        record_result(seen)
-        print_lines(*seen.lines())
+        preview = plan_search(checked).preview(accept_changes=accept_changes)
+        record_result(preview)
+        print_lines(*preview.lines())
         return
     with job_progress(console, "search", "problems") as progress:
         report = run_search(checked, progress, accept_changes=accept_changes)

@@ -78,7 +78,7 @@ def select(
     from mclabel.select.job import select as run_select
     from mclabel.show.progress import job_progress
 
-    given: dict[str, object] = {
+    option_values: dict[str, object] = {
         "solutions": solutions,
         "out": out,
         "prm": prm,
@@ -90,8 +90,10 @@ def select(
         "seed": seed,
         "exclude": list(exclude) or None,
     }
-    named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
-    config = load_config(SelectConfig, None, [*named, *overrides])
+    option_overrides = [
+        f"{key}={json.dumps(value)}" for key, value in option_values.items() if value is not None
+    ]
+    config = load_config(SelectConfig, None, [*option_overrides, *overrides])
     if config.prm is None:
         report = run_select(config)
     else:

@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 @add_configuration_arguments("mclabel.prm.config:TrainConfig")
 @click.option(
     "--preflight",
-    "look",
+    "is_preflight",
     is_flag=True,
     help=("Check the data and print examples, without training."),
 )
 @add_json_option
-def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look: bool) -> None:
+def train(
+    config: str, overrides: tuple[str, ...], allow: tuple[str, ...], is_preflight: bool
+) -> None:
     """Train a PRM or an ORM on labels.
 
     CONFIG is a YAML file, such as configs/train/own-labels.yaml, which comes with mclabel. Its keys
@@ -55,7 +57,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     from mclabel.prm.config import TrainConfig
     from mclabel.prm.job import preflight
     from mclabel.prm.job import train as run_train
-    from mclabel.show.progress import READING, StageProgress
+    from mclabel.show.progress import STARTING_STATUS, StageProgress
 
     if Path(config).is_dir():
         raise ConfigError(
@@ -64,14 +66,14 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
             f"mclabel train configs/train/own-labels.yaml labels=[{config}] base=MODEL out=FOLDER"
         )
     checked = load_config(TrainConfig, config, overrides, allow=allow)
-    if look:
+    if is_preflight:
         preflight_report = preflight(checked)
         if not record_result(preflight_report):
             click.echo("\n".join(preflight_report.lines(examples=True)))
         preflight_report.check_differ()
         return
 
-    with StageProgress(console, "train", "steps", opening=READING) as progress:
+    with StageProgress(console, "train", "steps", opening=STARTING_STATUS) as progress:
         report = run_train(
             checked,
             lambda step, total, loss: progress.update(step, total, detail=loss),
@@ -83,8 +85,8 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
         "validation.",
         highlight=False,
     )
-    for name, figure in report.validation.items() if report.num_validation else ():
-        value = "-" if figure is None else f"{figure:.4g}"
+    for name, metric in report.validation.items() if report.num_validation else ():
+        value = "-" if metric is None else f"{metric:.4g}"
         console.print(f"  validation {name.replace('_', ' ')}: {value}", highlight=False)
     console.print(f"Model: {report.model}. Score with it: mclabel score {checked.out} FILE")
 
@@ -158,7 +160,7 @@ def export_labels(
     push_to_hub: str | None,
     strict: bool,
     labels: str | None,
-    **choice: Any,
+    **chain_options: Any,
 ) -> None:
     """Write a run's labels as Parquet, or for TRL and others.
 
@@ -173,7 +175,9 @@ def export_labels(
     from mclabel.data.exchange.job import ExportReport, TablesReport, export_run, export_tables
     from mclabel.judge.verifier_chains import ChainSelection, ChainsReport, export_chains
 
-    chosen = {name: value for name, value in choice.items() if value is not None}
+    given_chain_options = {
+        name: value for name, value in chain_options.items() if value is not None
+    }
     report: ExportReport | TablesReport | ChainsReport
     if to == VERIFIER_CHAINS:
         if labels is None:
@@ -181,9 +185,11 @@ def export_labels(
                 f"--to {VERIFIER_CHAINS}: needs --labels RUN. Give the run with the labels of the "
                 f"solutions that were judged in {run}"
             )
-        report = export_chains(run, labels, out, ChainSelection(**chosen), push_to_hub=push_to_hub)
-    elif given := [*(["labels"] if labels is not None else []), *chosen]:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        report = export_chains(
+            run, labels, out, ChainSelection(**given_chain_options), push_to_hub=push_to_hub
+        )
+    elif chain_option_names := [*(["labels"] if labels is not None else []), *given_chain_options]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in chain_option_names)
         raise ConfigError(
             f"{options}: works only with --to {VERIFIER_CHAINS}, not with {to}. Remove {options}"
         )
@@ -204,10 +210,10 @@ def _check_format_name(to: str) -> None:
 
     formats = [PARQUET, *list_format_names(), VERIFIER_CHAINS]
     if ":" not in to and to not in formats:
-        near = get_close_matches(to, formats, n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? " if near else ""
+        nearest = get_close_matches(to, formats, n=1, cutoff=0.5)
+        suggestion = f"did you mean {nearest[0]}? " if nearest else ""
         raise ConfigError(
-            f"--to {to}: is not a format. {meant[:1].upper()}{meant[1:]}Choose one of "
+            f"--to {to}: is not a format. {suggestion[:1].upper()}{suggestion[1:]}Choose one of "
             f"{', '.join(formats)}, or module:Class of your own"
         )
 
@@ -268,7 +274,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
 @click.option("--url", help="URL of a server that `mclabel serve` started for this PRM.")
 @click.option(
     "--format",
-    "form",
+    "prm_format",
     type=click.Choice(tuple(PRM_FORMATS)),
     default=OWN_FORMAT,
     show_default=True,
@@ -299,7 +305,7 @@ def score(
     out: str | None,
     device: str,
     url: str | None,
-    form: str,
+    prm_format: str,
     address: str | None,
     strict: bool,
     accept_changes: bool,
@@ -328,25 +334,27 @@ def score(
 
     if out is None:
         refuse_json("-o OUT")
-    given: dict[str, object] = {
+    option_values: dict[str, object] = {
         "prm": prm,
         "solutions": solutions,
         "out": out,
         "device": device,
         "url": url,
-        "format": form,
+        "format": prm_format,
         "strict": strict or None,
         "trust_remote_code": trust_remote_code or None,
         "ray.address": address,
     }
-    named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
-    config = load_config(ScoreConfig, None, [*named, *overrides])
-    shown = console if out is not None else errors
-    quiet = out is None and not errors.is_terminal  # then standard error has only rejected rows
+    option_overrides = [
+        f"{key}={json.dumps(value)}" for key, value in option_values.items() if value is not None
+    ]
+    config = load_config(ScoreConfig, None, [*option_overrides, *overrides])
+    progress_console = console if out is not None else errors
+    is_quiet = out is None and not errors.is_terminal  # then standard error has only rejected rows
     with (
         nullcontext(lambda state: None)
-        if quiet
-        else job_progress(shown, "score", "solutions") as progress
+        if is_quiet
+        else job_progress(progress_console, "score", "solutions") as progress
     ):
         report = run(config, progress, on_line=click.echo, accept_changes=accept_changes)
     if out is None:
@@ -366,8 +374,10 @@ def score(
             "them; their field `unknown` has the reason"
         )
     if job.num_rejected:
-        place = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
-        click.echo(f"{job.num_rejected} rows could not be scored; the reasons are in {place}")
+        rejects_path = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
+        click.echo(
+            f"{job.num_rejected} rows could not be scored; the reasons are in {rejects_path}"
+        )
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

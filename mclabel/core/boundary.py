@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from mclabel.core.components import (
-    PAGES,
+    DOCS_PAGES,
     find_component_name,
     list_component_names,
     load_component_class,
@@ -51,14 +51,14 @@ WATCH_INTERVAL_S = 0.5
 """Seconds between two checks for calls that hang."""
 MAX_SHOWN = 200
 """Maximum number of characters of a value in a message."""
-SLOW = {
+SLOW_METHODS = {
     *("__init__", "start", "close", "check", "check_model", "preview", "known"),
     *("model_identity", "model_commit", "num_parameters", "rows"),
 }
 """Names of the protocols' methods that may load or fetch data, and so may take longer than
 `HANG_S`."""
 _END = object()
-"""Marker for the end of an iterator."""
+"""Value that `next` returns at the end of an iterator."""
 
 
 class Boundary:
@@ -70,21 +70,21 @@ class Boundary:
     detects calls that do not return within `HANG_S`.
     """
 
-    def __init__(self, kind: str, target: Any) -> None:
+    def __init__(self, component_kind: str, target: Any) -> None:
         """Make the boundary of a component.
 
         Args:
-            kind: kind of the component, a key of `mclabel.core.components.BUILT_IN`.
+            component_kind: kind of the component, a key of `mclabel.core.components.BUILT_IN`.
             target: class or function of the component, or the component's name in a configuration.
         """
-        self.kind = kind
+        self.kind = component_kind
         if isinstance(target, str):
             self.name, self.is_built_in = (
                 target,
-                target in list_component_names(kind, built_in=True),
+                target in list_component_names(component_kind, built_in=True),
             )
         else:
-            self.name = find_component_name(kind, target)
+            self.name = find_component_name(component_kind, target)
             self.is_built_in = f"{target.__module__}.".startswith("mclabel.")
 
     def call(
@@ -180,19 +180,19 @@ class Boundary:
         The type and the rule apply to each item. The rule also receives the previous item, or None
         for the first item.
         """
-        items, previous, place = self.call(method, work, *arguments, slow=slow), None, method
+        items, previous, call_label = self.call(method, work, *arguments, slow=slow), None, method
         if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
             raise self.make_protocol_error(
                 method, f"gave {describe_value(items)}, must yield items one by one"
             )
         iterator = self.call(method, iter, items, slow=slow)
         for number in count(1):
-            item: Any = self.call(place, next, iterator, _END, slow=slow)
+            item: Any = self.call(call_label, next, iterator, _END, slow=slow)
             if item is _END:
                 return
-            self._check_result(place, item, result_type, rule, previous)
+            self._check_result(call_label, item, result_type, rule, previous)
             yield item
-            previous, place = item, f"{method}, after {number} items,"
+            previous, call_label = item, f"{method}, after {number} items,"
 
     def call_watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
         """Call a function of the component, and report the call if it hangs. The function's errors
@@ -220,7 +220,7 @@ class Boundary:
         """Await the result of a method, and report a step of the coroutine (up to its next
         suspension) that blocks the event loop for `HANG_S`.
         """
-        coroutine = awaitable if inspect.iscoroutine(awaitable) else _as_coroutine(awaitable)
+        coroutine = awaitable if inspect.iscoroutine(awaitable) else _wrap_in_coroutine(awaitable)
         step: Callable[[], Any] = partial(coroutine.send, None)
         while True:
             try:
@@ -274,12 +274,12 @@ class Boundary:
             fault: clause whose subject is the method.
         """
         return ComponentError(
-            f"{self.name}: {method} {fault}. Correct it ({PAGES[self.kind]}), and run "
+            f"{self.name}: {method} {fault}. Correct it ({DOCS_PAGES[self.kind]}), and run "
             "the same command again: completed work is kept"
         )
 
 
-async def _as_coroutine(awaitable: Awaitable[T]) -> T:
+async def _wrap_in_coroutine(awaitable: Awaitable[T]) -> T:
     return await awaitable
 
 
@@ -341,7 +341,9 @@ class Guard:
         if isinstance(declared, property):
             read = partial(getattr, self.component, name)
             property_type = resolve_return_type(declared.fget)
-            return self.boundary.call(name, read, result_type=property_type, slow=name in SLOW)
+            return self.boundary.call(
+                name, read, result_type=property_type, slow=name in SLOW_METHODS
+            )
         if not inspect.isfunction(declared):
             return getattr(self.component, name)
         if (work := getattr(self.component, name, None)) is None:
@@ -353,7 +355,9 @@ class Guard:
         elif inspect.iscoroutinefunction(declared):
             call = self.boundary.call_async
         rule = self._rules.get(name)
-        method = partial(call, name, work, result_type=result_type, rule=rule, slow=name in SLOW)
+        method = partial(
+            call, name, work, result_type=result_type, rule=rule, slow=name in SLOW_METHODS
+        )
         self.__dict__[name] = method
         return method
 
@@ -361,8 +365,10 @@ class Guard:
 @cache
 def resolve_return_type(declared: Any) -> Any:
     """Return the type that a method declares for its result."""
-    alone = types.SimpleNamespace(__annotations__={"it": declared.__annotations__["return"]})
-    return get_type_hints(alone, vars(sys.modules[declared.__module__]), include_extras=True)["it"]
+    annotated = types.SimpleNamespace(__annotations__={"it": declared.__annotations__["return"]})
+    return get_type_hints(annotated, vars(sys.modules[declared.__module__]), include_extras=True)[
+        "it"
+    ]
 
 
 def find_misfit(value: object, expected_type: Any) -> str | None:
@@ -415,7 +421,7 @@ def _write_part_path(root: object, location: Sequence[int | str]) -> str:
     return f"{name.removeprefix('.')}=" if name else ""
 
 
-def check_item_count(items: str, given: Sized, unit: str, num_wanted: int) -> str | None:
+def check_item_count(items: str, items_returned: Sized, unit: str, num_wanted: int) -> str | None:
     """Return the fault if a component has not returned exactly one item for each unit of its input;
     else None.
 
@@ -423,13 +429,13 @@ def check_item_count(items: str, given: Sized, unit: str, num_wanted: int) -> st
 
     Args:
         items: noun for the items and a preposition, such as "scores for".
-        given: returned items.
+        items_returned: items that the component has returned.
         unit: noun for a unit, such as "step".
         num_wanted: number of units, which is the required number of items.
     """
-    if len(given) == num_wanted:
+    if len(items_returned) == num_wanted:
         return None
-    return f"gave {len(given)} {items} {num_wanted} {unit}s, must give one per {unit}"
+    return f"gave {len(items_returned)} {items} {num_wanted} {unit}s, must give one per {unit}"
 
 
 class _RunningCall:
@@ -448,18 +454,18 @@ separate thread checks how long they take."""
 _awaited: dict[_RunningCall, None] = {}
 """Coroutines of users' components that are being awaited, in the order in which they started. The
 dict serves as an ordered set."""
-_watching: list[threading.Thread] = []
+_watch_threads: list[threading.Thread] = []
 _lock = threading.Lock()
 
 
 def _start_watching() -> None:
-    if not _watching:
+    if not _watch_threads:
         with _lock:
-            if not _watching:
-                _watching.append(
+            if not _watch_threads:
+                _watch_threads.append(
                     threading.Thread(target=_report_hung_calls, name="calls", daemon=True)
                 )
-                _watching[0].start()
+                _watch_threads[0].start()
 
 
 def _report_hung_calls() -> None:
@@ -486,38 +492,40 @@ def has_hung_call() -> bool:
     return bool(_find_hung_calls())
 
 
-def warn_of_hang(error: MclabelError) -> None:
+def log_hang(error: MclabelError) -> None:
     """Log that a call hangs. This is the default action, because a library must not end the user's
     process.
     """
     logger.warning("%s", error)
 
 
-_on_hang: Callable[[MclabelError], None] = warn_of_hang
+_on_hang: Callable[[MclabelError], None] = log_hang
 
 
-def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
-    """Report that awaited work does not end: perform the action that `on_hang` has set.
+def report_hang(component_kind: str, fault: str, fallback_error: MclabelError) -> None:
+    """Report that awaited work does not end: perform the action that `set_hang_action` has set.
 
     Args:
-        kind: kind of the faulty component, a key of `mclabel.core.components.BUILT_IN`.
+        component_kind: kind of the faulty component, a key of `mclabel.core.components.BUILT_IN`.
         fault: clause that describes the fault. Its subject is the method of a user's component of
             this kind that has been awaited longest.
-        otherwise: error to report if no such method is awaited.
+        fallback_error: error to report if no such method is awaited.
     """
-    call = next((awaited for awaited in list(_awaited) if awaited.boundary.kind == kind), None)
-    _on_hang(call.boundary.make_protocol_error(call.method, fault) if call else otherwise)
+    call = next(
+        (awaited for awaited in list(_awaited) if awaited.boundary.kind == component_kind), None
+    )
+    _on_hang(call.boundary.make_protocol_error(call.method, fault) if call else fallback_error)
 
 
 @contextmanager
-def on_hang(act: Callable[[MclabelError], None]) -> Iterator[None]:
+def set_hang_action(action: Callable[[MclabelError], None]) -> Iterator[None]:
     """Set the action for calls that do not return; the default action is a log message.
 
     Args:
-        act: function to call once for each hanging call, from a separate thread.
+        action: function to call once for each hanging call, from a separate thread.
     """
     global _on_hang
-    previous, _on_hang = _on_hang, act
+    previous, _on_hang = _on_hang, action
     try:
         yield
     finally:
@@ -548,8 +556,10 @@ def _locate_error(error: BaseException) -> str:
     """
     frames = traceback.extract_tb(error.__traceback__)
     package = str(Path(__file__).parents[1])
-    outside = [frame for frame in frames if not frame.filename.startswith(package)]
-    if not outside:
+    component_frames = [frame for frame in frames if not frame.filename.startswith(package)]
+    if not component_frames:
         return ""
-    last = [frame for frame in outside if frame.filename == outside[0].filename][-1]
+    last = [frame for frame in component_frames if frame.filename == component_frames[0].filename][
+        -1
+    ]
     return f" at {Path(last.filename).name}:{last.lineno}"

@@ -38,7 +38,7 @@ BUILT_IN: Mapping[str, str] = {
 """For each kind of component, the place `module:NAME` of a dict, which maps the names of built-in
 components to their places `module:object`."""
 
-PAGES: Mapping[str, str] = {
+DOCS_PAGES: Mapping[str, str] = {
     "estimators": "docs/extending-estimator.md",
     "engines": "docs/extending-engine.md",
     "checkers": "docs/extending-checker.md",
@@ -52,7 +52,7 @@ PAGES: Mapping[str, str] = {
     **dict.fromkeys(("targets", "weights", "losses"), "docs/extending.md"),
 }
 """Page of the documentation for third-party components of each kind."""
-_KEYS = {
+_CONFIG_KEYS = {
     "engines": "policy.engine",
     "judges": "judge",
     "searches": "search.kind",
@@ -76,11 +76,11 @@ class ComponentNotAllowed(ConfigError):
             name: `module:Class`.
             why: clause whose subject is the name.
         """
-        super().__init__(f"{name} {why}. If you trust it, pass {self.allow_option(name)}")
+        super().__init__(f"{name} {why}. If you trust it, pass {self.format_allow_option(name)}")
         self.name, self.why = name, why
 
     @staticmethod
-    def allow_option(name: str) -> str:
+    def format_allow_option(name: str) -> str:
         """Return the command line option that allows the code of a name."""
         return f"--allow {name.partition(':')[0]}"
 
@@ -102,22 +102,22 @@ def allow_components(allowed: Iterable[str]) -> Iterator[None]:
         _allowed.reset(token)
 
 
-def list_component_names(kind: str, *, built_in: bool = False) -> list[str]:
+def list_component_names(component_kind: str, *, built_in: bool = False) -> list[str]:
     """Return the names of a kind's components, the built-in ones first.
 
     Args:
-        kind: a key of `BUILT_IN`.
+        component_kind: a key of `BUILT_IN`.
         built_in: True omits components of other packages.
     """
     if built_in:
-        return list(_list_built_in(kind))
+        return list(_list_built_in(component_kind))
     return [
-        *_list_built_in(kind),
-        *sorted(set(_find_entry_points(kind)) - set(_list_built_in(kind))),
+        *_list_built_in(component_kind),
+        *sorted(set(_find_entry_points(component_kind)) - set(_list_built_in(component_kind))),
     ]
 
 
-FUNCTIONS: Mapping[str, str] = {
+FUNCTION_ADAPTERS: Mapping[str, str] = {
     "checkers": "mclabel.checkers.function:FunctionChecker",
     "judges": "mclabel.judge:JUDGES",
     "readers": "mclabel.data.readers.sources:FunctionReader",
@@ -125,62 +125,65 @@ FUNCTIONS: Mapping[str, str] = {
 """Kinds of components that may be plain functions, each with the class that calls the function."""
 
 
-def find_component(kind: str, name: str) -> Any:
+def find_component(component_kind: str, name: str) -> Any:
     """Return the class of a component; for a plain function, return the class that calls it.
 
     Args:
-        kind: a key of `BUILT_IN`.
+        component_kind: a key of `BUILT_IN`.
         name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
         ComponentNotAllowed: the component must not be imported.
         ConfigError: there is no such component, or it cannot be imported.
     """
-    target = find_target(kind, name)
-    if kind in FUNCTIONS and (isfunction(target) or ismethod(target)):
-        return _import_object(FUNCTIONS[kind])
+    target = find_target(component_kind, name)
+    if component_kind in FUNCTION_ADAPTERS and (isfunction(target) or ismethod(target)):
+        return _import_object(FUNCTION_ADAPTERS[component_kind])
     return target
 
 
-_outside: dict[str, None] = {}
+_third_party_names: dict[str, None] = {}
 """Names of the third-party components that were found, in order. The dict serves as an ordered
 set."""
 
 
 def list_third_party_components() -> list[str]:
     """Return the names of the components of other packages that this process has looked up."""
-    return list(_outside)
+    return list(_third_party_names)
 
 
-def find_target(kind: str, name: str) -> Any:
+def find_target(component_kind: str, name: str) -> Any:
     """Return the class or function of a component.
 
     The result is not cached, because a notebook may define the class again.
 
     Args:
-        kind: a key of `BUILT_IN`.
+        component_kind: a key of `BUILT_IN`.
         name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
         ComponentNotAllowed: the component must not be imported.
         ConfigError: there is no such component, or it cannot be imported.
     """
-    built_in, added = _list_built_in(kind), _find_entry_points(kind)
+    built_in, entry_points_by_name = (
+        _list_built_in(component_kind),
+        _find_entry_points(component_kind),
+    )
     if name in built_in:
         return _import_object(built_in[name])
-    if name in added:
-        target = _load_entry_point(name, added[name])
+    if name in entry_points_by_name:
+        target = _load_entry_point(name, entry_points_by_name[name])
     elif ":" in name:
         target = _find_user_component(name)
     else:
-        names = list_component_names(kind)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? " if near else ""
+        names = list_component_names(component_kind)
+        nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        suggestion = f"did you mean {nearest[0]}? " if nearest else ""
         raise ConfigError(
-            f"{name}: is not among the {kind}. {meant}Choose one of {', '.join(names)}, or "
-            "module:Class of your own"
+            f"{name}: is not among the {component_kind}. {suggestion}Choose one of "
+            f"{', '.join(names)}, or module:Class of your own"
         )
-    _outside[name] = None
+    _third_party_names[name] = None
     return target
 
 
@@ -191,21 +194,24 @@ def load_component_class(settings: Any, base: type) -> Any:
         ConfigError: the class does not derive from `base`. The message names the key and the page
             of the documentation.
     """
-    target, kind = settings.component, settings.component_kind
+    target, component_kind = settings.component, settings.component_kind
     if isinstance(target, type) and issubclass(target, base):
         return target
-    wanted = f"{base.__module__}.{base.__qualname__}"
+    base_path = f"{base.__module__}.{base.__qualname__}"
     raise ConfigError(
-        f"{_KEYS[kind]}={settings.kind}: must be a class derived from {wanted} ({PAGES[kind]})"
+        f"{_CONFIG_KEYS[component_kind]}={settings.kind}: must be a class derived from {base_path} "
+        f"({DOCS_PAGES[component_kind]})"
     )
 
 
-def find_component_name(kind: str, target: Any) -> str:
+def find_component_name(component_kind: str, target: Any) -> str:
     """Return a component's name from its class or function; the inverse of `find_component`."""
     path = f"{target.__module__}:{target.__qualname__}"
-    built_in = {value: name for name, value in _list_built_in(kind).items()}
-    added = {point.value: name for name, point in _find_entry_points(kind).items()}
-    return built_in.get(path) or added.get(path) or path
+    names_by_path = {value: name for name, value in _list_built_in(component_kind).items()}
+    names_by_entry_point = {
+        point.value: name for name, point in _find_entry_points(component_kind).items()
+    }
+    return names_by_path.get(path) or names_by_entry_point.get(path) or path
 
 
 def _load_entry_point(name: str, point: EntryPoint) -> Any:
@@ -221,25 +227,30 @@ def _load_entry_point(name: str, point: EntryPoint) -> Any:
 
 def _find_user_component(name: str) -> Any:
     allowed = _allowed.get()
-    by_name = allowed is None or name in allowed
-    if not by_name and not _is_in_allowed_package(name.partition(":")[0], allowed):
+    is_named = allowed is None or name in allowed
+    if not is_named and not _is_in_allowed_package(name.partition(":")[0], allowed):
         raise ComponentNotAllowed(
             name,
             "is code that is named only in a file, so for security it is neither imported nor "
             "called",
         )
     try:
-        target = _import_object(name, through_modules=by_name)
+        target = _import_object(name, through_modules=is_named)
     except Exception as error:  # the user's code may raise any error
         raise ConfigError(
             f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class of "
             "a module that Python can import on every node that runs an engine (PYTHONPATH=. "
             "adds the current folder)"
         ) from error
-    home = getattr(target, "__module__", None)
-    if not by_name and callable(target) and not _is_in_allowed_package(str(home), allowed):
+    defining_module = getattr(target, "__module__", None)
+    if (
+        not is_named
+        and callable(target)
+        and not _is_in_allowed_package(str(defining_module), allowed)
+    ):
         raise ComponentNotAllowed(
-            f"{home}:{getattr(target, '__qualname__', name)}", f"is the actual object of {name}"
+            f"{defining_module}:{getattr(target, '__qualname__', name)}",
+            f"is the actual object of {name}",
         )
     return target
 
@@ -250,13 +261,13 @@ def _is_in_allowed_package(module: str, allowed: Iterable[str] | None) -> bool:
 
 
 @cache
-def _list_built_in(kind: str) -> Mapping[str, str]:
-    return _import_object(BUILT_IN[kind])  # type: ignore[no-any-return]
+def _list_built_in(component_kind: str) -> Mapping[str, str]:
+    return _import_object(BUILT_IN[component_kind])  # type: ignore[no-any-return]
 
 
 @cache
-def _find_entry_points(kind: str) -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=f"mclabel.{kind}")}
+def _find_entry_points(component_kind: str) -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"mclabel.{component_kind}")}
 
 
 def _import_object(target: str, *, through_modules: bool = True) -> Any:

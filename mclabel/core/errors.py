@@ -25,9 +25,12 @@ class UntrustedCodeError(EngineError):
     """
 
     def __init__(self, refusal: str, option: str) -> None:
-        """Args:
-        refusal: clause that names the model and the code that does not run.
-        option: command line option that allows the code; empty if the command has no such option.
+        """Make the error.
+
+        Args:
+            refusal: clause that names the model and the code that does not run.
+            option: command line option that allows the code; empty if the command has no such
+                option.
         """
         super().__init__(refusal, option)
 
@@ -75,8 +78,13 @@ class DamagedFile(ShardError):
     """Error if a file of a run is missing or differs from the file that was written."""
 
     def __init__(self, location: str, name: str, fault: str, remedy: str) -> None:
-        """Args: location: folder or URL of the run. name: name of the file in that folder. fault:
-        description of the damage, as a clause. remedy: sentence that tells the user what to do.
+        """Make the error.
+
+        Args:
+            location: folder or URL of the run.
+            name: name of the file in that folder.
+            fault: description of the damage, as a clause.
+            remedy: sentence with the remedy for the user.
         """
         super().__init__(location, name, fault, remedy)
         self.name, self.fault, self.remedy = name, fault, remedy

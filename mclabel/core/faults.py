@@ -13,13 +13,13 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-_WHOLE, _NUMBER, _TEXT, _LIST = "be a whole number", "be a number", "be a text", "be a list"
-_KEYS, _TRUTH, _CHOICE = "be keys with values", "be true or false", "be {expected}"
+_WHOLE_NUMBER, _NUMBER, _TEXT, _LIST = "be a whole number", "be a number", "be a text", "be a list"
+_MAPPING, _BOOLEAN, _CHOICE = "be keys with values", "be true or false", "be {expected}"
 RULE_BY_ERROR_TYPE: Mapping[str, str] = {
-    "bool_type": _TRUTH,
-    "bool_parsing": _TRUTH,
-    "int_type": _WHOLE,
-    "int_parsing": _WHOLE,
+    "bool_type": _BOOLEAN,
+    "bool_parsing": _BOOLEAN,
+    "int_type": _WHOLE_NUMBER,
+    "int_parsing": _WHOLE_NUMBER,
     "int_parsing_size": "be a whole number of fewer digits",
     "int_from_float": "be a whole number, without a fraction",
     "float_type": _NUMBER,
@@ -43,11 +43,11 @@ RULE_BY_ERROR_TYPE: Mapping[str, str] = {
     "set_type": _LIST,
     "too_short": "hold at least {min_length}",
     "too_long": "hold at most {max_length}",
-    "dict_type": _KEYS,
-    "mapping_type": _KEYS,
-    "model_type": _KEYS,
-    "model_attributes_type": _KEYS,
-    "dataclass_type": _KEYS,
+    "dict_type": _MAPPING,
+    "mapping_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "dataclass_type": _MAPPING,
     "invalid_key": "have a text in place of this key",
     "none_required": "be null",
 }
@@ -65,14 +65,14 @@ def describe_fault(error: Mapping[str, Any]) -> str:
     Args:
         error: an element of pydantic's `ValidationError.errors()`.
     """
-    kind = error["type"]
-    if kind == "value_error":  # from a validator of mclabel, whose message is complete
+    error_type = error["type"]
+    if error_type == "value_error":  # from a validator of mclabel, whose message is complete
         return str(error["ctx"]["error"])
-    if kind in UNKNOWN_KEY:
+    if error_type in UNKNOWN_KEY:
         return "unknown key"
-    if kind in REQUIRED:
+    if error_type in REQUIRED:
         return "required"
-    if kind not in RULE_BY_ERROR_TYPE:
+    if error_type not in RULE_BY_ERROR_TYPE:
         return str(error["msg"])
     return describe_broken_rule([error])
 
@@ -84,17 +84,17 @@ def describe_broken_rule(errors: Sequence[Mapping[str, Any]]) -> str:
         errors: errors of the value, one per allowed type. There is at least one, and all types of
             errors are in `RULE_BY_ERROR_TYPE`.
     """
-    musts = dict.fromkeys(
+    rules = dict.fromkeys(
         RULE_BY_ERROR_TYPE[error["type"]].format(**error.get("ctx", {})) for error in errors
     )
-    first = errors[0]
-    if first["type"] in ("too_short", "too_long"):
-        given = f", holds {first['ctx']['actual_length']}"
-    elif first["type"].endswith(("_type", "_parsing")):
-        given = f", is {describe_value(first['input'])}"
+    first_error = errors[0]
+    if first_error["type"] in ("too_short", "too_long"):
+        value_note = f", holds {first_error['ctx']['actual_length']}"
+    elif first_error["type"].endswith(("_type", "_parsing")):
+        value_note = f", is {describe_value(first_error['input'])}"
     else:
-        given = ""
-    return f"must {' or '.join(musts)}{given}"
+        value_note = ""
+    return f"must {' or '.join(rules)}{value_note}"
 
 
 def describe_value(value: Any) -> str:
@@ -117,23 +117,27 @@ def describe_value(value: Any) -> str:
 
 
 def group_faults_by_field(
-    kind: type[BaseModel], error: ValidationError
+    settings_class: type[BaseModel], error: ValidationError
 ) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
     """Yield the errors of each field. A field with several allowed types may have one error per
     type.
 
     Args:
-        kind: class that was validated.
+        settings_class: class that was validated.
         error: error from validating the class.
 
     Returns:
         For each field the keys that lead to it, and its errors.
     """
-    for path, same in groupby(error.errors(), key=lambda fault: _find_key_path(kind, fault["loc"])):
-        yield path, [dict(fault) for fault in same]
+    for path, field_errors in groupby(
+        error.errors(), key=lambda fault: _find_key_path(settings_class, fault["loc"])
+    ):
+        yield path, [dict(fault) for fault in field_errors]
 
 
-def _find_key_path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
+def _find_key_path(
+    settings_class: type[BaseModel], location: Sequence[str | int]
+) -> tuple[str, ...]:
     """Return the keys that lead to a value, without the parts that pydantic inserts into an error's
     location.
 
@@ -141,11 +145,13 @@ def _find_key_path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[s
     allowed types it inserts the type that it tried.
     """
     path: list[str] = []
-    current: Any = kind
-    for part in place:
+    current: Any = settings_class
+    for part in location:
         if get_origin(current) in (Union, UnionType):
-            named = [choice for choice in get_args(current) if get_origin(choice) is list]
-            current = named[0] if str(part).startswith("list[") and len(named) == 1 else None
+            list_types = [choice for choice in get_args(current) if get_origin(choice) is list]
+            current = (
+                list_types[0] if str(part).startswith("list[") and len(list_types) == 1 else None
+            )
             continue
         if part != "[key]":
             path.append(str(part))
@@ -153,13 +159,13 @@ def _find_key_path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[s
     return tuple(path)
 
 
-def _find_inner_type(kind: Any, part: str | int) -> Any:
+def _find_inner_type(outer_type: Any, part: str | int) -> Any:
     """Return the type at a key of a model, or of an element of a list; None if unknown."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        info = kind.model_fields.get(str(part))
+    if isinstance(outer_type, type) and issubclass(outer_type, BaseModel):
+        info = outer_type.model_fields.get(str(part))
         return None if info is None else _strip_annotations(info.annotation)
-    if get_origin(kind) in (list, dict):
-        return _strip_annotations(get_args(kind)[-1])
+    if get_origin(outer_type) in (list, dict):
+        return _strip_annotations(get_args(outer_type)[-1])
     return None
 
 
@@ -170,8 +176,8 @@ def _strip_annotations(annotation: Any) -> Any:
     if get_origin(annotation) is Annotated:
         return _strip_annotations(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        others = [
+        inner_types = [
             _strip_annotations(choice) for choice in get_args(annotation) if choice is not NoneType
         ]
-        return others[0] if len(others) == 1 else Union[tuple(others)]  # noqa: UP007
+        return inner_types[0] if len(inner_types) == 1 else Union[tuple(inner_types)]  # noqa: UP007
     return annotation

@@ -13,7 +13,9 @@ _BAR = (
 )
 
 
-def steps_html(problem: str, summary: str, steps: Iterable[tuple[str, float | None, bool]]) -> str:
+def render_steps_html(
+    problem: str, summary: str, steps: Iterable[tuple[str, float | None, bool]]
+) -> str:
     """Return the HTML of a problem, a summary of its solution, and its steps with bars for values.
 
     Args:
@@ -31,11 +33,11 @@ def steps_html(problem: str, summary: str, steps: Iterable[tuple[str, float | No
             f"<td>{'' if value is None else f'{value:.2f}'}</td>"
             f"<td style='text-align:left'>{_escape_shortened(text.strip())}</td></tr>"
         )
-    above = f"<p>{_escape_shortened(problem)}</p><p>{_escape_shortened(summary)}</p>"
-    return f"{above}<table>{''.join(lines)}</table>"
+    heading = f"<p>{_escape_shortened(problem)}</p><p>{_escape_shortened(summary)}</p>"
+    return f"{heading}<table>{''.join(lines)}</table>"
 
 
-def table_html(fields: Mapping[str, object]) -> str:
+def render_table_html(fields: Mapping[str, object]) -> str:
     """Return names and values as an HTML table of two columns, with long values shortened."""
     rows = (
         f"<tr><th>{name}</th><td>{_escape_shortened(str(value))}</td></tr>"
@@ -45,5 +47,6 @@ def table_html(fields: Mapping[str, object]) -> str:
 
 
 def _escape_shortened(text: str) -> str:
-    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
-    return escape(cut).replace("\n", "<br>")
+    """Return at most `MAX_TEXT` characters of a text as HTML."""
+    shortened = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+    return escape(shortened).replace("\n", "<br>")

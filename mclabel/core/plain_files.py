@@ -74,13 +74,15 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _describe_file_kind(mode: int) -> str:
-    kinds = (
+    kind_descriptions = (
         (stat.S_ISFIFO, "a pipe"),
         (stat.S_ISCHR, "a device"),
         (stat.S_ISBLK, "a device"),
         (stat.S_ISSOCK, "a socket"),
     )
-    return next((words for is_it, words in kinds if is_it(mode)), "no file")
+    return next(
+        (description for has_kind, description in kind_descriptions if has_kind(mode)), "no file"
+    )
 
 
 MAX_ROW = 1 << 24

@@ -1,4 +1,4 @@
-"""Parses Python source in one thread at a time, as Python 3.11 has a fault with several."""
+"""Parses Python source in one thread at a time, because several threads can fail in Python 3.11."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
 from mclabel.core.errors import DataError
-from mclabel.core.notebook import steps_html
+from mclabel.core.notebook import render_steps_html
 
 T = TypeVar("T")
 
@@ -44,11 +44,14 @@ class ListAsTuple:
     """Annotation of a tuple field for which a third-party component may also return a list."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
-        made = {"type": "no-info", "function": lambda it: tuple(it) if type(it) is list else it}
-        return {"type": "function-before", "function": made, "schema": handler(source)}
+        conversion = {
+            "type": "no-info",
+            "function": lambda value: tuple(value) if type(value) is list else value,
+        }
+        return {"type": "function-before", "function": conversion, "schema": handler(source)}
 
 
-Chance = Annotated[float, Bounds(0, 1)]
+Probability = Annotated[float, Bounds(0, 1)]
 Index = Annotated[int, Bounds(0)]
 TokenId = Annotated[int, Bounds(0, 2**31 - 1)]
 """A token id. The upper bound is the largest id that a shard's column can hold."""
@@ -271,7 +274,7 @@ class CompleterCounts:
     """Counts of rollouts from the prefix that ends with each step."""
 
 
-def total_counts(parts: Iterable[Counts]) -> Counts:
+def add_counts(parts: Iterable[Counts]) -> Counts:
     """Return the sum of several counts of rollouts."""
     total = Counts()
     for part in parts:
@@ -457,7 +460,7 @@ class LabeledSolution:
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""
         pairs = zip(self.solution.steps, self.steps, strict=True)
-        return steps_html(
+        return render_steps_html(
             self.problem.text,
             f"answer: {self.solution.outcome}, first error: {self.shown_error}",
             (
@@ -505,7 +508,10 @@ class LabeledSolution:
         Args:
             error: index of the first error; None if the solution has no error.
         """
-        steps = [replace(s, hard=error is None or i < error) for i, s in enumerate(self.steps[:-1])]
+        steps = [
+            replace(step, hard=error is None or index < error)
+            for index, step in enumerate(self.steps[:-1])
+        ]
         return replace(self, first_error=error, steps=(*steps, *self.steps[-1:]))
 
     def value_counts(self, step: int) -> Counts:
@@ -517,7 +523,7 @@ class LabeledSolution:
                 return completer.steps[step]
         return self.steps[step].counts
 
-    def counts_by_completer(self, step: int) -> str:
+    def format_counts_by_completer(self, step: int) -> str:
         """Return the numbers of right and of all rollouts from a step for each completer, as in
         `policy 1/4, strong 3/4`.
 
@@ -526,4 +532,6 @@ class LabeledSolution:
         if len(self.completers) < 2:
             return ""
         shown = ((completer.name, completer.steps[step]) for completer in self.completers)
-        return ", ".join(f"{name} {own.num_right}/{own.num_rollouts}" for name, own in shown)
+        return ", ".join(
+            f"{name} {counts.num_right}/{counts.num_rollouts}" for name, counts in shown
+        )

@@ -34,9 +34,9 @@ def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
     prefixes, running = [], hashlib.sha256(canonical_json(("text prefix", problem_id, ""))[:-2])
     for text in texts:
         running.update(canonical_json(text)[1:-1])
-        whole = running.copy()
-        whole.update(b'"]')
-        prefixes.append(whole.hexdigest()[:ID_LENGTH])
+        finished = running.copy()
+        finished.update(b'"]')
+        prefixes.append(finished.hexdigest()[:ID_LENGTH])
     return prefixes
 
 
@@ -53,9 +53,9 @@ class PrefixHash:
     @property
     def id(self) -> str:
         """The prefix's id: `content_id` of the problem's id and all token ids."""
-        whole = self._running.copy()
-        whole.update(b"]]")
-        return whole.hexdigest()[:ID_LENGTH]
+        finished = self._running.copy()
+        finished.update(b"]]")
+        return finished.hexdigest()[:ID_LENGTH]
 
     def extend(self, ids: Sequence[int]) -> PrefixHash:
         """Return the hash of this prefix extended by token ids."""

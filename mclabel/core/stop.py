@@ -1,8 +1,8 @@
 """Handles Ctrl-C and SIGTERM: the first signal ends a command in order, a second one at once.
 
 The first signal raises `Stopped` in the main thread, or calls a function if raising would lose work
-(`defer_stop`). Afterwards the process has `LAST_S` seconds to end. A separate thread handles the
-second signal, because the main thread may be waiting inside a library.
+(`defer_stop`). Afterwards the process has `SHUTDOWN_S` seconds to end. A separate thread handles
+the second signal, because the main thread may be waiting inside a library.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-SAME_S = 0.5
+REPEAT_IGNORED_S = 0.5
 """Seconds within which several signals count as one, because a terminal and a wrapper process may
 both forward the same Ctrl-C."""
-LAST_S = 3.0
+SHUTDOWN_S = 3.0
 """Seconds that other threads and exit functions of libraries have to end after the end of the
 command."""
-REPEAT_S = 0.05
+RESEND_S = 0.05
 """Seconds until a signal is sent again after Python has dropped or delayed its exception."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TRACKER = b"resource_tracker"
@@ -57,8 +57,8 @@ class _StopState:
     """True if `handle_stop_signals` handles the signals."""
     number: int | None = None
     """Number of the first signal; None before a signal arrives."""
-    ask: Callable[[], None] | None = None
-    """Function to call at the first signal; None raises `Stopped`."""
+    on_first_signal: Callable[[], None] | None = None
+    """Function that the first signal calls; None if the signal raises `Stopped`."""
     importing_since: float | None = None
     """Time of the first signal on the monotonic clock, in seconds, if it arrived during an import;
     else None."""
@@ -76,26 +76,26 @@ def handle_stop_signals() -> Iterator[None]:
     if _StopState.active or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    previous_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    previous_wakeup_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(
         target=_end_at_second_signal, args=(reader,), name="signals", daemon=True
     ).start()
-    _StopState.active, _StopState.number, _StopState.ask = True, None, None
-    hook, sys.unraisablehook = sys.unraisablehook, _raise_dropped_stop
+    _StopState.active, _StopState.number, _StopState.on_first_signal = True, None, None
+    previous_hook, sys.unraisablehook = sys.unraisablehook, _raise_dropped_stop
     reinstall_handlers()
     try:
         yield
     finally:
         if _StopState.number is None:
             _StopState.active = False
-            for number, handler in before.items():
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
-            signal.set_wakeup_fd(wakeup)
+            signal.set_wakeup_fd(previous_wakeup_fd)
             os.close(writer)
-            sys.unraisablehook = hook
+            sys.unraisablehook = previous_hook
         else:  # the process is about to end, and a second signal may arrive
             end_soon(128 + _StopState.number)
 
@@ -126,7 +126,7 @@ def defer_stop(request_stop: Callable[[], None]) -> Iterator[None]:
     Raises:
         Stopped: a signal arrived in or before this context, and no other error was raised.
     """
-    _StopState.ask = request_stop
+    _StopState.on_first_signal = request_stop
     try:
         if (
             get_requested_stop() is not None
@@ -134,7 +134,7 @@ def defer_stop(request_stop: Callable[[], None]) -> Iterator[None]:
             request_stop()
         yield
     finally:
-        _StopState.ask = None
+        _StopState.on_first_signal = None
     if (stopped := get_requested_stop()) is not None:
         raise stopped
 
@@ -146,26 +146,26 @@ def end_process_within(seconds: float) -> Iterator[None]:
     The limit also holds if a library handles the signal and its event loop hangs. Native code that
     keeps Python's global lock cannot be interrupted.
     """
-    before, _StopState.grace_s = _StopState.grace_s, seconds
+    previous_grace_s, _StopState.grace_s = _StopState.grace_s, seconds
     try:
         yield
     finally:
-        _StopState.grace_s = before
+        _StopState.grace_s = previous_grace_s
 
 
 def _handle_signal(number: int, frame: FrameType | None) -> None:
     if _StopState.number is not None:
-        return  # the thread has seen it as well
+        return  # the thread of `_end_at_second_signal` handles further signals
     codes = [running.f_code for running, _ in traceback.walk_stack(frame)]
-    if _StopState.ask is None and any(code.co_filename == _IMPORTS for code in codes):
+    if _StopState.on_first_signal is None and any(code.co_filename == _IMPORTS for code in codes):
         _wait_for_import(number)
     elif _raise_dropped_stop.__code__ in codes:
         _send_signal_later(number)
     else:
         _StopState.number = number
-        if _StopState.ask is None:
+        if _StopState.on_first_signal is None:
             raise Stopped(number)
-        _StopState.ask()
+        _StopState.on_first_signal()
 
 
 def _wait_for_import(number: int) -> None:
@@ -175,7 +175,7 @@ def _wait_for_import(number: int) -> None:
     """
     now = time.monotonic()
     _StopState.importing_since = _StopState.importing_since or now
-    if now - _StopState.importing_since < LAST_S:
+    if now - _StopState.importing_since < SHUTDOWN_S:
         _send_signal_later(number)
         return
     if sys.stdout.isatty():
@@ -197,11 +197,11 @@ def _raise_dropped_stop(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def _send_signal_later(number: int) -> None:
-    """Send a signal to the main thread again, after `REPEAT_S` seconds."""
+    """Send a signal to the main thread again, after `RESEND_S` seconds."""
     _StopState.num_repeated += 1
-    again = threading.Timer(REPEAT_S, signal.pthread_kill, [threading.main_thread().ident, number])
-    again.daemon = True
-    again.start()
+    timer = threading.Timer(RESEND_S, signal.pthread_kill, [threading.main_thread().ident, number])
+    timer.daemon = True
+    timer.start()
 
 
 def _end_at_second_signal(reader: int) -> None:
@@ -213,7 +213,7 @@ def _end_at_second_signal(reader: int) -> None:
     Args:
         reader: descriptor of a pipe to which the interpreter writes the number of each signal.
     """
-    first: float | None = None
+    first_signal_time: float | None = None
     is_ending = False
     while signals := os.read(reader, 1):
         if signals[0] in _SIGNALS and _StopState.grace_s is not None and not is_ending:
@@ -224,18 +224,18 @@ def _end_at_second_signal(reader: int) -> None:
         if _StopState.num_repeated:
             _StopState.num_repeated -= 1
             continue
-        if first is None:
-            first = time.monotonic()
-        elif time.monotonic() - first > SAME_S:
+        if first_signal_time is None:
+            first_signal_time = time.monotonic()
+        elif time.monotonic() - first_signal_time > REPEAT_IGNORED_S:
             end_at_once(128 + signals[0])
     os.close(reader)
 
 
-def end_soon(exit_code: int, seconds: float = LAST_S) -> None:
+def end_soon(exit_code: int, seconds: float = SHUTDOWN_S) -> None:
     """End this process after some seconds, unless it ends by itself before."""
-    last = threading.Timer(seconds, end_at_once, [exit_code])
-    last.daemon = True
-    last.start()
+    timer = threading.Timer(seconds, end_at_once, [exit_code])
+    timer.daemon = True
+    timer.start()
 
 
 def end_at_once(exit_code: int) -> None:
@@ -244,19 +244,19 @@ def end_at_once(exit_code: int) -> None:
     os._exit(exit_code)
 
 
-def kill_children(memory: Iterable[Path] = ()) -> None:
+def kill_children(memory_files: Iterable[Path] = ()) -> None:
     """Kill all descendants of this process, and free their shared memory.
 
     Args:
-        memory: files from an earlier call of `find_shared_memory`, whose processes may have ended
-            since.
+        memory_files: files from an earlier call of `find_shared_memory`. Their processes may have
+            ended since.
     """
-    memory = {*memory, *find_shared_memory()}
+    memory_files = {*memory_files, *find_shared_memory()}
     for pid in _list_descendants(os.getpid()):
         with contextlib.suppress(OSError):
             if _TRACKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
-    for path in memory:
+    for path in memory_files:
         path.unlink(missing_ok=True)
 
 
@@ -273,9 +273,9 @@ def find_shared_memory() -> set[Path]:
     return {path for path in paths if path.exists()}
 
 
-def find_mapping_processes(memory: Iterable[Path]) -> list[int]:
+def find_mapping_processes(memory_files: Iterable[Path]) -> list[int]:
     """Return the ids of the processes that map one of these files, as far as this user may see."""
-    names = {str(path) for path in memory}
+    names = {str(path) for path in memory_files}
     pids = []
     for folder in Path("/proc").glob("[0-9]*") if names else ():
         with contextlib.suppress(OSError):  # the process has ended or belongs to another user
@@ -288,9 +288,9 @@ def find_mapping_processes(memory: Iterable[Path]) -> list[int]:
     return sorted(pids)
 
 
-def delete_orphaned_shared_memory(memory: Iterable[Path]) -> None:
+def delete_orphaned_shared_memory(memory_files: Iterable[Path]) -> None:
     """Remove the files of shared memory that no descendant of this process maps any more."""
-    for path in set(memory) - find_shared_memory():
+    for path in set(memory_files) - find_shared_memory():
         path.unlink(missing_ok=True)
 
 
@@ -309,5 +309,5 @@ def _list_descendants(root: int) -> list[int]:
             parents[int(folder.name)] = int(fields[1])
     pids = [root]
     for parent in pids:  # the list grows during the loop
-        pids += [pid for pid, its in parents.items() if its == parent]
+        pids += [pid for pid, parent_of_pid in parents.items() if parent_of_pid == parent]
     return pids[1:]

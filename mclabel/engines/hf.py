@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, cast
 
-from mclabel.core.cores import usable_threads
+from mclabel.core.cores import limit_to_cores
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.core.records import Completion
 from mclabel.engines.base import NO_ROOM, EngineStats
@@ -97,7 +97,7 @@ class HfEngine(ModelEngine):
             )
         folder = self.fetch()
         text = self.load_text(folder)
-        torch.set_num_threads(usable_threads(settings.threads))
+        torch.set_num_threads(limit_to_cores(settings.threads))
         silence_transformers()
         dtype = settings.weights_dtype
         model = load_model(
@@ -231,7 +231,7 @@ class HfEngine(ModelEngine):
         # The number of threads is set for this thread alone: a trainer or a PRM in the same process
         # has its own number. PyTorch fixes the number when it is read for the first time. Before
         # that, this thread would take the number that another thread sets later.
-        torch.set_num_threads(usable_threads(self.settings.threads))
+        torch.set_num_threads(limit_to_cores(self.settings.threads))
         torch.get_num_threads()
         try:
             while self._admit_waiting_rollouts(self._decoder):

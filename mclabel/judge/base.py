@@ -19,7 +19,7 @@ from pydantic import Field, FiniteFloat
 from mclabel.core.boundary import check_item_count, make_guarded
 from mclabel.core.components import load_component_class
 from mclabel.core.errors import ConfigError, RejectReason
-from mclabel.core.records import Chance, Claim, FinishReason, Flag, Index, TupleOf
+from mclabel.core.records import Claim, FinishReason, Flag, Index, Probability, TupleOf
 from mclabel.core.settings import ComponentSettings, Count
 from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
@@ -75,7 +75,7 @@ class Opinion:
     """Index of the first wrong step, from 0; None if the judge finds no error. If `Judge.claim` is
     `at_or_before`, the first error is at this step or before it, and None does not mean that there
     is no error."""
-    sureness: Chance | None = None
+    sureness: Probability | None = None
     """Confidence of the judge, in [0, 1]: the share of votes for its opinion, or the distance of
     the deciding score from the threshold. None if the judge gives no confidence.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from tqdm import tqdm
 
-from mclabel.core.notebook import table_html
+from mclabel.core.notebook import render_table_html
 from mclabel.core.records import LabeledSolution
 from mclabel.data.loading import load_labels
 from mclabel.labeling.config import LabelConfig
@@ -154,7 +154,7 @@ class LabelRun:
 
     def _repr_html_(self) -> str:
         state = self._state
-        return table_html(
+        return render_table_html(
             {
                 "run": self.out,
                 "state": self._status_word,

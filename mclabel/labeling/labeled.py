@@ -16,7 +16,7 @@ from mclabel.core.records import (
     Problem,
     Solution,
     StepLabel,
-    total_counts,
+    add_counts,
 )
 from mclabel.core.seeds import prefix_id
 from mclabel.core.stats.values import TruncatedPolicy, estimate_root_value
@@ -92,7 +92,7 @@ def build_labeled_solutions(
             were replayed; None if rollouts were sampled.
     """
     roots = dict(zip(table.completers, table.prefixes[ROOT].counts, strict=True))
-    root, share = total_counts(roots.values()), None
+    root, share = add_counts(roots.values()), None
     if values_of in roots:
         free = sampling.siblings if values_of == AUTHOR else Counts()
         share = estimate_root_value(roots[values_of], free, truncated=truncated)
@@ -160,7 +160,7 @@ def _build_step_labels(
 ) -> tuple[StepLabel, ...]:
     last = prefix_id(solution.problem_id, solution.ids)
     ids = [*(prefixes[number].id for number in path.prefixes), last]
-    counts = [total_counts(of_step) for of_step in zip(*counted, strict=True)]
+    counts = [add_counts(of_step) for of_step in zip(*counted, strict=True)]
     nothing = (None,) * len(ids)
     states, committed = judgement.states or nothing, path.commitments or nothing
     labels = (judgement.sources, judgement.hard, judgement.estimates, states)

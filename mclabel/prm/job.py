@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mclabel.core.cores import usable_threads
+from mclabel.core.cores import limit_to_cores
 from mclabel.core.errors import DataError
 from mclabel.core.plain_files import check_plain
 from mclabel.core.records import LabeledSolution
@@ -121,7 +121,7 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
     from mclabel.prm.training.trainer import train_step_model
 
     config, out = scorer.config, Path(scorer.config.out)
-    torch.set_num_threads(usable_threads(config.threads))
+    torch.set_num_threads(limit_to_cores(config.threads))
     transformers.set_seed(config.seed)
     model = scorer.build_model()
     if config.shard:

@@ -13,7 +13,7 @@ from mclabel.evaluate.labels.quality import find_exact_first_error
 from mclabel.evaluate.labels.report import measure_group
 from mclabel.evaluate.labels.show import calibration_plot
 from mclabel.evaluate.labels.truth import find_exact_truth
-from mclabel.show.figures import HUES, draw_plot, plot_style, save_figure
+from mclabel.show.figures import SERIES_COLOURS, apply_plot_style, draw_plot, save_figure
 from mclabel.show.solutions import printable_text
 
 if TYPE_CHECKING:
@@ -39,17 +39,19 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     plot = calibration_plot(measure_group(list(rows), find_exact_truth(rows), {}))
     assert plot is not None
     colours = colormaps["RdYlGn"]
-    with plot_style():
+    with apply_plot_style():
         figure = Figure(figsize=(12.5, 6.2), layout="constrained")
-        left_axes, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
+        left_axes, plot_axes = figure.subplots(1, 2, width_ratios=[1.35, 1])
         _draw_solutions(left_axes, _choose_examples(rows), colours)
-        handles, words = draw_plot(right, plot)
-        right.set_title(plot.title, loc="left")
-        right.legend(handles, words, loc="lower right")
-        values = ScalarMappable(cmap=colours)
-        scale = figure.colorbar(values, ax=left_axes, location="bottom", shrink=0.6, pad=0.02)
-        scale.ax.grid(visible=False)
-        scale.set_label("step value: share of rollouts from here that end right")
+        handles, names = draw_plot(plot_axes, plot)
+        plot_axes.set_title(plot.title, loc="left")
+        plot_axes.legend(handles, names, loc="lower right")
+        colour_scale = ScalarMappable(cmap=colours)
+        colour_bar = figure.colorbar(
+            colour_scale, ax=left_axes, location="bottom", shrink=0.6, pad=0.02
+        )
+        colour_bar.ax.grid(visible=False)
+        colour_bar.set_label("step value: share of rollouts from here that end right")
         save_figure(figure, path)
 
 
@@ -59,20 +61,20 @@ def _choose_examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     The first is right in all steps. The second is wrong, and its first error is labelled exactly.
     The third is labelled with a first error that differs from the true one.
     """
-    usable = [r for r in rows if 4 <= len(r.steps) <= 7]
+    short_rows = [row for row in rows if 4 <= len(row.steps) <= 7]
 
     def is_exactly_labelled(row: LabeledSolution) -> bool:
         return row.first_error is not None and row.first_error == find_exact_first_error(row) > 0  # type: ignore[operator]
 
-    kinds: list[Callable[[LabeledSolution], bool]] = [
-        lambda r: r.solution.outcome is Outcome.RIGHT and find_exact_first_error(r) is None,
-        lambda r: r.solution.outcome is Outcome.WRONG and is_exactly_labelled(r),
-        lambda r: r.first_error != find_exact_first_error(r),
+    conditions: list[Callable[[LabeledSolution], bool]] = [
+        lambda row: row.solution.outcome is Outcome.RIGHT and find_exact_first_error(row) is None,
+        lambda row: row.solution.outcome is Outcome.WRONG and is_exactly_labelled(row),
+        lambda row: row.first_error != find_exact_first_error(row),
     ]
     chosen: list[LabeledSolution] = []
-    for kind in kinds:
-        fresh = (r for r in usable if kind(r) and r not in chosen)
-        chosen += [row] if (row := next(fresh, None)) else []
+    for fits in conditions:
+        matching_rows = (row for row in short_rows if fits(row) and row not in chosen)
+        chosen += [row] if (row := next(matching_rows, None)) else []
     return chosen[:NUM_SOLUTIONS] or list(rows[:NUM_SOLUTIONS])
 
 
@@ -95,27 +97,42 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
         y -= 1
         for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True)):
             is_known = label.value is not None
-            box = {
+            box_style = {
                 "facecolor": colours(label.value) if is_known else "lightgrey",
                 "edgecolor": "none",
                 "pad": 2.5,
             }
-            number = f"{label.value:.2f}" if is_known else " ? "
-            ink = "white" if is_known and not 0.12 < (label.value or 0) < 0.88 else "black"
+            value_text = f"{label.value:.2f}" if is_known else " ? "
+            text_colour = "white" if is_known and not 0.12 < (label.value or 0) < 0.88 else "black"
             axes.text(
-                0, y, number, fontsize=9, va="center", family="monospace", bbox=box, color=ink
+                0,
+                y,
+                value_text,
+                fontsize=9,
+                va="center",
+                family="monospace",
+                bbox=box_style,
+                color=text_colour,
             )
             line = printable_text(step.text.strip())
             line = line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
             axes.text(0.09, y, line, fontsize=9, va="center")
             notes = [
                 note
-                for note, here in (("true first error", truth), ("labelled", row.first_error))
-                if here == index
+                for note, error_index in (
+                    ("true first error", truth),
+                    ("labelled", row.first_error),
+                )
+                if error_index == index
             ]
             if notes:
                 axes.text(
-                    0.66, y, "◀ " + ", ".join(notes), fontsize=8.5, va="center", color=HUES[1]
+                    0.66,
+                    y,
+                    "◀ " + ", ".join(notes),
+                    fontsize=8.5,
+                    va="center",
+                    color=SERIES_COLOURS[1],
                 )
             y -= 1
         y -= 0.6

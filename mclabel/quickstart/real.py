@@ -16,7 +16,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.quickstart.toy import (
     Size,
-    check_quickstart_places,
+    check_quickstart_outputs,
     compute_accuracy_differences,
     convert_estimates,
     record_duration,
@@ -29,14 +29,17 @@ from mclabel.show.figures import render_rich_table
 from mclabel.show.progress import job_progress
 from mclabel.show.solutions import show_solution
 
-LABEL: dict[Size, list[str]] = {
+LABEL_OVERRIDES: dict[Size, list[str]] = {
     "small": ["problems.limit=5", "solutions.per_problem=2", "estimator.rollouts=4"],
     "full": ["estimator.min_gain=0.05"],
 }
-EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=5", "samples=4"], "full": []}
-SCORERS: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}
+EVALUATION_OVERRIDES: dict[Size, list[str]] = {
+    "small": ["problems.limit=5", "samples=4"],
+    "full": [],
+}
+SCORER_OVERRIDES: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}
 """For each scorer to train, by name, the overrides of configs/train/quickstart-smollm2.yaml."""
-SHOWN = {
+METHOD_NAMES = {
     "random": "random",
     "majority": "majority",
     "likelihood:policy:sum": "the model's likelihood",
@@ -46,7 +49,7 @@ SHOWN = {
     "vote:prm": "vote weighted by PRM",
     "pass": "some sample is right",
 }
-AGAINST = ("majority", "likelihood:policy:sum")
+BASELINES = ("majority", "likelihood:policy:sum")
 
 
 def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
@@ -64,13 +67,13 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         EngineError: the packages of the model are not installed.
     """
     run = out / "labels"
-    check_quickstart_places(out, run, SCORERS)
+    check_quickstart_outputs(out, run, SCORER_OVERRIDES)
     resolve_model("smollm2:words")
     seconds: dict[str, float] = {}
     config = load_config(
         LabelConfig,
         find_bundled_config("label/quickstart-smollm2.yaml"),
-        [f"out={run}", *LABEL[size]],
+        [f"out={run}", *LABEL_OVERRIDES[size]],
     )
     console.print(
         f"SmolLM2-135M writes {config.solutions.per_problem} solutions to each of "
@@ -83,33 +86,41 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         label(config, job)
     rows = list(read_labels(Store(str(run))))
     console.print()
-    wrong = next((row for row in rows if row.first_error), rows[0])
-    show_solution(console, wrong)
+    wrong_row = next((row for row in rows if row.first_error), rows[0])
+    show_solution(console, wrong_row)
     console.print(
         "\nTraining a PRM and an ORM by LoRA on these labels, then choosing among solutions of "
         "other problems.",
         highlight=False,
     )
-    best = train_and_choose(
-        "quickstart-smollm2.yaml", SCORERS, EVALUATE[size], out, run, console, seconds
+    evaluation = train_and_choose(
+        "quickstart-smollm2.yaml",
+        SCORER_OVERRIDES,
+        EVALUATION_OVERRIDES[size],
+        out,
+        run,
+        console,
+        seconds,
     )
     console.print()
-    console.print(render_rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
+    console.print(render_rich_table(best_of_n_grid(evaluation, METHOD_NAMES, against=BASELINES)))
     summary = {
         "model": "smollm2:words",
         "size": size,
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "policy_pass_at_1": sum(row.solution.outcome is Outcome.RIGHT for row in rows) / len(rows),
-        "best_of_n_problems": best.num_problems,
-        "best_of_n": convert_estimates(best.accuracy, lambda e: e.value),
-        "best_of_n_intervals": convert_estimates(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": compute_accuracy_differences(best, "majority"),
+        "best_of_n_problems": evaluation.num_problems,
+        "best_of_n": convert_estimates(evaluation.accuracy, lambda estimate: estimate.value),
+        "best_of_n_intervals": convert_estimates(
+            evaluation.accuracy, lambda estimate: [estimate.low, estimate.high]
+        ),
+        "best_of_n_minus_majority": compute_accuracy_differences(evaluation, "majority"),
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
     console.print(
-        f"\n{best.num_problems} problems are too few to prove quality: the intervals above are "
-        "wide.\n\n"
+        f"\n{evaluation.num_problems} problems are too few to prove quality: the intervals above "
+        "are wide.\n\n"
         f"  labels    {run}\n"
         f"  PRM       {out}/prm\n"
         f"  figures   {out}/summary.json\n\n"

@@ -49,7 +49,7 @@ from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_outp
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import render_rich_table
-from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
+from mclabel.show.progress import STARTING_STATUS, EvaluationProgress, StageProgress, job_progress
 from mclabel.show.solutions import show_solution
 
 Model = Literal["arith:policy", "smollm2:135m"]
@@ -67,12 +67,12 @@ class QuickstartConfig(Settings):
     """`small` is for a first look; `full` has five times as many labels."""
 
 
-LABEL: dict[Size, list[str]] = {
+LABEL_OVERRIDES: dict[Size, list[str]] = {
     "small": ["problems.limit=40", "estimator=posterior", "block_problems=8"],
     "full": [],
 }
 """Overrides of configs/label/quickstart.yaml, by size."""
-EVALUATE: dict[Size, list[str]] = {
+EVALUATION_OVERRIDES: dict[Size, list[str]] = {
     "small": [
         "problems.limit=200",
         "samples=8",
@@ -84,13 +84,13 @@ EVALUATE: dict[Size, list[str]] = {
 """Overrides of configs/eval/quickstart.yaml, by size. On validation problems, the PRM of a small
 quickstart was better than majority vote with each of three seeds, and the interval of the
 difference excluded 0."""
-_LEARNED: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}
-SCORERS: dict[Size, dict[str, list[str]]] = {
-    "small": _LEARNED,
-    "full": {**_LEARNED, "exact": ["target=exact"]},
+_LEARNED_SCORERS: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}
+SCORER_OVERRIDES: dict[Size, dict[str, list[str]]] = {
+    "small": _LEARNED_SCORERS,
+    "full": {**_LEARNED_SCORERS, "exact": ["target=exact"]},
 }
 """For each size and each scorer to train, the overrides of configs/train/quickstart.yaml."""
-SHOWN = {
+METHOD_NAMES = {
     "random": "random",
     MAJORITY: "majority",
     "likelihood:policy:sum": "policy's likelihood",
@@ -104,8 +104,8 @@ SHOWN = {
 }
 """Display names of the methods in the printed table, by method; best_of_n.json contains further
 methods."""
-AGAINST = (MAJORITY, "likelihood:policy:sum")
-_MEASURED = (
+BASELINES = (MAJORITY, "likelihood:policy:sum")
+_QUALITY_FIGURES = (
     "first_error_accuracy",
     "first_error_accuracy_wrong",
     "precision",
@@ -132,10 +132,12 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         The content of summary.json.
     """
     run = out / "labels"
-    scorers = SCORERS[size]
-    check_quickstart_places(out, run, scorers)
+    scorers = SCORER_OVERRIDES[size]
+    check_quickstart_outputs(out, run, scorers)
     config = load_config(
-        LabelConfig, find_bundled_config("label/quickstart.yaml"), [f"out={run}", *LABEL[size]]
+        LabelConfig,
+        find_bundled_config("label/quickstart.yaml"),
+        [f"out={run}", *LABEL_OVERRIDES[size]],
     )
     seconds: dict[str, float] = {}
     console.print(
@@ -147,21 +149,21 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         label(config, job)
     with record_duration(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
         rows = list(read_labels(Store(str(run))))
-        kinds = group_by_dividing_fields(rows, get_solution_meta, keys=["answer_type"])
-        groups = {"all": rows, **kinds.get("answer_type", {})}
+        groups_by_field = group_by_dividing_fields(rows, get_solution_meta, keys=["answer_type"])
+        groups = {"all": rows, **groups_by_field.get("answer_type", {})}
         quality: dict[str, LabelQuality] = {}
         for number, (name, group) in enumerate(groups.items(), 1):
-            of_group = measure_label_quality(group)
-            if name == "all" or of_group.num_problems >= FEW:
-                quality[name] = of_group
+            group_quality = measure_label_quality(group)
+            if name == "all" or group_quality.num_problems >= FEW:
+                quality[name] = group_quality
             stage.update(number, len(groups))
         cost = compute_label_cost(rows)
     with record_duration(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
         draw_labels(rows, out / "labels.png")
         stage.update(1, 1)
     console.print()
-    wrong = next((row for row in rows if row.first_error), rows[0])
-    show_solution(console, wrong, find_exact_first_error(wrong))
+    wrong_row = next((row for row in rows if row.first_error), rows[0])
+    show_solution(console, wrong_row, find_exact_first_error(wrong_row))
     console.print(render_rich_table(quality_grid(quality)))
     console.print(
         f"\nTraining {len(scorers)} scorers from the policy, side by side (a PRM and an ORM on "
@@ -169,10 +171,12 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         "among solutions of other problems.",
         highlight=False,
     )
-    best = train_and_choose("quickstart.yaml", scorers, EVALUATE[size], out, run, console, seconds)
+    evaluation = train_and_choose(
+        "quickstart.yaml", scorers, EVALUATION_OVERRIDES[size], out, run, console, seconds
+    )
     console.print()
-    console.print(render_rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
-    summary = _build_summary(size, seconds, quality, cost, best)
+    console.print(render_rich_table(best_of_n_grid(evaluation, METHOD_NAMES, against=BASELINES)))
+    summary = _build_summary(size, seconds, quality, cost, evaluation)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
     if size == "small":
@@ -208,26 +212,30 @@ def train_and_choose(
     """
     with (
         record_duration(seconds, "train"),
-        StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as stage,
+        StageProgress(
+            console, "train", "steps", is_forecast=True, opening=STARTING_STATUS
+        ) as stage,
     ):
         train_scorers(f"train/{config}", scorers, out, run, stage)
-    places = {name: str(out / name) for name in scorers}
-    evaluation = load_config(
+    scorer_folders = {name: str(out / name) for name in scorers}
+    evaluation_config = load_config(
         BestOfNConfig,
         find_bundled_config(f"eval/{config}"),
         [
             f"out={out / 'best-of-n'}",
-            f"scorers={json.dumps(places)}",
+            f"scorers={json.dumps(scorer_folders)}",
             f"exclude={json.dumps([str(run)])}",
             *overrides,
         ],
     )
     with record_duration(seconds, "evaluate"), EvaluationProgress(console) as progress:
-        report = best_of_n(evaluation, on_state=progress.on_state, on_score=progress.on_score)
+        report = best_of_n(
+            evaluation_config, on_state=progress.on_state, on_score=progress.on_score
+        )
     return report.result
 
 
-def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> None:
+def check_quickstart_outputs(out: Path, run: Path, scorers: Iterable[str]) -> None:
     """Check the output folders of all stages before the first stage begins.
 
     Raises:
@@ -257,24 +265,25 @@ def train_scorers(
         scorer: load_config(
             TrainConfig,
             find_bundled_config(name),
-            [f"out={out / scorer}", f"labels={json.dumps([str(run)])}", *changes],
+            [f"out={out / scorer}", f"labels={json.dumps([str(run)])}", *overrides],
         )
-        for scorer, changes in scorers.items()
+        for scorer, overrides in scorers.items()
     }
-    done = dict.fromkeys(configs, (0, 0))
-    began: tuple[float, int] | None = None  # time and steps done when all trainings had begun
+    steps_by_scorer = dict.fromkeys(configs, (0, 0))
+    first_progress: tuple[float, int] | None = None
+    """Time and number of finished steps when all trainings had begun."""
 
     def on_progress(name: str, step: int, total: int) -> None:
-        nonlocal began
-        done[name] = (step, total)
-        if not all(total for _, total in done.values()):
+        nonlocal first_progress
+        steps_by_scorer[name] = (step, total)
+        if not all(total for _, total in steps_by_scorer.values()):
             return
-        steps, in_all = (sum(part) for part in zip(*done.values(), strict=True))
+        steps, total_steps = (sum(part) for part in zip(*steps_by_scorer.values(), strict=True))
         now = time.monotonic()
-        began = began or (now, steps)
-        fresh = steps - began[1]
-        eta_s = (in_all - steps) * (now - began[0]) / fresh if fresh else None
-        stage.update(steps, in_all, eta_s=eta_s)
+        first_progress = first_progress or (now, steps)
+        new_steps = steps - first_progress[1]
+        eta_s = (total_steps - steps) * (now - first_progress[0]) / new_steps if new_steps else None
+        stage.update(steps, total_steps, eta_s=eta_s)
 
     train_concurrently(configs, on_progress)
 
@@ -282,9 +291,9 @@ def train_scorers(
 @contextmanager
 def record_duration(seconds: dict[str, float], stage: str) -> Iterator[None]:
     """Measure the seconds of a `with` block, and record them as the seconds of a stage."""
-    started = time.monotonic()
+    start_s = time.monotonic()
     yield
-    seconds[stage] = round(time.monotonic() - started, 1)
+    seconds[stage] = round(time.monotonic() - start_s, 1)
 
 
 def _build_summary(
@@ -292,7 +301,7 @@ def _build_summary(
     seconds: dict[str, float],
     quality: dict[str, LabelQuality],
     cost: LabelCost,
-    best: BestOfN,
+    evaluation: BestOfN,
 ) -> dict[str, Any]:
     overall = quality["all"]
     return {
@@ -304,34 +313,43 @@ def _build_summary(
             **_convert_quality_to_json(overall),
             **asdict(cost),
             "by_answer_type": {
-                k: _convert_quality_to_json(q) for k, q in quality.items() if k != "all"
+                name: _convert_quality_to_json(group_quality)
+                for name, group_quality in quality.items()
+                if name != "all"
             },
         },
-        "best_of_n_problems": best.num_problems,
-        "best_of_n": convert_estimates(best.accuracy, lambda e: e.value),
-        "best_of_n_intervals": convert_estimates(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": compute_accuracy_differences(best, MAJORITY),
-        "best_of_n_minus_policy_likelihood": compute_accuracy_differences(
-            best, "likelihood:policy:sum"
+        "best_of_n_problems": evaluation.num_problems,
+        "best_of_n": convert_estimates(evaluation.accuracy, lambda estimate: estimate.value),
+        "best_of_n_intervals": convert_estimates(
+            evaluation.accuracy, lambda estimate: [estimate.low, estimate.high]
         ),
-        "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
+        "best_of_n_minus_majority": compute_accuracy_differences(evaluation, MAJORITY),
+        "best_of_n_minus_policy_likelihood": compute_accuracy_differences(
+            evaluation, "likelihood:policy:sum"
+        ),
+        "pair_accuracy": {
+            name: estimate.value for name, estimate in evaluation.pair_accuracy.items()
+        },
         "pair_accuracy_intervals": {
-            name: [e.low, e.high] for name, e in best.pair_accuracy.items()
+            name: [estimate.low, estimate.high]
+            for name, estimate in evaluation.pair_accuracy.items()
         },
     }
 
 
-def compute_accuracy_differences(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
+def compute_accuracy_differences(
+    evaluation: BestOfN, other: str
+) -> dict[str, dict[str, list[float]]]:
     """Return, for each method and N, its accuracy minus that of the method `other`, as a list:
     value, lower and upper bound.
     """
     return {
         method: {
-            str(n): [d.value, d.low, d.high]
-            for n in by_size
-            if (d := best.difference(method, other, n)) is not None
+            str(size): [difference.value, difference.low, difference.high]
+            for size in by_size
+            if (difference := evaluation.difference(method, other, size)) is not None
         }
-        for method, by_size in best.accuracy.items()
+        for method, by_size in evaluation.accuracy.items()
     }
 
 
@@ -339,17 +357,20 @@ def convert_estimates(
     table: Mapping[str, Mapping[int, Estimate]], convert: Callable[[Estimate], Any]
 ) -> dict[str, dict[str, Any]]:
     """Convert the estimates of a table by method and N with the function `convert`."""
-    return {method: {str(n): convert(e) for n, e in row.items()} for method, row in table.items()}
+    return {
+        method: {str(size): convert(estimate) for size, estimate in row.items()}
+        for method, row in table.items()
+    }
 
 
 def _convert_quality_to_json(quality: LabelQuality) -> dict[str, Any]:
-    estimates = {name: getattr(quality, name) for name in _MEASURED}
+    estimates = {name: getattr(quality, name) for name in _QUALITY_FIGURES}
     return {
         "problems": quality.num_problems,
         "solutions": quality.num_solutions,
         "left_out": quality.num_left_out,
         **{name: estimate.value for name, estimate in estimates.items()},
-        "intervals": {name: [e.low, e.high] for name, e in estimates.items()},
+        "intervals": {name: [estimate.low, estimate.high] for name, estimate in estimates.items()},
     }
 
 
@@ -379,7 +400,7 @@ def _print_next_commands(console: Console, out: Path, run: Path) -> None:
 OnTraining = Callable[[str, int, int], None]
 """Callback that receives a training's name, its number of finished optimizer steps, and its total
 number of steps."""
-_IMPORTED = ["mclabel.prm.training.trainer", "transformers.models.llama.modeling_llama"]
+_PRELOADED_MODULES = ["mclabel.prm.training.trainer", "transformers.models.llama.modeling_llama"]
 """Modules that every training of a bundled model imports, and that are loaded once for all its
 processes."""
 
@@ -396,28 +417,28 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
         TrainingError: a training failed in an unexpected way, or its process was killed.
     """
     context = get_context("forkserver")  # imports the modules only once
-    context.set_forkserver_preload(_IMPORTED)
+    context.set_forkserver_preload(_PRELOADED_MODULES)
     names: dict[Connection, str] = {}
     processes = {}
     try:
         for name, config in configs.items():
-            ours, theirs = context.Pipe(duplex=False)
+            receiver, sender = context.Pipe(duplex=False)
             process = context.Process(
                 target=_train_in_child_process,
-                args=(config, theirs),
+                args=(config, sender),
                 name=f"train {name}",
                 daemon=True,
             )
             process.start()
             processes[name] = process
-            theirs.close()
-            names[ours] = name
+            sender.close()
+            names[receiver] = name
         while names:
-            for ready in wait(list(names)):
-                assert isinstance(ready, Connection)
-                name = names[ready]
+            for connection in wait(list(names)):
+                assert isinstance(connection, Connection)
+                name = names[connection]
                 try:
-                    message = ready.recv()
+                    message = connection.recv()
                 except EOFError:
                     processes[name].join()
                     raise TrainingError(
@@ -426,7 +447,7 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
                 if isinstance(message, MclabelError):
                     raise message
                 if message is None:
-                    del names[ready]
+                    del names[connection]
                 else:
                     on_progress(name, *message)
     finally:
@@ -436,10 +457,12 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
 
 
 def _describe_process_death(name: str, code: int | None) -> str:
-    how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
+    how_ended = (
+        f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
+    )
     return (
-        f"training {name}: its process {how}. Signal 9 can mean that memory ran out; free some "
-        "then. Run the same command again to resume"
+        f"training {name}: its process {how_ended}. Signal 9 can mean that memory ran out; free "
+        "some then. Run the same command again to resume"
     )
 
 

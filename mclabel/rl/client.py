@@ -29,7 +29,7 @@ END_TOKENS = (
 """Texts of end tokens, which trainers leave at the end of completions."""
 MAX_TRIES = 8
 """Maximum number of requests per call of the client while the server is unreachable or busy."""
-BAD_TRIES = 3
+MAX_BAD_ANSWERS = 3
 """Number of unreadable answers of the server after which a call of the client fails."""
 FIRST_WAIT_S, LAST_WAIT_S = 0.25, 10.0
 """Seconds to wait before the second request, and maximum seconds before a later request. The wait
@@ -39,7 +39,7 @@ MAX_REFUSAL_BYTES = 4_096
 
 
 class RewardError(RuntimeError):
-    """The error if the server cannot be reached, refuses a request, or returns unusable rewards."""
+    """Error if the server cannot be reached, refuses a request, or returns unusable rewards."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class StepRewards:
         The last step of each segment has the segment's credit, and all other steps have 0.
         """
         return tuple(
-            credit if ends else 0.0
-            for credit, ends in zip(self.credits, self.ends_segment, strict=True)
+            credit if is_segment_end else 0.0
+            for credit, is_segment_end in zip(self.credits, self.ends_segment, strict=True)
         )
 
 
@@ -152,14 +152,14 @@ class RewardClient:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None if content is None else json.dumps(content, default=_convert_for_json).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
-        wait_s, tries, num_bad = FIRST_WAIT_S, 0, 0
+        wait_s, tries, num_bad_answers = FIRST_WAIT_S, 0, 0
         while True:
             tries += 1
             try:
-                return self._parse_answer(self._send_once(request), read)
-            except _TryAgain as error:
-                num_bad += isinstance(error, _BadAnswer)
-                if tries == MAX_TRIES or num_bad == BAD_TRIES:
+                return self._parse_answer(self._send_request(request), read)
+            except _RetryableError as error:
+                num_bad_answers += isinstance(error, _UnreadableAnswer)
+                if tries == MAX_TRIES or num_bad_answers == MAX_BAD_ANSWERS:
                     raise RewardError(f"{error} (after {tries} tries)") from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, LAST_WAIT_S)
@@ -169,29 +169,31 @@ class RewardClient:
         try:
             content = json.loads(answer)
         except (ValueError, RecursionError) as error:
-            raise _BadAnswer(f"{self.url}: does not answer with JSON. {remedy}") from error
+            raise _UnreadableAnswer(f"{self.url}: does not answer with JSON. {remedy}") from error
         try:
             return read(content)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise _BadAnswer(
+            raise _UnreadableAnswer(
                 f"{self.url}: its answer holds no rewards ({type(error).__name__}: {error}). "
                 f"{remedy}"
             ) from error
 
-    def _send_once(self, request: urllib.request.Request) -> bytes:
+    def _send_request(self, request: urllib.request.Request) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
-            kind = _TryAgain if error.code in (429, 503) else RewardError
-            raise kind(
+            error_type = _RetryableError if error.code in (429, 503) else RewardError
+            raise error_type(
                 f"{self.url}: the server refused the request ({error.code}): "
                 f"{_read_refusal_message(error)}"
             ) from error
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
-            kind = _TryAgain if isinstance(reason, ConnectionRefusedError) else RewardError
-            raise kind(f"{self.url}: the server cannot be reached ({reason})") from error
+            error_type = (
+                _RetryableError if isinstance(reason, ConnectionRefusedError) else RewardError
+            )
+            raise error_type(f"{self.url}: the server cannot be reached ({reason})") from error
 
 
 def _convert_for_json(value: Any) -> Any:
@@ -206,12 +208,12 @@ def _convert_for_json(value: Any) -> Any:
     )
 
 
-class _TryAgain(Exception):
-    """The error after which a request is repeated: no connection, a busy server, a bad answer."""
+class _RetryableError(Exception):
+    """Error after which a request is repeated: no connection, a busy server, a bad answer."""
 
 
-class _BadAnswer(_TryAgain):
-    """The error for an unreadable answer of the server."""
+class _UnreadableAnswer(_RetryableError):
+    """Error for an unreadable answer of the server."""
 
 
 def _read_refusal_message(error: urllib.error.HTTPError) -> str:
@@ -249,8 +251,8 @@ def _parse_step_rewards(content: Mapping[str, Any]) -> StepRewards:
 
 def strip_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) -> str:
     """Remove the end tokens at the end of a completion, and the white space after them."""
-    while ends := [end for end in end_tokens if completion.rstrip().endswith(end)]:
-        completion = completion.rstrip().removesuffix(max(ends, key=len))
+    while matching_tokens := [end for end in end_tokens if completion.rstrip().endswith(end)]:
+        completion = completion.rstrip().removesuffix(max(matching_tokens, key=len))
     return completion
 
 
@@ -294,10 +296,10 @@ def spread_credits(credits: Sequence[float], ends: Sequence[int], num_tokens: in
         ends: exclusive end position of each step in tokens, increasing.
         num_tokens: number of tokens of the completion. Tokens after the last step have 0.
     """
-    tokens: list[float] = []
+    advantages: list[float] = []
     for credit, end in zip(credits, ends, strict=True):
-        tokens += [float(credit)] * (end - len(tokens))
-    return tokens + [0.0] * (num_tokens - len(tokens))
+        advantages += [float(credit)] * (end - len(advantages))
+    return advantages + [0.0] * (num_tokens - len(advantages))
 
 
 def place_credits_at_ends(
@@ -312,10 +314,10 @@ def place_credits_at_ends(
         ends: exclusive end position of each step in tokens, increasing.
         num_tokens: number of tokens of the completion.
     """
-    tokens = [0.0] * num_tokens
+    rewards = [0.0] * num_tokens
     for credit, end in zip(credits, ends, strict=True):
-        tokens[max(0, end - 1)] += float(credit)
-    return tokens
+        rewards[max(0, end - 1)] += float(credit)
+    return rewards
 
 
 # Solutions that get the reward 0 even if their answer is right.

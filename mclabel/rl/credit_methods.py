@@ -51,10 +51,10 @@ class OutcomeCredit(Credit):
         """Return for each solution one segment that covers all its steps."""
         credits = center_rewards(group)
         if self.settings.leave_one_out:
-            others = compute_means_of_others([evidence.reward for evidence in group])
+            means_of_others = compute_means_of_others([evidence.reward for evidence in group])
             credits = [
-                0.0 if other is None else evidence.reward - other
-                for evidence, other in zip(group, others, strict=True)
+                0.0 if mean_of_others is None else evidence.reward - mean_of_others
+                for evidence, mean_of_others in zip(group, means_of_others, strict=True)
             ]
         return [
             make_single_segment(evidence.num_steps, credit)
@@ -85,8 +85,8 @@ class FirstErrorCredit(Credit):
 def _make_segments_around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
     if credit >= 0 or not evidence.first_error:  # no first error, or it is the first step
         return make_single_segment(evidence.num_steps, credit)
-    sound = Segment(end=evidence.first_error, credit=0.0)
-    return (sound, Segment(end=evidence.num_steps, credit=credit))
+    steps_before_error = Segment(end=evidence.first_error, credit=0.0)
+    return (steps_before_error, Segment(end=evidence.num_steps, credit=credit))
 
 
 class MinCredit(Credit):
@@ -113,15 +113,22 @@ class MinCredit(Credit):
         means = compute_means_of_others([min(scores, default=0.0) for scores in scores_of_all])
         return [
             tuple(
-                Segment(end=end, credit=self._process_credit(low, mean_of_others) + outcome)
-                for end, low in enumerate((list(accumulate(reversed(scores), min))[::-1]), 1)
+                Segment(
+                    end=end,
+                    credit=self._compute_process_credit(lowest_score, mean_of_others) + outcome,
+                )
+                for end, lowest_score in enumerate(
+                    (list(accumulate(reversed(scores), min))[::-1]), 1
+                )
             )
             for scores, mean_of_others, outcome in zip(
                 scores_of_all, means, center_rewards(group), strict=True
             )
         ]
 
-    def _process_credit(self, low: float, mean_of_others: float | None) -> float:
+    def _compute_process_credit(self, lowest_score: float, mean_of_others: float | None) -> float:
         return (
-            0.0 if mean_of_others is None else self.settings.process_weight * (low - mean_of_others)
+            0.0
+            if mean_of_others is None
+            else self.settings.process_weight * (lowest_score - mean_of_others)
         )

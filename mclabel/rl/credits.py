@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import FiniteFloat
 
 from mclabel.core.boundary import check_item_count, describe_value, make_guarded
-from mclabel.core.records import Chance, Index, TupleOf
+from mclabel.core.records import Index, Probability, TupleOf
 from mclabel.core.settings import ComponentSettings
 
 CREDITS: Mapping[str, str] = {
@@ -44,9 +44,9 @@ class StepEvidence:
 
     num_steps: Index
     """Number of steps; 0 for a solution without text."""
-    reward: Chance
+    reward: Probability
     """Reward of the outcome, in [0, 1]. Solutions with unknown outcomes are left out of groups."""
-    scores: TupleOf[Chance] | None = None
+    scores: TupleOf[Probability] | None = None
     """PRM score of each step, in [0, 1]; None without a PRM."""
     first_error: int | None = None
     """Index of the first wrong step, from 0; None if no step is wrong."""
@@ -170,12 +170,13 @@ class CheckedCredit:
 def _find_segments_fault(
     segments_of_all: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]
 ) -> str | None:
+    """Return the fault if segments do not cover all steps of each solution; else None."""
     if fault := check_item_count("lists of segments for", segments_of_all, "solution", len(group)):
         return fault
     for segments, evidence in zip(segments_of_all, group, strict=True):
-        ends = [part.end for part in segments]
-        rising = all(a < b for a, b in pairwise([0, *ends]))
-        if not rising or [0, *ends][-1] != evidence.num_steps:
+        ends = [segment.end for segment in segments]
+        is_increasing = all(a < b for a, b in pairwise([0, *ends]))
+        if not is_increasing or [0, *ends][-1] != evidence.num_steps:
             return (
                 f"gave segments that end at {describe_value(ends)}, must give increasing ends >= "
                 f"1, of which the last is the number of steps, {evidence.num_steps}"

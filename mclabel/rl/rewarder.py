@@ -135,39 +135,39 @@ class Rewarder:
     async def _compute_rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
         ends_and_reasons = await gather_or_cancel(*map(self._split_or_refuse, items))
         readable = [
-            (i, item, ends_and_reasons[i][0])
-            for i, item in enumerate(items)
-            if item is not None and ends_and_reasons[i][1] is None
+            (index, item, ends_and_reasons[index][0])
+            for index, item in enumerate(items)
+            if item is not None and ends_and_reasons[index][1] is None
         ]
         scores_and_outcomes: Any = await gather_or_cancel(
             gather_or_cancel(*(self._score_steps(item, ends) for _, item, ends in readable)),
             self._grade_answers([item for _, item, _ in readable]),
         )
-        scored, outcomes = scores_and_outcomes
+        scores_or_reasons, outcomes = scores_and_outcomes
         results = [
             self._make_refused_result(ends, reason or "empty") for ends, reason in ends_and_reasons
         ]
-        for (i, item, ends), scores_or_reason, outcome in zip(
-            readable, scored, outcomes, strict=True
+        for (index, item, ends), scores_or_reason, outcome in zip(
+            readable, scores_or_reasons, outcomes, strict=True
         ):
             if isinstance(scores_or_reason, str):
-                results[i] = self._make_refused_result(ends, scores_or_reason)
+                results[index] = self._make_refused_result(ends, scores_or_reason)
             else:
-                results[i] = self._make_scored_result(
+                results[index] = self._make_scored_result(
                     ends, scores_or_reason, outcome, item.truncated
                 )
-        answers = self._assign_credit(items, results)
-        self._count_answers(answers)
-        return answers
+        rewards_of_items = self._assign_credit(items, results)
+        self._count_answers(rewards_of_items)
+        return rewards_of_items
 
-    def _count_answers(self, answers: Sequence[StepRewards]) -> None:
-        for answer in answers:
-            self.num_masked += answer.masked
-            if answer.refused is None:
+    def _count_answers(self, rewards_of_items: Sequence[StepRewards]) -> None:
+        for item_rewards in rewards_of_items:
+            self.num_masked += item_rewards.masked
+            if item_rewards.refused is None:
                 self.num_scored += 1
-                self.num_ungraded += answer.outcome == Outcome.UNGRADED
+                self.num_ungraded += item_rewards.outcome == Outcome.UNGRADED
             else:
-                self.num_refused[answer.refused] += 1
+                self.num_refused[item_rewards.refused] += 1
 
     def _make_refused_result(self, ends: tuple[int, ...], reason: str) -> _ItemResult:
         outcome = None if self._checker is None else Outcome.UNGRADED.value
@@ -196,7 +196,7 @@ class Rewarder:
             ends=ends,
             scores=scores,
             outcome=outcome.value,
-            reward=reward_outcome(outcome, truncated_policy),
+            reward=compute_outcome_reward(outcome, truncated_policy),
         )
 
     async def _split_or_refuse(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
@@ -231,7 +231,7 @@ class Rewarder:
             place="completion",
             row="",
             problem=item.problem,
-            steps=tuple(item.completion[a:b] for a, b in pairwise((0, *ends))),
+            steps=tuple(item.completion[start:end] for start, end in pairwise((0, *ends))),
         )
         try:
             (scores, *_), _ = await self._scorer.score(solution)
@@ -255,34 +255,34 @@ class Rewarder:
         self, items: Sequence[RewardItem | None], results: Sequence[_ItemResult]
     ) -> list[StepRewards]:
         groups: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
-        for i, item in enumerate(items):
+        for index, item in enumerate(items):
             if item is not None:
                 has_group = item.group is not None
-                groups[item.group, "" if has_group else item.problem].append(i)
+                groups[item.group, "" if has_group else item.problem].append(index)
         segments: dict[int, tuple[Segment, ...]] = {}
         mean_rewards: dict[int, float] = {}
         for members in groups.values():
             assigned = self._credit.assign_known(
-                [self._make_step_evidence(results[i]) for i in members]
+                [self._make_step_evidence(results[index]) for index in members]
             )
-            rewards = [reward for i in members if (reward := results[i].reward) is not None]
-            for i, assigned_segments in zip(members, assigned, strict=True):
-                segments[i] = (
-                    make_single_segment(len(results[i].ends), 0.0)
+            rewards = [reward for index in members if (reward := results[index].reward) is not None]
+            for index, assigned_segments in zip(members, assigned, strict=True):
+                segments[index] = (
+                    make_single_segment(len(results[index].ends), 0.0)
                     if assigned_segments is None
                     else assigned_segments
                 )
-                mean_rewards[i] = compute_mean(rewards) if rewards else 0.0
-        answers = []
-        for i, result in enumerate(results):
+                mean_rewards[index] = compute_mean(rewards) if rewards else 0.0
+        rewards_of_items = []
+        for index, result in enumerate(results):
             credits, ends_segment = list[float](), list[bool]()
-            for segment in segments.get(i, ()):
+            for segment in segments.get(index, ()):
                 length = segment.end - len(credits)
                 credits += [segment.credit] * length
                 ends_segment += [*[False] * (length - 1), True]
-            answers.append(
+            rewards_of_items.append(
                 StepRewards(
-                    reward=mean_rewards.get(i, 0.0) if result.reward is None else result.reward,
+                    reward=mean_rewards.get(index, 0.0) if result.reward is None else result.reward,
                     masked=result.reward is None,
                     outcome=result.outcome,
                     ends=result.ends,
@@ -292,7 +292,7 @@ class Rewarder:
                     refused=result.refused,
                 )
             )
-        return answers
+        return rewards_of_items
 
     def _make_step_evidence(self, result: _ItemResult) -> StepEvidence | None:
         if result.reward is None:
@@ -300,7 +300,9 @@ class Rewarder:
         scores, first_error = None, None
         if self._scorer is not None:
             scores = result.scores if result.refused is None else (0.0,) * len(result.ends)
-            first_error = next((i for i, score in enumerate(scores) if score < ERROR_BELOW), None)
+            first_error = next(
+                (index for index, score in enumerate(scores) if score < ERROR_BELOW), None
+            )
         return StepEvidence(
             num_steps=len(result.ends), reward=result.reward, scores=scores, first_error=first_error
         )
@@ -317,7 +319,7 @@ def _make_problem(item: RewardItem) -> Problem:
     )
 
 
-def reward_outcome(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
+def compute_outcome_reward(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
     """Return the reward of an outcome: 1 if the answer is right, 0 if it is wrong.
 
     The reward is None if the answer could not be graded. It is also None if the completion was

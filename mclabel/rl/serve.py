@@ -30,22 +30,22 @@ from mclabel.serving.access import make_api_app
 from mclabel.serving.requests import (
     Refused,
     RequestLimits,
-    json_response,
+    make_json_response,
     parse_body,
     read_body,
     respond_when_done,
 )
-from mclabel.serving.run import GRACE_S, Ready, ServerAddress, open_listening_socket, run_server
+from mclabel.serving.run import GRACE_S, OnReady, ServerAddress, open_listening_socket, run_server
 
 
 def serve_rewards(
-    config: ServeRewardsConfig, *, place: ServerAddress, limits: RequestLimits, on_ready: Ready
+    config: ServeRewardsConfig, *, address: ServerAddress, limits: RequestLimits, on_ready: OnReady
 ) -> None:
     """Serve rewards until interrupted.
 
     Args:
         config: configuration of PRM, checker and credit.
-        place: host, port and token of the server.
+        address: host, port and token of the server.
         limits: maximum numbers of requests that are processed and that wait.
         on_ready: function that is called when the server listens. Its arguments are the base URL
             and a function that stops the server and may be called from any thread.
@@ -57,11 +57,11 @@ def serve_rewards(
         EngineError: the PRM cannot be loaded, or its engine died.
     """
     check_credit_evidence(config)
-    with end_process_within(GRACE_S), open_listening_socket(place) as listening:
+    with end_process_within(GRACE_S), open_listening_socket(address) as listening:
         if config.prm is not None and config.format == OWN_FORMAT:
             PrmManifest.read(find_model_folder(config.prm))
         try:
-            asyncio.run(_load_and_serve(config, limits, listening, place, on_ready))
+            asyncio.run(_load_and_serve(config, limits, listening, address, on_ready))
         except KeyboardInterrupt:
             return
 
@@ -70,15 +70,15 @@ async def _load_and_serve(
     config: ServeRewardsConfig,
     limits: RequestLimits,
     listening: socket.socket,
-    place: ServerAddress,
-    on_ready: Ready,
+    address: ServerAddress,
+    on_ready: OnReady,
 ) -> None:
     """Load the PRM, and serve until a signal arrives, the server is stopped, or the PRM dies."""
     rewarder = Rewarder(config, limits=limits)
     try:
         await rewarder.start()
         await run_server(
-            make_app(rewarder, token=place.token), rewarder.requests, listening, place, on_ready
+            make_app(rewarder, token=address.token), rewarder.requests, listening, address, on_ready
         )
     finally:
         await rewarder.close()
@@ -94,11 +94,11 @@ def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
         token: token that clients must send. With None, only requests to a loopback host name are
             accepted.
     """
-    served = _RewardEndpoints(rewarder)
+    endpoints = _RewardEndpoints(rewarder)
     routes = [
-        Route("/score", served.score, methods=["POST"]),
-        Route("/get_reward", served.get_reward, methods=["POST"]),
-        Route("/health", served.health),
+        Route("/score", endpoints.score, methods=["POST"]),
+        Route("/get_reward", endpoints.get_reward, methods=["POST"]),
+        Route("/health", endpoints.health),
     ]
     return make_api_app(routes, token)
 
@@ -111,26 +111,32 @@ class _RewardEndpoints:
 
     async def score(self, request: Request) -> Response:
         """Return rewards, step scores and step credits of completions."""
-        items = parse_score_request(await read_body(request, max_bytes=MAX_BODY), self._settings)
+        items = parse_score_request(
+            await read_body(request, max_bytes=MAX_BODY_BYTES), self._settings
+        )
         work = self._rewarder.begin(items)
         return await respond_when_done(
             work,
             request,
-            lambda rewards: json_response({"items": [asdict(rewarded) for rewarded in rewards]}),
+            lambda rewards: make_json_response(
+                {"items": [asdict(item_rewards) for item_rewards in rewards]}
+            ),
         )
 
     async def get_reward(self, request: Request) -> Response:
         """Return one reward per completion, in the format of OpenRLHF."""
-        items = parse_openrlhf_request(await read_body(request, max_bytes=MAX_BODY), self._settings)
+        items = parse_openrlhf_request(
+            await read_body(request, max_bytes=MAX_BODY_BYTES), self._settings
+        )
         work = self._rewarder.begin(items)
         return await respond_when_done(
-            work, request, lambda rewards: json_response(_make_openrlhf_content(rewards))
+            work, request, lambda rewards: make_json_response(_make_openrlhf_content(rewards))
         )
 
     async def health(self, request: Request) -> Response:
         """Return the settings of the server, and the numbers of completions by result."""
         settings, rewarder = self._settings, self._rewarder
-        return json_response(
+        return make_json_response(
             {
                 "status": "ok",
                 "prm": settings.prm,
@@ -146,17 +152,19 @@ class _RewardEndpoints:
 
 def _make_openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
     """Return an answer for OpenRLHF: for each completion its reward, and figures for the log."""
-    numbers = [rewarded.reward for rewarded in rewards]
+    numbers = [item_rewards.reward for item_rewards in rewards]
     logs = {
-        "refused": [float(rewarded.refused is not None) for rewarded in rewards],
-        "masked": [float(rewarded.masked) for rewarded in rewards],
+        "refused": [float(item_rewards.refused is not None) for item_rewards in rewards],
+        "masked": [float(item_rewards.masked) for item_rewards in rewards],
     }
-    for kind in REFUSALS:
-        logs[f"refused_{kind}"] = [float(rewarded.refused == kind) for rewarded in rewards]
+    for reason in REFUSALS:
+        logs[f"refused_{reason}"] = [
+            float(item_rewards.refused == reason) for item_rewards in rewards
+        ]
     return {"rewards": numbers, "scores": numbers, "extra_logs": logs}
 
 
-MAX_BODY = 32 * 2**20
+MAX_BODY_BYTES = 32 * 2**20
 """Maximum number of bytes of a request."""
 MAX_ITEMS = 1_024
 """Maximum number of completions of a request."""
@@ -172,7 +180,9 @@ _Text = Annotated[str, Field(max_length=MAX_PROBLEM)]
 S = TypeVar("S", bound=Settings)
 
 
-class _Item(Settings):
+class _ScoreItem(Settings):
+    """One completion of a request POST /score, with the fields of `RewardItem`."""
+
     problem: _Text
     completion: str
     answer: Any = None
@@ -180,11 +190,13 @@ class _Item(Settings):
     truncated: bool | None = None
 
 
-class _Score(Settings):
-    items: list[_Item]
+class _ScoreRequest(Settings):
+    """A request POST /score."""
+
+    items: list[_ScoreItem]
 
 
-class _GetReward(Settings):
+class _GetRewardRequest(Settings):
     """A request of OpenRLHF. All lists have one element per completion."""
 
     query: list[str]
@@ -207,7 +219,7 @@ def parse_score_request(body: bytes, settings: RewardSettings) -> list[RewardIte
     """
     content = parse_body(body)
     _check_length("items", content.get("items"))
-    request = _validate_content(_Score, content)
+    request = _validate_content(_ScoreRequest, content)
     fields_of_items = [dict(item) | {"truncated": bool(item.truncated)} for item in request.items]
     return _require_gold_answers(
         [RewardItem(**fields) for fields in fields_of_items], "items", settings
@@ -227,12 +239,12 @@ def parse_openrlhf_request(body: bytes, settings: RewardSettings) -> list[Reward
     content = parse_body(body)
     for name in ("query", "prompts", "labels"):
         _check_length(name, content.get(name))
-    request = _validate_content(_GetReward, content)
+    request = _validate_content(_GetRewardRequest, content)
     labels = request.labels or [None] * len(request.query)
     lengths = {"query": len(request.query), "prompts": len(request.prompts), "labels": len(labels)}
     if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{number} {name}" for name, number in lengths.items())
-        _refuse(f"{shown}: the three lists must have the same length")
+        described_lengths = ", ".join(f"{number} {name}" for name, number in lengths.items())
+        _refuse(f"{described_lengths}: the three lists must have the same length")
     items: list[RewardItem | None] = []
     for query, prompt, label in zip(request.query, request.prompts, labels, strict=True):
         item = _parse_openrlhf_item(query, prompt, settings)
@@ -242,6 +254,7 @@ def parse_openrlhf_request(body: bytes, settings: RewardSettings) -> list[Reward
 
 
 def _parse_openrlhf_item(query: str, prompt: str, settings: RewardSettings) -> RewardItem | None:
+    """Return the completion in a query; None if the query or the prompt has another form."""
     before, after = settings.around
     start = prompt.find(before)
     end = prompt.rfind(after)
@@ -288,21 +301,21 @@ def _find_answer_fault(answer: Any) -> str | None:
     return None
 
 
-def _check_length(name: str, given: object) -> None:
+def _check_length(name: str, elements: object) -> None:
     """Refuse a list of more than `MAX_ITEMS` elements before the elements are read."""
-    if isinstance(given, list) and len(given) > MAX_ITEMS:
+    if isinstance(elements, list) and len(elements) > MAX_ITEMS:
         raise Refused(
             413,
-            f"{name}: has {len(given):,} elements, but a request may have at most {MAX_ITEMS:,}",
+            f"{name}: has {len(elements):,} elements, but a request may have at most {MAX_ITEMS:,}",
             param=name,
         )
 
 
-def _validate_content(kind: type[S], content: object) -> S:
+def _validate_content(request_class: type[S], content: object) -> S:
     try:
-        return kind.model_validate(content)
+        return request_class.model_validate(content)
     except ValidationError as error:
-        _refuse(describe_faults(kind, error, "request")[:MAX_MESSAGE])
+        _refuse(describe_faults(request_class, error, "request")[:MAX_MESSAGE])
 
 
 def _refuse(message: str) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 from mclabel.core.boundary import check_item_count, make_guarded
 from mclabel.core.errors import DataError
-from mclabel.core.records import Chance, Problem, Step, TupleOf
+from mclabel.core.records import Probability, Problem, Step, TupleOf
 from mclabel.core.settings import ComponentSettings
 from mclabel.domains.registry import find_true_first_error, has_known_truth
 from mclabel.engines.devices import ONE_CPU, EngineResources
@@ -42,7 +42,7 @@ class Beginning:
 class Scored:
     """Scores of a prefix, and the cost of computing them."""
 
-    scores: TupleOf[Chance]
+    scores: TupleOf[Probability]
     """Score in [0, 1] of every step."""
     kept: Any = None
     """State that the scorer receives as `Beginning.parent` when the prefix is extended. It is

@@ -29,13 +29,13 @@ from mclabel.serving.access import make_api_app
 from mclabel.serving.requests import (
     Refused,
     RequestLimits,
-    json_response,
+    encode_json,
+    make_json_response,
     read_body,
     respond_when_done,
-    to_json,
     wait_for_disconnect,
 )
-from mclabel.serving.run import GRACE_S, Ready, ServerAddress, open_listening_socket, run_server
+from mclabel.serving.run import GRACE_S, OnReady, ServerAddress, open_listening_socket, run_server
 
 
 def serve_search(
@@ -44,7 +44,7 @@ def serve_search(
     place: ServerAddress,
     name: str | None = None,
     limits: RequestLimits,
-    on_ready: Ready,
+    on_ready: OnReady,
 ) -> None:
     """Serve searched solutions until interrupted.
 
@@ -93,7 +93,7 @@ async def _run(
     make_searcher: Callable[[], Searcher],
     listening: socket.socket,
     place: ServerAddress,
-    on_ready: Ready,
+    on_ready: OnReady,
 ) -> None:
     """Load the models, and serve until a signal, a call of `stop`, or a crash of the engine."""
     searcher = make_searcher()
@@ -138,7 +138,7 @@ class _SearchEndpoints:
     async def models(self, request: Request) -> Response:
         """Return the list of models, which has one entry."""
         model = {"id": self._reader.name, "object": "model", "created": self._created}
-        return json_response({"object": "list", "data": [{**model, "owned_by": "mclabel"}]})
+        return make_json_response({"object": "list", "data": [{**model, "owned_by": "mclabel"}]})
 
     async def completions(self, request: Request) -> Response:
         """Return the searched solution of a problem."""
@@ -147,7 +147,7 @@ class _SearchEndpoints:
         if ask.is_streamed:
             return _EventStreamResponse(search, ask)
         return await respond_when_done(
-            search, request, lambda answer: json_response(answer.completion())
+            search, request, lambda answer: make_json_response(answer.completion())
         )
 
 
@@ -182,10 +182,10 @@ class _EventStreamResponse(Response):
         try:
             answer = self._search.result()
         except Refused as refused:
-            yield _format_event(to_json(refused.body))
+            yield _format_event(encode_json(refused.body))
             return
         for chunk in answer.chunks(include_usage=self._ask.include_usage):
-            yield _format_event(to_json(chunk))
+            yield _format_event(encode_json(chunk))
         yield _format_event(b"[DONE]")
 
 

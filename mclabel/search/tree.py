@@ -15,7 +15,7 @@ import numpy as np
 
 from mclabel.core.records import Completion, Step
 from mclabel.core.seeds import content_id
-from mclabel.core.stats.bootstrap import Estimate, mean_estimate, resample_weights
+from mclabel.core.stats.bootstrap import Estimate, estimate_mean, resample_weights
 from mclabel.data.boundaries import may_step_end
 from mclabel.data.steps import StepSplitter
 from mclabel.run.shards.journal import JournalEntry, Line
@@ -370,8 +370,8 @@ def search_figures(
     return SearchFigures(
         num_problems=len(trees),
         num_graded=int(graded.sum()),
-        accuracy=mean_estimate(np.where(graded, right, np.nan), weights),
-        pass_rate=mean_estimate(np.where(graded, any_right, np.nan), weights),
+        accuracy=estimate_mean(np.where(graded, right, np.nan), weights),
+        pass_rate=estimate_mean(np.where(graded, any_right, np.nan), weights),
         finished=mean([len(tree.results) for tree in trees]),
         unfinished=mean([tree.chosen is None for tree in trees]),
         spent=mean([tree.is_spent for tree in trees]),

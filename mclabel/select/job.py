@@ -18,7 +18,7 @@ from pydantic import Field
 from mclabel.core.errors import ConfigError, DataError, RejectReason
 from mclabel.core.plain_files import write_atomically
 from mclabel.core.settings import MAX_COUNT, OPERATIONAL, OneOf, Seed
-from mclabel.core.settings import rule as checked
+from mclabel.core.settings import rule as settings_rule
 from mclabel.data.readers.rows import describe_row_place, scan_rows
 from mclabel.data.readers.solutions import build_manifest, read_selected
 from mclabel.engines.devices import AUTO
@@ -86,13 +86,13 @@ class SelectConfig(RunsInProcess):
     device: Annotated[str, OPERATIONAL] = AUTO
     """PyTorch device of the scorer. `auto` takes cuda if the machine of the command has a GPU."""
 
-    @checked
+    @settings_rule
     def _check_manifest_is_parquet(self) -> str | None:
         if not self.out.endswith(".parquet") or "://" in self.out:
             return f"out={self.out}: must be a local file that ends in .parquet. Rename it"
         return None
 
-    @checked
+    @settings_rule
     def _check_scores_come_from_one_place(self) -> str | None:
         if self.prm is not None and self.scores is not None:
             return "prm and scores are both given. Give only one of the two"
@@ -186,17 +186,17 @@ def select(
             "whether its answer is wrong. Add outcome or final_answer_correct to the rows"
         )
     keys, scores = np.full(num_pool, np.nan), np.full(num_pool, np.nan)
-    num_strange, place = 0, None
+    num_strange, scores_path = 0, None
     if rule.key is not None:
-        place = config.scores or f"{config.out}.scores.jsonl"
-        stopped = _score_pool(config, place, on_state) if config.prm is not None else None
+        scores_path = config.scores or f"{config.out}.scores.jsonl"
+        stopped = _score_pool(config, scores_path, on_state) if config.prm is not None else None
         if stopped is not None:
             return _make_report(
                 pool,
-                ChosenSolutions(certain=_NO_PLACES, drawn=_NO_PLACES, probability=0.0),
+                ChosenSolutions(certain=_NO_POSITIONS, drawn=_NO_POSITIONS, probability=0.0),
                 stopped,
             )
-        num_strange = _write_ranking(config, rule, pool, place, keys, scores)
+        num_strange = _write_ranking(config, rule, pool, scores_path, keys, scores)
     chosen = choose_solutions(
         [row.id for row in pool.rows],
         pool.problems,
@@ -210,7 +210,7 @@ def select(
     )
     content = build_manifest(
         list(_iter_manifest_rows(config.rule, pool, chosen, keys, scores)),
-        _make_manifest_metadata(config, pool, chosen, scores, place),
+        _make_manifest_metadata(config, pool, chosen, scores, scores_path),
     )
     if out.exists() and out.read_bytes() != content:
         raise ConfigError(
@@ -224,29 +224,29 @@ def select(
     )
 
 
-def _check_settings(config: SelectConfig, out: Path) -> None:
-    """Check that an existing manifest at `out` was made with the same settings."""
-    if not out.exists():
+def _check_settings(config: SelectConfig, manifest_path: Path) -> None:
+    """Check that an existing manifest at `manifest_path` was made with the same settings."""
+    if not manifest_path.exists():
         return
-    about = read_selected(str(out), "-o ").about
-    keys = ("rule", "budget", "per_problem", "seed", "exclude")
-    differ = [
-        f"{key}={about.get(key)}, not {getattr(config, key)}"
-        for key in keys
-        if about.get(key) != getattr(config, key)
+    metadata = read_selected(str(manifest_path), "-o ").about
+    compared_names = ("rule", "budget", "per_problem", "seed", "exclude")
+    differences = [
+        f"{key}={metadata.get(key)}, not {getattr(config, key)}"
+        for key in compared_names
+        if metadata.get(key) != getattr(config, key)
     ]
-    if differ:
-        raise ConfigError(_describe_other_selection(config.out, "; ".join(differ)))
+    if differences:
+        raise ConfigError(_describe_other_selection(config.out, "; ".join(differences)))
 
 
-def _describe_other_selection(place: str, difference: str) -> str:
+def _describe_other_selection(manifest_path: str, difference: str) -> str:
     return (
-        f"-o {place}: holds another selection ({difference}), and manifests are not overwritten. "
-        "Give another -o, or delete the file first to replace it"
+        f"-o {manifest_path}: holds another selection ({difference}), and manifests are not "
+        "overwritten. Give another -o, or delete the file first to replace it"
     )
 
 
-_NO_PLACES = np.array([], dtype=np.int64)
+_NO_POSITIONS = np.array([], dtype=np.int64)
 
 
 def _make_report(
@@ -270,13 +270,13 @@ def _make_report(
 
 
 def _score_pool(
-    config: SelectConfig, place: str, on_state: Callable[[JobState], None]
+    config: SelectConfig, scores_path: str, on_state: Callable[[JobState], None]
 ) -> JobReport | None:
     """Score the pool with a PRM; return the job's report if a limit stopped it, else None.
 
     Args:
         config: configuration of the selection.
-        place: file for the scores.
+        scores_path: file for the scores.
         on_state: called often with the state of the scoring job.
     """
     from mclabel.judge.score import score  # loads torch
@@ -287,15 +287,15 @@ def _score_pool(
         format=config.format,
         device=config.device,
         solutions=config.solutions,
-        out=place,
+        out=scores_path,
         ray=config.ray,
     )
-    job = score(scoring, on_state, accept_changes=True).job
-    return job if job.num_blocks_left else None
+    job_report = score(scoring, on_state, accept_changes=True).job
+    return job_report if job_report.num_blocks_left else None
 
 
 def _write_ranking(
-    config: SelectConfig, rule: Rule, pool: Pool, place: str, keys: Floats, scores: Floats
+    config: SelectConfig, rule: Rule, pool: Pool, scores_path: str, keys: Floats, scores: Floats
 ) -> int:
     """Read the scores, and fill in the ranking keys and scores of the pool's solutions.
 
@@ -306,7 +306,7 @@ def _write_ranking(
         config: configuration of the selection.
         rule: rule that computes the keys.
         pool: pool of solutions.
-        place: file or run with the scores.
+        scores_path: file or run with the scores.
         keys: ranking key of each solution in the pool, filled in place; NaN if it has none.
         scores: score of each solution in the pool, filled in place; NaN if it has none.
 
@@ -314,41 +314,41 @@ def _write_ranking(
         Number of scored solutions that are not in the pool.
     """
     assert rule.key is not None
-    places: dict[str, list[int]] = {}
-    for number, pool_row in enumerate(pool.rows):
-        places.setdefault(pool_row.text_id, []).append(number)
+    positions_by_text: dict[str, list[int]] = {}
+    for position, pool_row in enumerate(pool.rows):
+        positions_by_text.setdefault(pool_row.text_id, []).append(position)
     aggregate_scores = partial(aggregate, how=AGGREGATION)
     num_strange = num_read = 0
-    for text, row in _iter_scored_rows(place, aggregate_scores):
+    for text_id, row in _iter_scored_rows(scores_path, aggregate_scores):
         num_read += 1
-        if text not in places:
-            num_strange += text not in pool.left_out
+        if text_id not in positions_by_text:
+            num_strange += text_id not in pool.left_out
             continue
-        same_text = places[text]
+        same_text = positions_by_text[text_id]
         keys[same_text[0]] = np.fmax(keys[same_text[0]], rule.key(row))
         scores[same_text] = np.fmax(scores[same_text], row.score)
     if not num_read:
         raise DataError(
-            f"scores={place!r}: contains no solutions with scores. Give the output of `mclabel "
-            f"score` for {config.solutions}"
+            f"scores={scores_path!r}: contains no solutions with scores. Give the output of "
+            f"`mclabel score` for {config.solutions}"
         )
     if num_strange == num_read:
         raise DataError(
-            f"scores={place!r}: none of its {num_read:,} solutions is in {config.solutions}. Give "
-            "the scores of this pool"
+            f"scores={scores_path!r}: none of its {num_read:,} solutions is in "
+            f"{config.solutions}. Give the scores of this pool"
         )
     return num_strange
 
 
 def _iter_scored_rows(
-    place: str, aggregate_scores: Callable[[Sequence[float]], float]
+    scores_path: str, aggregate_scores: Callable[[Sequence[float]], float]
 ) -> Iterator[tuple[str, ScoredSolution]]:
     """Yield each scored solution in a file or a run, after the hash of its texts (`text_id`).
 
     `aggregate_scores` aggregates the scores of the steps.
     """
-    if is_solution_file(place):
-        rows: Iterator[tuple[int, Any]] = iter(scan_rows(place))
+    if is_solution_file(scores_path):
+        rows: Iterator[tuple[int, Any]] = iter(scan_rows(scores_path))
     else:
         rows = (
             (
@@ -359,22 +359,22 @@ def _iter_scored_rows(
                     "unknown": None if row["is_known"] else row["reason"],
                 },
             )
-            for row in iter_opinion_rows(Store(place))
+            for row in iter_opinion_rows(Store(scores_path))
         )
     for number, row in rows:
-        where = describe_row_place(place, number)
+        location = describe_row_place(scores_path, number)
         if isinstance(row, Mapping) and "problem_id" in row and "id" in row:
-            where = f"solution {row['id']}"
-        item = row if isinstance(row, RejectReason) else convert_row_to_item(number, where, row)
+            location = f"solution {row['id']}"
+        item = row if isinstance(row, RejectReason) else convert_row_to_item(number, location, row)
         if isinstance(item, RejectReason):
-            raise DataError(f"{where}: {item.detail}. Give the output of `mclabel score`")
+            raise DataError(f"{location}: {item.detail}. Give the output of `mclabel score`")
         if row.get("scores") is None and isinstance(row.get("unknown"), str):
             continue  # the PRM could not score this solution
         steps = item.steps
         if isinstance(steps, str):
             steps = tuple(split_into_steps(steps, OUR_SPLIT))
         scored = make_scored_solution(
-            where, item.problem, steps, row, parse_outcome(row, where), aggregate_scores
+            location, item.problem, steps, row, parse_outcome(row, location), aggregate_scores
         )
         yield hash_item_text(item), scored
 
@@ -383,56 +383,66 @@ def _iter_manifest_rows(
     rule: str, pool: Pool, chosen: ChosenSolutions, keys: Floats, scores: Floats
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the manifest, one for each selected solution."""
-    certain = [(rule, rank, place, 1.0) for rank, place in enumerate(chosen.certain.tolist(), 1)]
-    drawn = [("uniform", None, place, chosen.probability) for place in chosen.drawn.tolist()]
-    for rule_name, rank, place, probability in (*certain, *drawn):
-        row = pool.rows[place]
+    certain = [
+        (rule, rank, position, 1.0) for rank, position in enumerate(chosen.certain.tolist(), 1)
+    ]
+    drawn = [("uniform", None, position, chosen.probability) for position in chosen.drawn.tolist()]
+    for rule_name, rank, position, probability in (*certain, *drawn):
+        row = pool.rows[position]
         yield {
             "problem_id": row.problem_id,
             "solution_id": row.id,
             "text_id": row.text_id,
             "rule": rule_name,
             "rank": rank,
-            "key": None if np.isnan(keys[place]) else float(keys[place]),
-            "score": None if np.isnan(scores[place]) else float(scores[place]),
+            "key": None if np.isnan(keys[position]) else float(keys[position]),
+            "score": None if np.isnan(scores[position]) else float(scores[position]),
             "probability": probability,
         }
 
 
 def _make_manifest_metadata(
-    config: SelectConfig, pool: Pool, chosen: ChosenSolutions, scores: Floats, place: str | None
+    config: SelectConfig,
+    pool: Pool,
+    chosen: ChosenSolutions,
+    scores: Floats,
+    scores_path: str | None,
 ) -> dict[str, Any]:
     """Return the metadata of the manifest: how the selection was made, and its figures."""
-    others = len(pool.rows) - len(chosen.certain)
-    all_in = len(chosen.drawn) == others
+    num_not_certain = len(pool.rows) - len(chosen.certain)
+    all_drawn = len(chosen.drawn) == num_not_certain
     return {
         "rule": config.rule,
         "budget": config.budget,
-        "uniform_share": config.uniform_share if place is not None else 1.0,
+        "uniform_share": config.uniform_share if scores_path is not None else 1.0,
         "per_problem": config.per_problem,
-        "aggregation": AGGREGATION if place is not None else None,
+        "aggregation": AGGREGATION if scores_path is not None else None,
         "seed": config.seed,
         "exclude": config.exclude,
         "by_content": bool(len(chosen.certain)),
         "num_pool": len(pool.rows),
         "num_scored": int((~np.isnan(scores)).sum()),
-        "num_certain": len(pool.rows) if all_in else len(chosen.certain),
+        "num_certain": len(pool.rows) if all_drawn else len(chosen.certain),
         "pool": {
             "place": config.solutions,
             "kind": "file" if is_solution_file(config.solutions) else "run",
             "id": pool.id,
         },
-        "prm": None if place is None else _read_recorded_prm(config, place),
+        "prm": None if scores_path is None else _read_recorded_prm(config, scores_path),
     }
 
 
-def _read_recorded_prm(config: SelectConfig, place: str) -> dict[str, Any]:
+def _read_recorded_prm(config: SelectConfig, scores_path: str) -> dict[str, Any]:
     """Return the recorded name of the PRM and the hash of its weights; None if not recorded."""
     if config.prm is not None:
         return {"prm": config.prm, "weights": hash_weights(config.prm)}
-    if is_solution_file(place):
-        record = Path(f"{place}.provenance.json")
-        about = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    if is_solution_file(scores_path):
+        record_path = Path(f"{scores_path}.provenance.json")
+        recorded_settings = (
+            json.loads(record_path.read_text(encoding="utf-8")) if record_path.is_file() else {}
+        )
     else:
-        about = (read_claim(Store(place), MANIFEST) or {}).get("config", {}).get("judge", {})
-    return {"prm": about.get("prm"), "weights": about.get("weights")}
+        recorded_settings = (
+            (read_claim(Store(scores_path), MANIFEST) or {}).get("config", {}).get("judge", {})
+        )
+    return {"prm": recorded_settings.get("prm"), "weights": recorded_settings.get("weights")}

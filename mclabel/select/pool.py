@@ -86,7 +86,7 @@ def read_pool(source: str, exclude: Sequence[SelectionManifest] = ()) -> Pool:
         ShardError: the run has no labels, or they are damaged.
     """
     unsorted_rows = _iter_file_rows(source) if is_solution_file(source) else _iter_run_rows(source)
-    left_out = frozenset(text for selected in exclude for text in selected.texts.values())
+    left_out = frozenset(text_id for selected in exclude for text_id in selected.texts.values())
     all_rows = sorted(unsorted_rows, key=lambda row: row.id)
     rows = [row for row in all_rows if row.text_id not in left_out]
     if all_rows and not rows:
@@ -99,8 +99,8 @@ def read_pool(source: str, exclude: Sequence[SelectionManifest] = ()) -> Pool:
             f"{source}: holds no solutions with a problem and steps. Give a file with problem and "
             "solution in each row, or a run of mclabel label"
         )
-    numbers: dict[str, int] = {}
-    problems = [numbers.setdefault(row.problem_id, len(numbers)) for row in rows]
+    problem_indices: dict[str, int] = {}
+    problems = [problem_indices.setdefault(row.problem_id, len(problem_indices)) for row in rows]
     return Pool(rows=rows, problems=np.array(problems, dtype=np.int64), left_out=left_out)
 
 
@@ -109,7 +109,7 @@ def is_solution_file(source: str) -> bool:
     return source.endswith(FILES)
 
 
-def parse_outcome(row: Mapping[str, Any], place: str) -> Outcome | None:
+def parse_outcome(row: Mapping[str, Any], location: str) -> Outcome | None:
     """Return the outcome from a row's `outcome` or `final_answer_correct`; None if unknown.
 
     Raises:
@@ -119,13 +119,13 @@ def parse_outcome(row: Mapping[str, Any], place: str) -> Outcome | None:
         outcome = row.get("outcome")
         if outcome not in (None, ""):
             return Outcome(outcome)
-        right = parse_answer_right(row.get("final_answer_correct"))
+        is_right = parse_answer_right(row.get("final_answer_correct"))
     except ValueError as error:
         names = ", ".join(Outcome)
         raise DataError(
-            f"{place}: {error}. Give outcome ({names}) or final_answer_correct (true, false)"
+            f"{location}: {error}. Give outcome ({names}) or final_answer_correct (true, false)"
         ) from error
-    return None if right is None else Outcome.RIGHT if right else Outcome.WRONG
+    return None if is_right is None else Outcome.RIGHT if is_right else Outcome.WRONG
 
 
 def hash_item_text(item: SolutionItem) -> str:
@@ -154,8 +154,8 @@ def _iter_run_rows(source: str) -> Iterator[PoolRow]:
     for _, table in label_tables(Store(source)):
         table = table.filter(pc.greater(pc.list_value_length(table["steps"]), 0))
         for row in table.select(columns).to_pylist():
-            text = hash_solution_text(row["problem"], row["solution"])
-            yield PoolRow(row["solution_id"], row["problem_id"], text, Outcome(row["outcome"]))
+            text_id = hash_solution_text(row["problem"], row["solution"])
+            yield PoolRow(row["solution_id"], row["problem_id"], text_id, Outcome(row["outcome"]))
 
 
 Ints = NDArray[np.int64]
@@ -224,27 +224,29 @@ def choose_solutions(
         DataError: the rule can rank too few solutions.
     """
     num_random = compute_uniform_part(budget, uniform_share)
-    wanted = budget - num_random
+    num_by_rule = budget - num_random
     ranked = np.flatnonzero(~np.isnan(keys))
-    _, place, counts = np.unique(keys[ranked], return_inverse=True, return_counts=True)
-    is_tied, ties = counts[place] > 1, np.zeros(len(ranked), dtype=np.uint64)
-    ties[is_tied] = _hash_positions(seed, "tie", ids, ranked[is_tied])
-    ranked = ranked[np.lexsort((ties, -keys[ranked]))]
-    certain = _choose_best(ranked, problems, is_wrong, wanted, wrong_share, per_problem)
-    if len(certain) < wanted:
-        limit = f" with at most {per_problem} from a problem" if per_problem is not None else ""
-        raise DataError(
-            f"budget={budget}: the rule is to choose {wanted:,} solutions, but of {len(ids):,} in "
-            f"the pool it ranks {len(ranked):,} and can choose {len(certain):,}{limit}. Lower "
-            "budget, or raise uniform_share or per_problem"
+    _, key_indices, counts = np.unique(keys[ranked], return_inverse=True, return_counts=True)
+    is_tied, tie_hashes = counts[key_indices] > 1, np.zeros(len(ranked), dtype=np.uint64)
+    tie_hashes[is_tied] = _hash_positions(seed, "tie", ids, ranked[is_tied])
+    ranked = ranked[np.lexsort((tie_hashes, -keys[ranked]))]
+    certain = _choose_best(ranked, problems, is_wrong, num_by_rule, wrong_share, per_problem)
+    if len(certain) < num_by_rule:
+        limit_note = (
+            f" with at most {per_problem} from a problem" if per_problem is not None else ""
         )
-    others = np.setdiff1d(np.arange(len(ids)), certain)
+        raise DataError(
+            f"budget={budget}: the rule is to choose {num_by_rule:,} solutions, but of "
+            f"{len(ids):,} in the pool it ranks {len(ranked):,} and can choose "
+            f"{len(certain):,}{limit_note}. Lower budget, or raise uniform_share or per_problem"
+        )
+    not_certain = np.setdiff1d(np.arange(len(ids)), certain)
     # Solutions with the smallest hashes of seed and id are drawn, so the order has no influence.
-    hashes = _hash_positions(seed, "draw", ids, others)
+    hashes = _hash_positions(seed, "draw", ids, not_certain)
     return ChosenSolutions(
         certain=certain,
-        drawn=np.sort(others[np.argsort(hashes, kind="stable")[:num_random]]),
-        probability=num_random / len(others) if len(others) else 1.0,
+        drawn=np.sort(not_certain[np.argsort(hashes, kind="stable")[:num_random]]),
+        probability=num_random / len(not_certain) if len(not_certain) else 1.0,
     )
 
 
@@ -260,19 +262,29 @@ def _choose_best(
 
     The arguments are those of `choose_solutions`; `ranked` holds positions, best first.
     """
-    used = np.zeros(int(problems.max()) + 1, dtype=np.int64)
+    num_chosen = np.zeros(int(problems.max()) + 1, dtype=np.int64)
     if wrong_share is None:
-        return _take_in_turns(ranked, problems, used, count, per_problem)
-    wrong, rest = ranked[is_wrong[ranked]], ranked[~is_wrong[ranked]]
-    first = _take_in_turns(wrong, problems, used, round(wrong_share * count), per_problem)
-    second = _take_in_turns(rest, problems, used, count - len(first), per_problem)
-    remaining = wrong[~np.isin(wrong, first)]
-    third = _take_in_turns(remaining, problems, used, count - len(first) - len(second), per_problem)
-    return np.concatenate([first, second, third])
+        return _take_in_turns(ranked, problems, num_chosen, count, per_problem)
+    ranked_wrong, ranked_others = ranked[is_wrong[ranked]], ranked[~is_wrong[ranked]]
+    chosen_wrong = _take_in_turns(
+        ranked_wrong, problems, num_chosen, round(wrong_share * count), per_problem
+    )
+    chosen_others = _take_in_turns(
+        ranked_others, problems, num_chosen, count - len(chosen_wrong), per_problem
+    )
+    remaining_wrong = ranked_wrong[~np.isin(ranked_wrong, chosen_wrong)]
+    further_wrong = _take_in_turns(
+        remaining_wrong,
+        problems,
+        num_chosen,
+        count - len(chosen_wrong) - len(chosen_others),
+        per_problem,
+    )
+    return np.concatenate([chosen_wrong, chosen_others, further_wrong])
 
 
 def _take_in_turns(
-    ranked: Ints, problems: Ints, used: Ints, count: int, per_problem: int | None
+    ranked: Ints, problems: Ints, num_chosen: Ints, count: int, per_problem: int | None
 ) -> Ints:
     """Return the first positions of a ranking in which problems take turns.
 
@@ -281,35 +293,38 @@ def _take_in_turns(
     Args:
         ranked: positions of solutions in the pool, best first.
         problems: 0-based index of the problem of each solution in the pool.
-        used: number of solutions chosen so far from each problem; increased in place.
+        num_chosen: number of solutions chosen so far from each problem; increased in place.
         count: maximum number of solutions to return.
-        per_problem: maximum number per problem, including those in `used`; None for no limit.
+        per_problem: maximum number per problem, including those in `num_chosen`; None for no limit.
     """
     by_problem = np.argsort(problems[ranked], kind="stable")
     sorted_problems = problems[ranked[by_problem]]
     turns = np.empty(len(ranked), dtype=np.int64)
     turns[by_problem] = (
-        used[sorted_problems]
+        num_chosen[sorted_problems]
         + np.arange(len(sorted_problems))
         - np.searchsorted(sorted_problems, sorted_problems)
     )
     order = np.argsort(turns, kind="stable")
     if per_problem is not None:
         order = order[turns[order] < per_problem]
-    taken = ranked[order[:count]]
-    np.add.at(used, problems[taken], 1)
-    return taken
+    chosen = ranked[order[:count]]
+    np.add.at(num_chosen, problems[chosen], 1)
+    return chosen
 
 
 def _hash_positions(
-    seed: int, purpose: str, ids: Sequence[str], places: Ints
+    seed: int, purpose: str, ids: Sequence[str], positions: Ints
 ) -> NDArray[np.uint64]:
     prefix = f"select:{seed}:{purpose}:"
-    digests = (hashlib.sha256((prefix + ids[place]).encode()).digest() for place in places.tolist())
+    digests = (
+        hashlib.sha256((prefix + ids[position]).encode()).digest()
+        for position in positions.tolist()
+    )
     return np.frombuffer(b"".join(digest[:8] for digest in digests), dtype=">u8").astype(np.uint64)
 
 
-KIND = "selections"
+COMPONENT_KIND = "selections"
 """Name of this kind of component in the entry points by which other packages add rules."""
 RULE_PARAMETERS = ("problem", "solution", "steps", "scores", "score", "outcome")
 """Parameter names that the function of a third-party rule may have."""
@@ -319,7 +334,7 @@ RULE_PARAMETERS = ("problem", "solution", "steps", "scores", "score", "outcome")
 class ScoredSolution:
     """A solution of the pool with its PRM scores, from which a rule computes its ranking key."""
 
-    place: str
+    location: str
     """File and row of the solution, or its id, for messages."""
     problem: str
     steps: tuple[str, ...]
@@ -348,16 +363,16 @@ class Rule:
     has enough. None ranks by keys alone."""
 
 
-def entropy_of_first_error(scores: tuple[float, ...]) -> float:
+def compute_first_error_entropy(scores: tuple[float, ...]) -> float:
     """Return the entropy, in nats, of the first error: which step it is, or that there is none.
 
     Each score is taken as the probability that a step is right given that all earlier steps are.
     """
-    sound, total = 1.0, 0.0
+    sound_probability, entropy = 1.0, 0.0
     for score in scores:
-        total -= _compute_x_log_x(sound * (1 - score))
-        sound *= score
-    return total - _compute_x_log_x(sound)
+        entropy -= _compute_x_log_x(sound_probability * (1 - score))
+        sound_probability *= score
+    return entropy - _compute_x_log_x(sound_probability)
 
 
 def _compute_x_log_x(x: float) -> float:
@@ -371,7 +386,7 @@ UNIFORM = Rule(key=None)
 # take turns.
 CONVINCING = Rule(key=lambda row: row.score, wrong_share=0.8)
 # ActPRM (arXiv 2504.10559) also selects where the PRM is uncertain, by thresholds and an ensemble.
-UNCERTAIN = Rule(key=lambda row: entropy_of_first_error(row.scores))
+UNCERTAIN = Rule(key=lambda row: compute_first_error_entropy(row.scores))
 
 
 def find_rule(name: str) -> Rule:
@@ -383,7 +398,7 @@ def find_rule(name: str) -> Rule:
     Raises:
         ConfigError: the rule is unknown, or the function has a parameter that gets no value.
     """
-    target = find_target(KIND, name)
+    target = find_target(COMPONENT_KIND, name)
     if isinstance(target, Rule):
         return target
     if not callable(target) or isinstance(target, type):
@@ -395,21 +410,38 @@ def _make_key_function(
     name: str, function: Callable[..., Any]
 ) -> Callable[[ScoredSolution], float]:
     parameters = inspect.signature(function).parameters.values()
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    unknown = [p.name for p in named if p.name not in RULE_PARAMETERS and p.default is p.empty]
-    if unknown or any(p.kind is p.POSITIONAL_ONLY for p in named):
+    accepts_any_keyword = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    named_parameters = [
+        parameter
+        for parameter in parameters
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    unknown_names = [
+        parameter.name
+        for parameter in named_parameters
+        if parameter.name not in RULE_PARAMETERS and parameter.default is parameter.empty
+    ]
+    if unknown_names or any(
+        parameter.kind is parameter.POSITIONAL_ONLY for parameter in named_parameters
+    ):
         raise ConfigError(
-            f"rule={name}: its parameter {', '.join(unknown) or 'before /'} gets no value. Use "
-            f"only parameters among {', '.join(RULE_PARAMETERS)}"
+            f"rule={name}: its parameter {', '.join(unknown_names) or 'before /'} gets no value. "
+            f"Use only parameters among {', '.join(RULE_PARAMETERS)}"
         )
-    names = RULE_PARAMETERS if takes_all else [p.name for p in named if p.name in RULE_PARAMETERS]
-    around = Boundary(KIND, name)
+    passed_names = (
+        RULE_PARAMETERS
+        if accepts_any_keyword
+        else [parameter.name for parameter in named_parameters if parameter.name in RULE_PARAMETERS]
+    )
+    boundary = Boundary(COMPONENT_KIND, name)
 
-    def compute_key(row: ScoredSolution) -> float:
-        arguments = {parameter: getattr(row, parameter) for parameter in names}
-        value: float = around.call(
-            (f"for {row.place}, the function"), function, result_type=FiniteFloat, **arguments
+    def compute_key(solution: ScoredSolution) -> float:
+        arguments = {parameter: getattr(solution, parameter) for parameter in passed_names}
+        value: float = boundary.call(
+            (f"for {solution.location}, the function"),
+            function,
+            result_type=FiniteFloat,
+            **arguments,
         )
         return float(value)
 
@@ -417,7 +449,7 @@ def _make_key_function(
 
 
 def make_scored_solution(
-    place: str,
+    location: str,
     problem: str,
     steps: tuple[str, ...],
     row: Mapping[str, Any],
@@ -427,7 +459,7 @@ def make_scored_solution(
     """Make the record of a solution from its texts and the scores in its row.
 
     Args:
-        place: file and row of the solution, or its id, for messages.
+        location: file and row of the solution, or its id, for messages.
         problem: text of the problem.
         steps: texts of the solution's steps.
         row: row with `scores`.
@@ -444,11 +476,11 @@ def make_scored_solution(
         or not all(type(score) in (int, float) and 0 <= score <= 1 for score in scores)
     ):
         raise DataError(
-            f"{place}: scores={scores!r}: must be numbers from 0 to 1, one for each "
+            f"{location}: scores={scores!r}: must be numbers from 0 to 1, one for each "
             "step. Give the output of `mclabel score`"
         )
     return ScoredSolution(
-        place=place,
+        location=location,
         problem=problem,
         steps=steps,
         scores=tuple(map(float, scores)),

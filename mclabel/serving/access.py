@@ -22,15 +22,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mclabel.core.errors import ConfigError
 from mclabel.core.stop import end_process_within
-from mclabel.serving.requests import Refused, json_response
+from mclabel.serving.requests import Refused, make_json_response
 from mclabel.serving.run import (
     GRACE_S,
     HOST,
     bind_socket,
-    host_name,
     is_loopback,
     make_server,
     mark_connection_authorised,
+    parse_host_name,
 )
 
 NO_UPGRADE = (
@@ -54,7 +54,7 @@ def make_api_app(routes: Sequence[Route], token: str | None) -> ASGIApp:
         routes=list(routes),
         exception_handlers={Refused: _make_refusal_response, HTTPException: _make_refusal_response},
     )
-    return _Fence(app, token)
+    return _ApiAccessControl(app, token)
 
 
 async def _make_refusal_response(request: Request, error: Exception) -> Response:
@@ -64,10 +64,10 @@ async def _make_refusal_response(request: Request, error: Exception) -> Response
             f"{request.method} {request.url.path[:200]}: the server has no such endpoint",
         )
     assert isinstance(error, Refused)
-    return json_response(error.body, error.status, error.headers)
+    return make_json_response(error.body, error.status, error.headers)
 
 
-class _Fence:
+class _ApiAccessControl:
     """Access control of an API server: by the token, or by the Host header if there is no token.
 
     Without a token, the Host header must be a loopback name. So requests of web pages that reach
@@ -81,34 +81,34 @@ class _Fence:
         if scope["type"] != "http":
             return
         request = Request(scope)
-        answering = self._app
-        refused = self._refuse_request(request)
-        if refused is None:
+        responder = self._app
+        refusal = self._refuse_request(request)
+        if refusal is None:
             mark_connection_authorised(scope)
             if "upgrade" in request.headers:
-                refused = Refused(400, NO_UPGRADE)
-        if refused is not None:
-            answering = await _make_refusal_response(request, refused)
-        await answering(scope, receive, send)
+                refusal = Refused(400, NO_UPGRADE)
+        if refusal is not None:
+            responder = await _make_refusal_response(request, refusal)
+        await responder(scope, receive, send)
 
     def _refuse_request(self, request: Request) -> Refused | None:
         if self._token is None:
-            name = host_name(request.headers.get("host", ""))
+            name = parse_host_name(request.headers.get("host", ""))
             return None if is_loopback(name) else Refused(421, NOT_LOOPBACK)
         scheme, _, sent_token = request.headers.get("authorization", "").partition(" ")
         matches = hmac.compare_digest(sent_token.strip().encode("latin-1"), self._token.encode())
         if scheme.lower() == "bearer" and matches:
             return None
         headers = {"www-authenticate": "Bearer"}
-        why = "the API key is missing or wrong. Send the server's token as the API key"
-        return Refused(401, why, headers=headers)
+        message = "the API key is missing or wrong. Send the server's token as the API key"
+        return Refused(401, message, headers=headers)
 
 
 MAX_THREADS = 4
 """Maximum number of threads that answer requests for pages."""
-HOSTS = ("127.0.0.1", "localhost", "[::1]")
+PAGE_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 """Names in the Host header under which pages are served."""
-HEADERS = {
+SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "font-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -121,7 +121,7 @@ HEADERS = {
 """Security headers of all responses to requests for pages."""
 
 
-class PageFence:
+class PageAccessControl:
     """Access control of web pages by Host header and token. It also adds the security headers."""
 
     def __init__(
@@ -150,28 +150,32 @@ class PageFence:
             await self._app(scope, receive, send)
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_with_security_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *added]}
+                header_pairs = [
+                    (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
+                ]
+                message = {**message, "headers": [*message["headers"], *header_pairs]}
             await send(message)
 
         request = Request(scope)
-        await (self._make_refusal_response(request) or self._app)(scope, receive, guarded)
+        await (self._make_refusal_response(request) or self._app)(
+            scope, receive, send_with_security_headers
+        )
 
     def _make_refusal_response(self, request: Request) -> Response | None:
-        if host_name(request.headers.get("host", "")) not in HOSTS:
+        if parse_host_name(request.headers.get("host", "")) not in PAGE_HOSTS:
             return self._make_text_response(NOT_LOOPBACK, 421)
-        writes = request.method == "POST" and request.url.path in self._posts
-        if request.method not in ("GET", "HEAD") and not writes:
+        is_page_write = request.method == "POST" and request.url.path in self._posts
+        if request.method not in ("GET", "HEAD") and not is_page_write:
             return self._make_text_response("this address accepts only GET and HEAD requests", 405)
-        cookie = f"mclabel_{(request.scope.get('server') or ('', 0))[1]}"
+        cookie_name = f"mclabel_{(request.scope.get('server') or ('', 0))[1]}"
         url_token = request.query_params.get("token", "")
         if self._find_visitor(url_token) is not None:
             response = RedirectResponse(request.url.remove_query_params("token"), 303)
-            response.set_cookie(cookie, url_token, httponly=True, samesite="lax")
+            response.set_cookie(cookie_name, url_token, httponly=True, samesite="lax")
             return response
-        visitor = self._find_visitor(request.cookies.get(cookie, ""))
+        visitor = self._find_visitor(request.cookies.get(cookie_name, ""))
         if visitor is None:
             return self._make_text_response(
                 "the token is missing. Open the address that the command printed, which contains "
@@ -181,7 +185,7 @@ class PageFence:
         mark_connection_authorised(request.scope)
         if "upgrade" in request.headers:
             return self._make_text_response(NO_UPGRADE, 400)
-        if writes and request.headers.get("origin") != f"http://{request.headers['host']}":
+        if is_page_write and request.headers.get("origin") != f"http://{request.headers['host']}":
             return self._make_text_response("only the page itself may send POST requests", 403)
         request.state.person = visitor
         return None
@@ -201,7 +205,7 @@ class PageFence:
         return visitor
 
 
-def page_address(listening: socket.socket) -> str:
+def format_page_address(listening: socket.socket) -> str:
     """Return the base URL of the pages that are served on a socket."""
     return f"http://{HOST}:{listening.getsockname()[1]}"
 

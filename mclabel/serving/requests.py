@@ -81,14 +81,14 @@ class RequestQueue:
         task.add_done_callback(self._forget_task)
         return task
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """End all requests, and refuse new requests.
 
         Args:
-            why: reason, as a message to the clients.
+            reason: reason, as a message to the clients.
         """
         if self._ending is None:
-            self._ending = Refused(503, why)
+            self._ending = Refused(503, reason)
         for task in self._tasks:
             task.cancel()
 
@@ -131,10 +131,10 @@ class RequestQueue:
             ) from error
 
 
-MAX_DROPPED = 64 * 2**20
+MAX_DISCARDED_BYTES = 64 * 2**20
 """Maximum bytes of a too large request that are read and discarded before the error is sent. This
 is needed because a client that is still sending does not read the error."""
-BODY_S = 30.0
+BODY_TIMEOUT_S = 30.0
 """Maximum seconds for a client to send the body of its request."""
 
 
@@ -150,23 +150,23 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refused(415, "content-type: must be application/json")
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(BODY_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > MAX_DROPPED:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_DISCARDED_BYTES:
                     break
                 if size <= max_bytes:
-                    parts.append(part)
+                    chunks.append(chunk)
     except TimeoutError:
-        raise Refused(408, f"the request did not arrive within {BODY_S:.0f} s") from None
+        raise Refused(408, f"the request did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
     except ClientDisconnect:
         raise Refused(400, "the client has disconnected") from None
     if size > max_bytes:
         raise Refused(413, f"the request is larger than {max_bytes:,} bytes")
-    return b"".join(parts)
+    return b"".join(chunks)
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
@@ -202,15 +202,15 @@ async def respond_when_done(
         request: the request.
         respond: function that turns the task's result into a response.
     """
-    gone = asyncio.create_task(wait_for_disconnect(request.receive))
+    disconnected = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({work, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return respond(work.result())
         return Response(status_code=499)  # nobody receives this: the client has disconnected
     finally:
         work.cancel()
-        gone.cancel()
+        disconnected.cancel()
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
@@ -219,14 +219,14 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def json_response(
+def make_json_response(
     content: object, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     """Return content as a JSON response."""
-    return Response(to_json(content), status, headers, media_type="application/json")
+    return Response(encode_json(content), status, headers, media_type="application/json")
 
 
-_TYPES: Mapping[int, str] = {
+_ERROR_TYPES: Mapping[int, str] = {
     401: "authentication_error",
     429: "rate_limit_error",
     500: "server_error",
@@ -260,11 +260,13 @@ class Refused(MclabelError):
     @property
     def body(self) -> dict[str, Any]:
         """Body of the response, in the format of the OpenAI API."""
-        kind = _TYPES.get(self.status, "invalid_request_error")
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": None}}
+        error_type = _ERROR_TYPES.get(self.status, "invalid_request_error")
+        return {
+            "error": {"message": str(self), "type": error_type, "param": self.param, "code": None}
+        }
 
 
-def to_json(content: Any) -> bytes:
+def encode_json(content: Any) -> bytes:
     """Return content as UTF-8 JSON; characters that UTF-8 lacks become question marks."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "replace")

@@ -1,8 +1,8 @@
 """Runs the HTTP server of an application: handles its address, its connections and its shutdown.
 
 Clients without the token cannot use up all connections. The header of a request must arrive within
-`HEADER_S` seconds. Connections over which no authorised request has arrived may be at most half of
-all connections.
+`HEADER_TIMEOUT_S` seconds. Connections over which no authorised request has arrived may be at most
+half of all connections.
 """
 
 from __future__ import annotations
@@ -21,63 +21,63 @@ from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mclabel.core.errors import ConfigError
-from mclabel.serving.requests import SHUTDOWN, Refused, RequestQueue, to_json
+from mclabel.serving.requests import SHUTDOWN, Refused, RequestQueue, encode_json
 
 if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
 
-LOOK_S = 0.1
-"""Seconds between two checks of whether the server must end."""
-END_S = 2
+CHECK_INTERVAL_S = 0.1
+"""Seconds between two checks whether the server must end."""
+RESPONSE_GRACE_S = 2
 """Maximum seconds for running responses to end at shutdown."""
 GRACE_S = 4.0
 """Seconds between a signal to end and the forced end of the server."""
 
-Ready = Callable[[str, Callable[[], None]], None]
+OnReady = Callable[[str, Callable[[], None]], None]
 """Function that is called once the server listens. Its arguments are the server's base URL and a
 function that ends the server from any thread."""
 
 
-def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
+def make_server(app: ASGIApp, *, max_connections: int = 1_024) -> uvicorn.Server:
     """Return an HTTP server (without TLS) that reserves connections for authorised clients.
 
     Args:
         app: application with its access control.
-        places: maximum number of simultaneous connections.
+        max_connections: maximum number of simultaneous connections.
     """
     import uvicorn
 
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=cast(Any, ConnectionLimiter(places).protocol),
+            http=cast(Any, ConnectionLimiter(max_connections).protocol),
             ws="none",
             log_level="critical",
             access_log=False,
             lifespan="off",
             workers=1,
-            timeout_graceful_shutdown=END_S,
+            timeout_graceful_shutdown=RESPONSE_GRACE_S,
         )
     )
 
 
 async def run_server(
     app: ASGIApp,
-    asked: RequestQueue,
+    requests: RequestQueue,
     listening: socket.socket,
-    place: ServerAddress,
-    on_ready: Ready,
+    address: ServerAddress,
+    on_ready: OnReady,
 ) -> None:
     """Serve until a signal, a call of the function passed to `on_ready`, or an engine's death.
 
     Args:
         app: application with its access control.
-        asked: requests of the server, which are ended at shutdown. If its `died` is set, the server
-            ends.
+        requests: requests of the server, which are ended at shutdown. If `requests.died` is set,
+            the server ends.
         listening: socket that listens at the address.
-        place: address of the server.
+        address: address of the server.
         on_ready: function that is called once the server listens, with the base URL and a function
             that ends the server.
     """
@@ -86,24 +86,24 @@ async def run_server(
     def stop() -> None:
         server.should_exit = True
 
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    watching = asyncio.create_task(_end_with_engine_or_server(server, asked))
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    watcher = asyncio.create_task(_end_with_engine_or_server(server, requests))
     on_ready(f"http://{host}:{listening.getsockname()[1]}", stop)
     await server.serve(sockets=[listening])
-    await watching
+    await watcher
 
 
-async def _end_with_engine_or_server(server: uvicorn.Server, asked: RequestQueue) -> None:
+async def _end_with_engine_or_server(server: uvicorn.Server, requests: RequestQueue) -> None:
     """End the server once its engine has died, and end the requests once the server ends."""
     while not server.should_exit:
-        await asyncio.sleep(LOOK_S)
-        server.should_exit = server.should_exit or asked.died is not None
-    asked.end(SHUTDOWN)
+        await asyncio.sleep(CHECK_INTERVAL_S)
+        server.should_exit = server.should_exit or requests.died is not None
+    requests.end(SHUTDOWN)
 
 
-HEADER_S = 10.0
+HEADER_TIMEOUT_S = 10.0
 """Maximum seconds until the header of a request is complete."""
-_STATE = "mark_authorised"
+_MARK_AUTHORISED_KEY = "mark_authorised"
 """Key in the `state` of an ASGI scope. Its value is a function that marks the connection as
 authorised."""
 
@@ -114,20 +114,20 @@ def mark_connection_authorised(scope: Scope) -> None:
     Args:
         scope: ASGI scope of the request.
     """
-    if (mark_authorised := scope.get("state", {}).get(_STATE)) is not None:
+    if (mark_authorised := scope.get("state", {}).get(_MARK_AUTHORISED_KEY)) is not None:
         mark_authorised()
 
 
 class ConnectionLimiter:
     """Registry of a server's connections, which limits the number of unauthorised ones."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, max_connections: int) -> None:
         """Start without connections.
 
         Args:
-            places: maximum number of simultaneous connections.
+            max_connections: maximum number of simultaneous connections.
         """
-        self._places = places
+        self._max_connections = max_connections
         self._unauthorised: dict[Connection, None] = {}
         self._authorised: set[Connection] = set()
 
@@ -138,8 +138,10 @@ class ConnectionLimiter:
     def add(self, connection: Connection) -> None:
         """Add a new connection. End the oldest unauthorised connections if there are too many."""
         self._unauthorised[connection] = None
-        room = min(self._places // 2, self._places - len(self._authorised))
-        while len(self._unauthorised) > room:
+        max_unauthorised = min(
+            self._max_connections // 2, self._max_connections - len(self._authorised)
+        )
+        while len(self._unauthorised) > max_unauthorised:
             oldest = next(iter(self._unauthorised))
             del self._unauthorised[oldest]
             oldest.end(
@@ -171,8 +173,11 @@ class Connection(H11Protocol):
         """
         super().__init__(**arguments)
         self._limiter = limiter
-        self._late: asyncio.TimerHandle | None = None
-        self.app_state = {**self.app_state, _STATE: partial(limiter.mark_authorised, self)}
+        self._header_timer: asyncio.TimerHandle | None = None
+        self.app_state = {
+            **self.app_state,
+            _MARK_AUTHORISED_KEY: partial(limiter.mark_authorised, self),
+        }
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit when the client has connected."""
@@ -194,18 +199,18 @@ class Connection(H11Protocol):
         self._limiter.remove(self)
         super().connection_lost(exc)
 
-    def end(self, status: int, why: str) -> None:
+    def end(self, status: int, reason: str) -> None:
         """End the connection. Send an error response unless another response is being sent.
 
         Args:
             status: HTTP status of the error.
-            why: message to the client.
+            reason: message to the client.
         """
         self._stop_waiting()
         if self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete:
-            body = to_json(Refused(status, why).body)
+            body = encode_json(Refused(status, reason).body)
             head = f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\n"
             head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             self.transport.write(head.encode() + body)
@@ -214,18 +219,20 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def _wait_for_header(self) -> None:
-        if self._late is None:
-            why = f"the header of the request did not arrive within {HEADER_S:.0f} s"
-            self._late = self.loop.call_later(HEADER_S, self.end, 408, why)
+        if self._header_timer is None:
+            reason = f"the header of the request did not arrive within {HEADER_TIMEOUT_S:.0f} s"
+            self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.end, 408, reason)
 
     def _stop_waiting(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
 
 HOST = "127.0.0.1"
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
+"""Default address of all servers, which only this machine can reach."""
+_HOST_HEADER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
+"""Pattern of a Host header: a name or an address, and optionally a port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,9 +264,9 @@ def read_token(variable: str | None) -> str | None:
     return token
 
 
-def host_name(header: str) -> str:
+def parse_host_name(header: str) -> str:
     """Return the name in a Host header without its port; empty if the header is invalid."""
-    match = _HOST.fullmatch(header)
+    match = _HOST_HEADER.fullmatch(header)
     return "" if match is None else match[1]
 
 
@@ -272,32 +279,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def open_listening_socket(place: ServerAddress) -> socket.socket:
+def open_listening_socket(address: ServerAddress) -> socket.socket:
     """Return a socket that listens at an address.
 
     Raises:
         ConfigError: the address is not available, or other machines can reach it without a token.
     """
-    if place.token is None and not is_loopback(place.host):
+    if address.token is None and not is_loopback(address.host):
         raise ConfigError(
-            f"--host {place.host}: other machines can reach this address, so clients need a token. "
-            "Put a token into an environment variable and pass the variable's name as "
+            f"--host {address.host}: other machines can reach this address, so clients need a "
+            "token. Put a token into an environment variable and pass the variable's name as "
             "--token-env, or leave out --host"
         )
     try:
-        addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = addresses[0]
+        addresses = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, socket_address = addresses[0]
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"--host {place.host}: this is not an address of this machine ({error}). Pass an "
+            f"--host {address.host}: this is not an address of this machine ({error}). Pass an "
             f"address of this machine, such as {HOST}"
         ) from error
     try:
-        return bind_socket(family, kind, protocol, address)
+        return bind_socket(family, kind, protocol, socket_address)
     except OSError as error:
         raise ConfigError(
-            f"--host {place.host} --port {place.port}: the server cannot listen on this address "
-            f"({error.strerror}). Pass another port, or an address of this machine"
+            f"--host {address.host} --port {address.port}: the server cannot listen on this "
+            f"address ({error.strerror}). Pass another port, or an address of this machine"
         ) from error
 
 

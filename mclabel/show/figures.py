@@ -33,18 +33,20 @@ if TYPE_CHECKING:
     Column = Sequence[float | None] | NDArray[np.float64]
 
 
-INK = "#7a7a7a"
+TEXT_COLOUR = "#7a7a7a"
 """Colour of text and axes in files. In a page, the theme's text colour replaces it."""
-HUES = ("#2f81d8", "#c9700c", "#2a9461", "#c04fa0", "#8a6fd6", "#a08016")
-"""Colours of series. Their contrast is at least 3:1 on a white and on a dark page. INK is the only
-other colour."""
+SERIES_COLOURS = ("#2f81d8", "#c9700c", "#2a9461", "#c04fa0", "#8a6fd6", "#a08016")
+"""Colours of series. Their contrast is at least 3:1 on a white and on a dark page. TEXT_COLOUR is
+the only other colour."""
 LIGHT_PAGE, DARK_PAGE = "#ffffff", "#0d1117"
 """Background colours of pages, against which the contrast is measured."""
 BAND_ALPHA = 0.22
 """Opacity of the area that shows intervals."""
 MARKERS = "osD^vP*X"
+"""Markers of series, as matplotlib names them."""
 DASHES = ("-", "--", ":", "-.")
-FILLS = (0.85, 0.4, 0.65, 0.2)
+"""Line styles of series, as matplotlib names them."""
+FILL_OPACITIES = (0.85, 0.4, 0.65, 0.2)
 """Opacities of the bars' fill, used in turn by the series of a plot, so that neighbouring bars can
 also be told apart without colours."""
 WIDTH = 10.5
@@ -74,7 +76,7 @@ class Series:
     """Upper ends of the same intervals."""
     kind: Literal["line", "points", "bars"] = "line"
     hue: int | None = None
-    """Number from 0 that selects colour, marker and line style. None selects the colour INK without
+    """Number from 0 that selects colour, marker and line style. None selects TEXT_COLOUR and no
     markers."""
     dash: str = ""
     """Line style of matplotlib; empty for the style that `hue` selects."""
@@ -120,7 +122,7 @@ def compute_plot_height(num_rows: int, num_groups: int = 1) -> float:
 
 def save_plot(plot: Plot, stem: Path) -> None:
     """Write a plot with its title to `stem`.png and `stem`.svg. The files contain no date."""
-    with plot_style():
+    with apply_plot_style():
         figure = _make_figure(plot)
         figure.axes[0].set_title(make_name_printable(plot.title), loc="left")
         save_figure(figure, stem.with_suffix(".png"))
@@ -140,7 +142,7 @@ def render_svg(plot: Plot, identity: str) -> str:
         identity: text that is unique in the page. It makes the ids in the element unique.
     """
     out = io.StringIO()
-    with plot_style(identity):
+    with apply_plot_style(identity):
         _make_figure(replace(plot, size=(min(PAGE_WIDTH, plot.size[0]), plot.size[1]))).savefig(
             out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
         )
@@ -148,12 +150,12 @@ def render_svg(plot: Plot, identity: str) -> str:
     root.remove(root[0])  # a style element, which would apply to the whole page
     for node in root.iter():
         node.tag = node.tag.rpartition("}")[2]
-        given = {key.rpartition("}")[2]: value for key, value in node.attrib.items()}
+        attributes = {key.rpartition("}")[2]: value for key, value in node.attrib.items()}
         if node.tag in ("g", "svg"):  # these ids are the same in all plots, and are not used
-            given.pop("id", None)
-        for key in ("d", "style", "x", "y") & given.keys():
-            given[key] = _clean_svg_attribute(given[key])
-        node.attrib = {key: given[key] for key in sorted(given)}
+            attributes.pop("id", None)
+        for key in ("d", "style", "x", "y") & attributes.keys():
+            attributes[key] = _clean_svg_attribute(attributes[key])
+        node.attrib = {key: attributes[key] for key in sorted(attributes)}
         node.tail = None
         node.text = node.text if node.tag == "text" else None
     label = f"Plot: {make_name_printable(plot.title)}"
@@ -162,20 +164,23 @@ def render_svg(plot: Plot, identity: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def make_name_printable(name: str, most: int = MAX_NAME) -> str:
+def make_name_printable(name: str, max_characters: int = MAX_NAME) -> str:
     """Make a name safe to show.
 
-    If a name has more than `most` characters, … replaces its middle. Unprintable characters become
-    codes.
+    If a name has more than `max_characters` characters, … replaces its middle. Unprintable
+    characters become codes.
     """
-    if len(name) > most:
-        name = f"{name[: most - 20]}…{name[-19:]}"
-    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in name)
-    return f" {shown}" if shown.startswith("_") else shown  # matplotlib leaves out names with "_"
+    if len(name) > max_characters:
+        name = f"{name[: max_characters - 20]}…{name[-19:]}"
+    printable = "".join(
+        character if character.isprintable() else f"\\u{ord(character):04x}" for character in name
+    )
+    # Matplotlib leaves out names that begin with an underscore.
+    return f" {printable}" if printable.startswith("_") else printable
 
 
 @contextmanager
-def plot_style(salt: str = "") -> Iterator[None]:
+def apply_plot_style(salt: str = "") -> Iterator[None]:
     """Draw figures without a background, and with a text colour that is readable on any page.
 
     Args:
@@ -192,13 +197,15 @@ def plot_style(salt: str = "") -> Iterator[None]:
         "axes.spines.right": False,
         "axes.grid": True,
         "axes.axisbelow": True,
-        "grid.color": INK,
+        "grid.color": TEXT_COLOUR,
         "grid.alpha": 0.2,
         "legend.frameon": False,
         "font.size": 11,
     }
-    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor")
-    settings |= dict.fromkeys((*inked, "xtick.color", "ytick.color", "legend.labelcolor"), INK)
+    coloured_settings = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor")
+    settings |= dict.fromkeys(
+        (*coloured_settings, "xtick.color", "ytick.color", "legend.labelcolor"), TEXT_COLOUR
+    )
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         # Names may be in any script, and a page shows them in its own font.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -206,42 +213,47 @@ def plot_style(salt: str = "") -> Iterator[None]:
 
 
 def draw_plot(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
-    """Draw a plot without its title and its legend. Call this function within `plot_style`.
+    """Draw a plot without its title and its legend. Call this function within `apply_plot_style`.
 
     Returns:
         The handles and the names for the legend, in the same order.
     """
     bars = [series for series in plot.series if series.kind == "bars"]
-    others = [series for series in plot.series if series.kind != "bars"]
-    drawn = [_draw_line(axes, series, along_x=bool(plot.rows)) for series in others]
-    drawn += _draw_bars(axes, bars, is_stacked=plot.is_stacked)
+    lines = [series for series in plot.series if series.kind != "bars"]
+    handles = [_draw_line(axes, series, along_x=bool(plot.rows)) for series in lines]
+    handles += _draw_bars(axes, bars, is_stacked=plot.is_stacked)
     _set_up_axes(axes, plot)
-    shown = zip((*others, *bars), drawn, strict=True)
-    named = [(handle, make_name_printable(series.name)) for series, handle in shown if series.name]
-    return [handle for handle, _ in named], [words for _, words in named]
+    series_and_handles = zip((*lines, *bars), handles, strict=True)
+    named_handles = [
+        (handle, make_name_printable(series.name))
+        for series, handle in series_and_handles
+        if series.name
+    ]
+    return [handle for handle, _ in named_handles], [name for _, name in named_handles]
 
 
 def _draw_line(axes: Axes, series: Series, *, along_x: bool) -> Any:
     x, y, low, high = (
-        np.array(c, dtype=np.float64) for c in (series.x, series.y, series.low, series.high)
+        np.array(column, dtype=np.float64)
+        for column in (series.x, series.y, series.low, series.high)
     )
     number = series.hue or 0
-    colour = INK if series.hue is None else HUES[number % len(HUES)]
-    middle = x if along_x else y
-    ends = None
+    colour = TEXT_COLOUR if series.hue is None else SERIES_COLOURS[number % len(SERIES_COLOURS)]
+    measured = x if along_x else y
+    error_bars = None
     if series.is_band:
         axes.fill_between(x, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
     elif len(low):
-        ends = [np.maximum(middle - low, 0), np.maximum(high - middle, 0)]
-    dash = series.dash or DASHES[number // len(HUES) % len(DASHES)]
+        error_bars = [np.maximum(measured - low, 0), np.maximum(high - measured, 0)]
+    dash = series.dash or DASHES[number // len(SERIES_COLOURS) % len(DASHES)]
     has_marker = (
         series.hue is not None and not series.is_thin and (len(x) <= 60 or series.kind != "line")
     )
     return axes.errorbar(
         x,
         y,
-        xerr=ends if along_x else None,
-        yerr=None if along_x else ends,
+        xerr=error_bars if along_x else None,
+        yerr=None if along_x else error_bars,
         linestyle="none" if series.kind == "points" else dash,
         marker=MARKERS[number % len(MARKERS)] if has_marker else None,
         markersize=5,
@@ -262,7 +274,10 @@ def _draw_bars(axes: Axes, bars: Sequence[Series], *, is_stacked: bool) -> list[
         width = 0.84 * step / (1 if is_stacked else len(bars))
         shift = 0.0 if is_stacked else (number - (len(bars) - 1) / 2) * width
         hue = series.hue or 0
-        colour, fill = HUES[hue % len(HUES)], FILLS[hue % len(FILLS)]
+        colour, fill = (
+            SERIES_COLOURS[hue % len(SERIES_COLOURS)],
+            FILL_OPACITIES[hue % len(FILL_OPACITIES)],
+        )
         drawn.append(
             axes.bar(x + shift, y, width, base, facecolor=(colour, fill), edgecolor=colour)
         )
@@ -281,11 +296,11 @@ def _set_up_axes(axes: Axes, plot: Plot) -> None:
     elif all(isinstance(x, int) for series in plot.series for x in series.x):
         axes.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True))
     if plot.ticks:
-        every = -(-len(plot.ticks) // MAX_TICKS)
+        label_interval = -(-len(plot.ticks) // MAX_TICKS)
         ticks = {
-            at: make_name_printable(name, 24)
-            for number, (at, name) in enumerate(plot.ticks.items())
-            if number % every == 0 or not name.isdigit()
+            tick: make_name_printable(name, 24)
+            for number, (tick, name) in enumerate(plot.ticks.items())
+            if number % label_interval == 0 or not name.isdigit()
         }
         is_long = len(ticks) * max(map(len, ticks.values())) > 130
         axes.set_xticks(list(ticks), list(ticks.values()))
@@ -314,15 +329,15 @@ def _make_figure(plot: Plot) -> Figure:
     height += 0.2 * (-(-len(names) // num_columns) + plot.legend_title.count("\n"))
     figure = Figure(figsize=(width, height), layout="constrained")
     if plot.below is None:
-        handles, words = draw_plot(figure.subplots(), plot)
+        handles, names = draw_plot(figure.subplots(), plot)
     else:
         upper, lower = figure.subplots(2, 1, height_ratios=[4, 1], sharex=True)
-        handles, words = draw_plot(upper, replace(plot, x_label=""))
+        handles, names = draw_plot(upper, replace(plot, x_label=""))
         draw_plot(lower, plot.below)
     if handles:
         figure.legend(
             handles,
-            words,
+            names,
             loc="outside lower left",
             ncols=num_columns,
             fontsize=10,
@@ -334,10 +349,10 @@ def _make_figure(plot: Plot) -> Figure:
 
 
 def _clean_svg_attribute(content: str) -> str:
-    """Shorten the numbers in an SVG attribute, and replace its font and INK by the page's own."""
+    """Shorten the numbers in an SVG attribute, and replace its font and colour by the page's."""
     content = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(content.split()))
     content = re.sub(r"font-family: [^;]*;? ?", "", content)
-    return content.replace(INK, "currentColor")
+    return content.replace(TEXT_COLOUR, "currentColor")
 
 
 _LEADING_ZERO = re.compile(r"(?<![\d.])0(?=\.)")
@@ -364,14 +379,16 @@ def render_rich_table(grid: Grid) -> Group:
     columns are swapped.
     """
     header, *columns = zip(grid.header, *grid.rows, strict=True)
-    broken = tuple(tuple(cell.replace(" [", "\n[") for cell in row) for row in grid.rows)
-    forms = (
+    rows_with_line_breaks = tuple(
+        tuple(cell.replace(" [", "\n[") for cell in row) for row in grid.rows
+    )
+    layouts = (
         grid,
-        replace(grid, rows=broken),
+        replace(grid, rows=rows_with_line_breaks),
         replace(grid, header=header, rows=tuple(columns)),
     )
-    fitting = (form for form in forms if _compute_table_width(form) <= MAX_WIDTH)
-    grid = next(fitting, min(forms, key=_compute_table_width))
+    fitting = (layout for layout in layouts if _compute_table_width(layout) <= MAX_WIDTH)
+    grid = next(fitting, min(layouts, key=_compute_table_width))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, cells in enumerate(zip(grid.header, *grid.rows, strict=True)):
         is_name = number == 0
@@ -383,10 +400,10 @@ def render_rich_table(grid: Grid) -> Group:
         )
     for row in grid.rows:
         table.add_row(*map(Text, row))
-    above = Text.assemble(
+    heading = Text.assemble(
         *([f"{grid.conclusion}\n"] if grid.conclusion else []), (grid.title, "italic")
     )
-    return Group(above, table, *([Text(grid.note, style="dim")] if grid.note else []))
+    return Group(heading, table, *([Text(grid.note, style="dim")] if grid.note else []))
 
 
 def _compute_table_width(grid: Grid) -> int:
@@ -408,7 +425,7 @@ def format_estimate(estimate: Estimate | None) -> str:
     """Return an estimate as text, such as `0.66 [.60, .72]`; `-` if it has no value."""
     if estimate is None or estimate.value is None:
         return "-"
-    low, high = (_LEADING_ZERO.sub("", f"{end:.2f}") for end in (estimate.low, estimate.high))
+    low, high = (_LEADING_ZERO.sub("", f"{bound:.2f}") for bound in (estimate.low, estimate.high))
     return f"{estimate.value:.2f} [{low}, {high}]"
 
 

@@ -20,9 +20,9 @@ from rich.progress import (
 from mclabel.run.progress_log import JobRates, RateMeter
 from mclabel.run.tally import JobState
 
-PLAIN_S = 10.0
+PLAIN_INTERVAL_S = 10.0
 """Minimum seconds between two plain lines."""
-READING = "reading inputs, loading libraries"
+STARTING_STATUS = "reading inputs, loading libraries"
 """Status text for the first seconds of every job."""
 
 
@@ -51,10 +51,10 @@ class StageProgress:
         """
         self._console, self._stage, self._unit = console, stage, unit
         self._is_forecast, self._opening = is_forecast, opening
-        self._started = self._shown = time.monotonic()
+        self._start_s = self._last_update_s = time.monotonic()
         if opening:
-            self._shown -= PLAIN_S
-        self._done = self._total = self._before = 0
+            self._last_update_s -= PLAIN_INTERVAL_S
+        self._done = self._total = self._num_resumed = 0
         self._detail = ""
         self._eta_s: float | None = None
         self._bar: Progress | None = None
@@ -93,7 +93,7 @@ class StageProgress:
         done: int,
         total: int,
         *,
-        before: int = 0,
+        num_resumed: int = 0,
         detail: str = "",
         eta_s: float | None = None,
     ) -> None:
@@ -102,29 +102,29 @@ class StageProgress:
         Args:
             done: number of finished items, including those of earlier runs.
             total: number of all items.
-            before: number of items that earlier runs finished; they do not count for the speed.
+            num_resumed: number of items that earlier runs finished. They do not affect the speed.
             detail: text after the bar.
             eta_s: seconds until the end of the stage; None if unknown.
         """
-        self._done, self._total, self._before, self._detail = done, total, before, detail
+        self._done, self._total, self._num_resumed, self._detail = done, total, num_resumed, detail
         self._eta_s = eta_s
         if self._bar is not None:
             seconds_left = self._estimate_remaining_s()
-            least = 0 if done == total else 1
+            min_seconds = 0 if done == total else 1
             eta = (
                 "-"
                 if seconds_left is None
-                else str(timedelta(seconds=max(least, round(seconds_left))))
+                else str(timedelta(seconds=max(min_seconds, round(seconds_left))))
             )
             self._bar.update(self._task, completed=done, total=total, detail=detail, eta=eta)
-        elif time.monotonic() - self._shown >= PLAIN_S:
-            self._shown = time.monotonic()
+        elif time.monotonic() - self._last_update_s >= PLAIN_INTERVAL_S:
+            self._last_update_s = time.monotonic()
             self._print_line()
 
     def _print_line(self) -> None:
         if not self._total:
             return
-        elapsed, seconds_left = time.monotonic() - self._started, self._estimate_remaining_s()
+        elapsed, seconds_left = time.monotonic() - self._start_s, self._estimate_remaining_s()
         eta = (
             ""
             if seconds_left is None or self._done == self._total
@@ -140,9 +140,9 @@ class StageProgress:
     def _estimate_remaining_s(self) -> float | None:
         if self._is_forecast or self._eta_s is not None or self._done == self._total:
             return self._eta_s
-        fresh = self._done - self._before
-        elapsed = time.monotonic() - self._started
-        return (self._total - self._done) * elapsed / fresh if fresh else None
+        num_new = self._done - self._num_resumed
+        elapsed = time.monotonic() - self._start_s
+        return (self._total - self._done) * elapsed / num_new if num_new else None
 
 
 class JobProgress:
@@ -163,7 +163,7 @@ class JobProgress:
         self._stage.update(
             state.num_items_done,
             state.num_items,
-            before=state.num_items_resumed,
+            num_resumed=state.num_items_resumed,
             detail=_format_detail(state, rates),
             eta_s=rates.eta_s,
         )
@@ -217,7 +217,9 @@ def job_progress(console: Console, stage: str, items: str = "problems") -> Itera
         stage: name of the stage.
         items: name of the counted items, in the plural.
     """
-    with StageProgress(console, stage, items, is_forecast=True, opening=READING) as progress:
+    with StageProgress(
+        console, stage, items, is_forecast=True, opening=STARTING_STATUS
+    ) as progress:
         yield JobProgress(progress)
 
 
@@ -232,7 +234,7 @@ class EvaluationProgress:
 
     def __enter__(self) -> EvaluationProgress:
         if not self._console.is_terminal:
-            self._console.print(f"evaluate: {READING}", highlight=False)
+            self._console.print(f"evaluate: {STARTING_STATUS}", highlight=False)
         return self
 
     def __exit__(

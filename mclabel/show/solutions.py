@@ -30,7 +30,7 @@ from mclabel.core.records import (
 from mclabel.data.exchange.formats import find_imported_id
 from mclabel.show.texts import shorten_answer, strip_step_text
 
-MAX_SHOWN = 2000
+MAX_TEXT = 2000
 """Maximum characters of one text."""
 
 
@@ -52,15 +52,15 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
             unknown.
     """
     name = find_imported_id(row) or f"{row.problem.id}  sample {row.solution.sample_index}"
-    head = Text(f"{printable_text(name)}  ", style="bold")
-    head.append(row.solution.outcome, style=OUTCOME_STYLE[row.solution.outcome])
-    head.append(f"  answer {printable_text(row.solution.prediction or 'none')}")
+    heading = Text(f"{printable_text(name)}  ", style="bold")
+    heading.append(row.solution.outcome, style=OUTCOME_STYLE[row.solution.outcome])
+    heading.append(f"  answer {printable_text(row.solution.prediction or 'none')}")
     gold = row.problem.answer
-    head.append(
+    heading.append(
         f", gold {printable_text(shorten_answer(gold) if row.problem.answer_is_json else gold)}",
         style="dim",
     )
-    console.print(head)
+    console.print(heading)
     console.print(Text(printable_text(row.problem.text)), style="dim")
     table = Table(box=None, padding=(0, 1), show_header=False)
     for column in ("mark", "value", "interval", "counts"):
@@ -68,7 +68,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
     if row.consensus is not None:  # opinions refer to steps by their index
         table.add_column("index", justify="right", no_wrap=True)
     table.add_column("step", overflow="fold")
-    places = group_passages_by_step(row.consensus, row.solution.steps)
+    passages = group_passages_by_step(row.consensus, row.solution.steps)
     for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True)):
         table.add_row(
             _format_error_mark(index, row, truth),
@@ -78,7 +78,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
             ),
             Text(_format_counts(row, index), style="dim"),
             *([] if row.consensus is None else [Text(str(index), style="dim")]),
-            render_step(step.text, _choose_label_style(label), places.get(index, ())),
+            render_step(step.text, _choose_label_style(label), passages.get(index, ())),
         )
     console.print(table)
     if row.consensus is not None:
@@ -87,55 +87,61 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
 
 
 def printable_text(text: str) -> str:
-    """Return at most MAX_SHOWN characters of a text, with codes for unprintable characters."""
-    cut = text[:MAX_SHOWN]
-    safe = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in cut)
-    return safe + (f"… ({len(text) - MAX_SHOWN} more characters)" if len(text) > MAX_SHOWN else "")
+    """Return at most MAX_TEXT characters of a text, with codes for unprintable characters."""
+    cut = text[:MAX_TEXT]
+    safe = "".join(
+        character if character.isprintable() or character == "\n" else f"\\x{ord(character):02x}"
+        for character in cut
+    )
+    return safe + (f"… ({len(text) - MAX_TEXT} more characters)" if len(text) > MAX_TEXT else "")
 
 
-def render_step(text: str, style: str, places: Sequence[MarkedPassage]) -> Text:
+def render_step(text: str, style: str, passages: Sequence[MarkedPassage]) -> Text:
     """Return a step's text with the marked passages underlined, and the remark on each below it.
 
     Args:
         text: text of the step.
         style: style of the text, as rich names it.
-        places: passages that sources have marked in the step.
+        passages: passages that sources have marked in the step.
     """
     body, indent = strip_step_text(text)
     styled = Text(printable_text(body), style=style)
-    for place in places:
+    for passage in passages:
         # The codes of control characters take more characters than the text itself.
         start, end = (
-            len(printable_text(body[: min(max(0, at - indent), MAX_SHOWN)]))
-            for at in (place.start, place.end)
+            len(printable_text(body[: min(max(0, position - indent), MAX_TEXT)]))
+            for position in (passage.start, passage.end)
         )
         styled.stylize("bold underline", start, end)
-    for place in places:
-        styled.append(f"\n  {printable_text(place.words)}", style="magenta")
+    for passage in passages:
+        styled.append(f"\n  {printable_text(passage.words)}", style="magenta")
     return styled
 
 
 def _format_consensus(consensus: Consensus) -> Text:
     line = Text(f"{printable_text(describe_rule(consensus))}: ")
     line.append(describe_kept(consensus), style="green" if consensus.kept else "bold yellow")
-    described = ", ".join(f"{source}: {words}" for source, words in describe_opinions(consensus))
+    described = ", ".join(
+        f"{source}: {opinion_text}" for source, opinion_text in describe_opinions(consensus)
+    )
     return line.append(f"  {printable_text(described)}", style="dim")
 
 
 def _format_error_mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
-    labelled = index == row.first_error
+    is_labelled_error = index == row.first_error
     if truth == "":
         return Text(
-            "first error" if labelled else _name_error_state(row.steps[index]), style="bold red"
+            "first error" if is_labelled_error else _name_error_state(row.steps[index]),
+            style="bold red",
         )
-    true = index == truth
+    is_true_error = index == truth
     word = {
         (True, True): "first error",
         (True, False): "labelled error",
         (False, True): "true error",
         (False, False): _name_error_state(row.steps[index]),
-    }[labelled, true]
-    return Text(word, style="bold red" if labelled == true else "bold magenta")
+    }[is_labelled_error, is_true_error]
+    return Text(word, style="bold red" if is_labelled_error == is_true_error else "bold magenta")
 
 
 def _name_error_state(label: StepLabel) -> str:
@@ -167,15 +173,17 @@ def _format_counts(row: LabeledSolution, index: int) -> str:
     counts = label.counts
     if not counts.num_rollouts:
         return label.source
-    if by_completer := row.counts_by_completer(index):
+    if by_completer := row.format_counts_by_completer(index):
         return by_completer
-    extra = counts.num_truncated + counts.num_ungraded
-    return f"{counts.num_right}/{counts.num_rollouts}" + (f" ({extra} undecided)" if extra else "")
+    num_undecided = counts.num_truncated + counts.num_ungraded
+    return f"{counts.num_right}/{counts.num_rollouts}" + (
+        f" ({num_undecided} undecided)" if num_undecided else ""
+    )
 
 
 MAX_OPINIONS = 20
 """Maximum number of opinions shown for a solution."""
-MAX_PLACES = 20
+MAX_PASSAGES = 20
 """Maximum number of marked passages shown for a step."""
 MAX_NAME = 60
 """Maximum characters of the name of a source or a rule, or of a quoted passage."""
@@ -203,10 +211,10 @@ def describe_opinion(opinion: SourceOpinion) -> str:
     """
     if not opinion.is_known:
         return "unknown"
-    silent_on_the_rest = opinion.claim == "at_or_before"
+    is_upper_bound = opinion.claim == "at_or_before"
     if opinion.first_error is None:
-        return "nothing found" if silent_on_the_rest else "no error"
-    return f"{'at or before ' if silent_on_the_rest else ''}step {opinion.first_error}"
+        return "nothing found" if is_upper_bound else "no error"
+    return f"{'at or before ' if is_upper_bound else ''}step {opinion.first_error}"
 
 
 def describe_opinions(consensus: Consensus) -> list[tuple[str, str]]:
@@ -238,7 +246,7 @@ def group_passages_by_step(
 ) -> Mapping[int, Sequence[MarkedPassage]]:
     """Return the marked passages by the 0-based index of their step, from left to right.
 
-    If a step has more than MAX_PLACES, the last entry gives the number of those left out.
+    If a step has more than MAX_PASSAGES, the last entry gives the number of those left out.
     """
     by_step: dict[int, list[MarkedPassage]] = defaultdict(list)
     for opinion in () if consensus is None else consensus.opinions:
@@ -248,18 +256,26 @@ def group_passages_by_step(
                     _convert_flag_to_passage(opinion.source, flag, steps[flag.step].text)
                 )
     return {
-        step: _limit_passages(sorted(places, key=lambda place: (place.start, place.end)))
-        for step, places in by_step.items()
+        step: _limit_passages(sorted(passages, key=lambda passage: (passage.start, passage.end)))
+        for step, passages in by_step.items()
     }
 
 
 def split_at_passages(
-    text: str, places: Sequence[MarkedPassage]
+    text: str, passages: Sequence[MarkedPassage]
 ) -> Iterator[tuple[str, list[MarkedPassage]]]:
     """Split a text where passages begin or end; yield each part with the passages that cover it."""
-    inside = {at for place in places for at in (place.start, place.end) if 0 < at < len(text)}
-    for start, end in pairwise(sorted({0, len(text), *inside})):
-        yield text[start:end], [p for p in places if p.start < end and p.end > start]
+    inner_positions = {
+        position
+        for passage in passages
+        for position in (passage.start, passage.end)
+        if 0 < position < len(text)
+    }
+    for start, end in pairwise(sorted({0, len(text), *inner_positions})):
+        yield (
+            text[start:end],
+            [passage for passage in passages if passage.start < end and passage.end > start],
+        )
 
 
 def _convert_flag_to_passage(source: str, flag: Flag, text: str) -> MarkedPassage:
@@ -276,15 +292,15 @@ def _convert_flag_to_passage(source: str, flag: Flag, text: str) -> MarkedPassag
     )
 
 
-def _limit_passages(places: list[MarkedPassage]) -> list[MarkedPassage]:
-    """Return the first MAX_PLACES passages, and an entry with the number of those left out."""
-    num_hidden = len(places) - MAX_PLACES
-    rest = (
+def _limit_passages(passages: list[MarkedPassage]) -> list[MarkedPassage]:
+    """Return the first MAX_PASSAGES passages, and an entry with the number of those left out."""
+    num_hidden = len(passages) - MAX_PASSAGES
+    omission_note = (
         [MarkedPassage(start=0, end=0, words=f"{num_hidden:,} more not shown")]
         if num_hidden > 0
         else []
     )
-    return places[:MAX_PLACES] + rest
+    return passages[:MAX_PASSAGES] + omission_note
 
 
 def _shorten_line(text: str, limit: int) -> str:

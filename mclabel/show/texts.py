@@ -68,8 +68,8 @@ def strip_step_text(text: str) -> tuple[str, int]:
     Returns:
         The text to show, and the number of characters removed before it.
     """
-    blank = _BLANK_LINES.match(text)
-    start = blank.end() if blank else 0
+    blank_lines = _BLANK_LINES.match(text)
+    start = blank_lines.end() if blank_lines else 0
     return text[start:].rstrip(), start
 
 
@@ -80,19 +80,19 @@ def shorten_answer(answer: str) -> str:
 
 # Most data sets do not record the kind of the gold answer, so it is derived from the answer's form.
 
-MAX_READ = 200
+MAX_CLASSIFIED = 200
 """Maximum characters of an answer that are read to derive its kind."""
 
-_PLAIN = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)"
-_KINDS = (
+_INTEGER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)"
+_ANSWER_KINDS = (
     ("data", re.compile(r'\{\s*".*')),
-    ("integer", re.compile(rf"{_PLAIN}(?:\.0*)?")),
+    ("integer", re.compile(rf"{_INTEGER}(?:\.0*)?")),
     ("decimal", re.compile(r"[-+]?[\d,]*\.\d+")),
     ("percent", re.compile(r"[-+]?[\d,.]+\s*\\?%")),
     (
         "fraction",
         re.compile(
-            rf"[-+]?\\[dt]?frac\s*+(?:{{{_PLAIN}}}|\d)\s*+(?:{{\d+}}|\d+)|{_PLAIN}\s*/\s*\d+"
+            rf"[-+]?\\[dt]?frac\s*+(?:{{{_INTEGER}}}|\d)\s*+(?:{{\d+}}|\d+)|{_INTEGER}\s*/\s*\d+"
         ),
     ),
     ("choice", re.compile(r"(?:\\text{)?\(?[A-H]\)?}?")),
@@ -107,5 +107,5 @@ def classify_answer(answer: str) -> str:
 
     Only its text is examined, not the problem.
     """
-    text = " ".join(answer[:MAX_READ].strip().strip("$").split())
-    return next((name for name, pattern in _KINDS if pattern.fullmatch(text)), "text")
+    text = " ".join(answer[:MAX_CLASSIFIED].strip().strip("$").split())
+    return next((name for name, pattern in _ANSWER_KINDS if pattern.fullmatch(text)), "text")

@@ -13,7 +13,7 @@ import pytest
 from mclabel.annotate.folder import AnnotationFolder, summarise
 from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
-from mclabel.core.stats.bootstrap import nominal_alpha
+from mclabel.core.stats.bootstrap import make_nominal_alpha
 from mclabel.data.readers.judged import read_prm800k
 from mclabel.evaluate.labels.job import evaluate_labels
 from tests.support.annotated import annotated_folder
@@ -94,9 +94,9 @@ def test_alpha_is_krippendorffs() -> None:
         [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, 0],
     ]
     units = [[v for v in unit if v] for unit in zip(*observers, strict=True)]
-    table, alpha = nominal_alpha([unit for unit in units if len(unit) > 1])
+    table, alpha = make_nominal_alpha([unit for unit in units if len(unit) > 1])
     assert float(alpha(table.sum(0))) == pytest.approx(0.743, abs=5e-4)
-    table, alpha = nominal_alpha([["a", "a"], ["a", "a"]])
+    table, alpha = make_nominal_alpha([["a", "a"], ["a", "a"]])
     assert np.isnan(alpha(table.sum(0)))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights
+from mclabel.core.stats.bootstrap import Estimate, estimate_ratio, resample_weights
 from mclabel.evaluate.labels.quality import measure_label_quality
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.bisect import BisectEstimator
@@ -115,8 +115,8 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
             for name in ("hit", "solutions", "hit_wrong", "with_error")
         )
         found[point.name] = LabelFigures(
-            accuracy=ratio_estimate(hit, solutions, weights),
-            where_wrong=ratio_estimate(hit_wrong, with_error, weights),
+            accuracy=estimate_ratio(hit, solutions, weights),
+            where_wrong=estimate_ratio(hit_wrong, with_error, weights),
             tokens=done.tokens_per_solution,
         )
     return {**found, **_constants(out / "runs" / TEST)}

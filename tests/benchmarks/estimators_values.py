@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.core.records import Outcome
-from mclabel.core.stats.bootstrap import bootstrap_interval, resample_weights
+from mclabel.core.stats.bootstrap import compute_bootstrap_interval, resample_weights
 from mclabel.core.stats.intervals import clopper_pearson
 from mclabel.labeling.estimators import (
     ROOT,
@@ -199,14 +199,16 @@ def soft_values(
             "tokens": one.tokens_per_solution,
             "labels": len(at),
             "rmse": float(np.sqrt(max(0.0, squared.mean()))),
-            "rmse_interval": bootstrap_interval(resampled[label], len(problems)),
+            "rmse_interval": compute_bootstrap_interval(resampled[label], len(problems)),
             "bias": float(error.mean()),
-            "bias_interval": bootstrap_interval((weights @ off) / (weights @ count), len(problems)),
+            "bias_interval": compute_bootstrap_interval(
+                (weights @ off) / (weights @ count), len(problems)
+            ),
         }
     for label, figures in found.items():
         beside = f"fixed K={label.rpartition('=')[2]}"
         if " every=" in label:  # fixed K has as many rollouts of the same prefixes
-            ratio = bootstrap_interval(resampled[label] / resampled[beside], len(problems))
+            ratio = compute_bootstrap_interval(resampled[label] / resampled[beside], len(problems))
             figures["rmse_to_fixed"] = [figures["rmse"] / found[beside]["rmse"], *ratio]
     return found
 

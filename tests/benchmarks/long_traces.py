@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import (
     Estimate,
-    bootstrap_interval,
-    ratio_estimate,
+    compute_bootstrap_interval,
+    estimate_ratio,
     resample_weights,
-    sums_by_problem,
+    sum_by_problem,
 )
 from mclabel.evaluate.labels.report import find_exact_states, measure_state_quality
 from mclabel.labeling.estimators import ProblemPaths
@@ -226,8 +226,8 @@ def _true_error(row: LabeledSolution) -> int | None:
 def _mean(rows: Sequence[LabeledSolution], values: Sequence[float]) -> Estimate:
     """Return the mean with its interval over problems."""
     columns = np.array([[value, 1.0] for value in values]).reshape(-1, 2)
-    sums = sums_by_problem([row.problem.id for row in rows], columns)
-    return ratio_estimate(sums[:, 0], sums[:, 1], resample_weights(len(sums), 0))
+    sums = sum_by_problem([row.problem.id for row in rows], columns)
+    return estimate_ratio(sums[:, 0], sums[:, 1], resample_weights(len(sums), 0))
 
 
 def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
@@ -269,7 +269,8 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
 def _spread(shares: NDArray[np.float64], num_problems: int) -> list[float]:
     """Return the first share, and the interval of the others, which are resampled."""
     return [
-        round(one, 4) for one in (float(shares[0]), *bootstrap_interval(shares[1:], num_problems))
+        round(one, 4)
+        for one in (float(shares[0]), *compute_bootstrap_interval(shares[1:], num_problems))
     ]
 
 

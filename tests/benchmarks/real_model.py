@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.core.records import Counts, LabeledSolution, Outcome, total_counts
-from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
+from mclabel.core.records import Counts, LabeledSolution, Outcome, add_counts
+from mclabel.core.stats.bootstrap import Estimate, estimate_ratio, resample_weights, sum_by_problem
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.quality import compute_label_cost, measure_label_quality
@@ -96,7 +96,7 @@ class Row:
         """Return the difference to another row in the share of right first errors."""
         solutions, hits = self.by_problem
         weights = resample_weights(len(hits), 0)
-        return ratio_estimate(hits - other.by_problem[1], solutions, weights)
+        return estimate_ratio(hits - other.by_problem[1], solutions, weights)
 
 
 def main() -> None:
@@ -208,7 +208,7 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
             place = len(row.steps) if row.first_error is None else row.first_error
             too_sure.append(row.posterior[place] - hit)
     problems = [row.problem.id for row in graded]
-    solutions, hits, sound, called_wrong = sums_by_problem(problems, sums).T
+    solutions, hits, sound, called_wrong = sum_by_problem(problems, sums).T
     weights = resample_weights(len(solutions), 0)
     quality = measure_label_quality(graded, truth.first_error)
     return Row(
@@ -217,7 +217,7 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
             "first_error": quality.first_error_accuracy,
             "among_decided": quality.first_error_accuracy_decided,
             "where_wrong": quality.first_error_accuracy_wrong,
-            "sound_called_wrong": ratio_estimate(called_wrong, sound, weights),
+            "sound_called_wrong": estimate_ratio(called_wrong, sound, weights),
         },
         too_sure=round(float(np.mean(too_sure)), 4) if too_sure else None,
         tokens=compute_label_cost(rows).tokens_per_solution,
@@ -229,7 +229,7 @@ def _reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
     """Return the share of completions of bare problems that end right, and the share of problems
     within reach.
     """
-    found = {row.problem.id: total_counts((row.root, row.siblings)) for row in bank}
+    found = {row.problem.id: add_counts((row.root, row.siblings)) for row in bank}
     right, tried = np.array([(one.num_right, one.num_rollouts) for one in found.values()]).T
     low, high = REACH
     within = (right >= low * tried) & (right <= high * tried)

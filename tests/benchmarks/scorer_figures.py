@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mclabel.core.stats.bootstrap import (
     NUM_RESAMPLES,
     Estimate,
-    bootstrap_interval,
+    compute_bootstrap_interval,
     resample_weights,
 )
 from mclabel.evaluate.best_of_n.choosing import (
@@ -51,7 +51,7 @@ class Measured:
     @property
     def numbers(self) -> Numbers:
         """Return the value with its 95% interval."""
-        low, high = bootstrap_interval(self.resampled, self.num_problems)
+        low, high = compute_bootstrap_interval(self.resampled, self.num_problems)
         return numbers(Estimate(value=self.value, low=low, high=high))
 
     def less(self, other: Measured) -> Measured:

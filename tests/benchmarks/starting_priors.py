@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from mclabel.core.records import Outcome
-from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights
+from mclabel.core.stats.bootstrap import Estimate, estimate_ratio, resample_weights
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.truth import match_judged_truth
@@ -425,7 +425,7 @@ def figures(rows: Sequence[Row], tokens: int, num_cases: int) -> dict[str, Any]:
         above, below = np.zeros((2, num_cases))
         np.add.at(above, cases, top)
         np.add.at(below, cases, bottom)
-        return ratio_estimate(above, below, weights)
+        return estimate_ratio(above, below, weights)
 
     each = [1.0] * len(rows)
     decided, right = [float(row.decided) for row in rows], [float(row.right) for row in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mclabel.core.stats.bootstrap import ratio_estimate, resample_weights, sums_estimate
+from mclabel.core.stats.bootstrap import estimate_from_sums, estimate_ratio, resample_weights
 from tests.support.bands import NUM_STEPS, errors, truths
 
 
@@ -34,9 +34,9 @@ def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_prob
         ]
         table = np.stack([column.sum(1) for column in sums], 1).astype(np.float64)
         found = {
-            "first_error_accuracy": ratio_estimate(table[:, 0], table[:, 1], weights),
-            "first_error_accuracy_wrong": ratio_estimate(table[:, 2], table[:, 3], weights),
-            "f1": sums_estimate(table, weights, lambda s: 2 * s[..., 4] / s[..., 5]),
+            "first_error_accuracy": estimate_ratio(table[:, 0], table[:, 1], weights),
+            "first_error_accuracy_wrong": estimate_ratio(table[:, 2], table[:, 3], weights),
+            "f1": estimate_from_sums(table, weights, lambda s: 2 * s[..., 4] / s[..., 5]),
         }
         for name, estimate in found.items():
             assert estimate.low is not None and estimate.high is not None

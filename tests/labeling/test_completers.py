@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
-from mclabel.core.records import Problem, Rollout, total_counts
+from mclabel.core.records import Problem, Rollout, add_counts
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import Completer, strongest_completer_index
@@ -116,8 +116,8 @@ def test_counts_are_kept_by_completer() -> None:
         assert [one.name for one in row.completers] == ["policy", "other"]
         assert [one.cost for one in row.completers] == [1.0, 2.0]
         for label, a, b in zip(row.steps, author.steps, other.steps, strict=True):
-            assert label.counts == total_counts([a, b])
-        assert row.root == total_counts([author.root, other.root])
+            assert label.counts == add_counts([a, b])
+        assert row.root == add_counts([author.root, other.root])
         assert row.values_of == "other"
     alone = {
         row.solution.id: row for row in label_with_completer(ScriptedEngine(scripted())).labeled

@@ -16,7 +16,7 @@ import pytest
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.report.page.choices import choose_main_results
-from mclabel.report.page.example import MAX_SHOWN, ExampleCandidate, choose_higher_ranked
+from mclabel.report.page.example import MAX_SHOWN_STEPS, ExampleCandidate, choose_higher_ranked
 from mclabel.report.page.facts import GatheredRun
 from mclabel.report.page.html import (
     format_count,
@@ -166,7 +166,7 @@ def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
     markup = example_markup(
         ExampleCandidate(row=wrong(0, [4] * 30 + [0] * 10), has_truth=False, truth=None)
     )
-    assert markup.count("<li ") == MAX_SHOWN
+    assert markup.count("<li ") == MAX_SHOWN_STEPS
     assert "Steps 10 to 39 of 40 are shown." in markup and 'start="10"' in markup
 
 

@@ -72,7 +72,7 @@ def serving(
     def serve(on_ready: Callable[[str, Callable[[], None]], None]) -> None:
         serve_rewards(
             config,
-            place=ServerAddress(port=0, token=token),
+            address=ServerAddress(port=0, token=token),
             limits=limits or RequestLimits(),
             on_ready=on_ready,
         )
@@ -412,10 +412,10 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_what_cannot_be_served_is_refused_at_the_start(keys: dict[str, Any], message: str) -> None:
     config = ServeRewardsConfig.model_validate(keys)
-    place = ServerAddress(port=0)
+    address = ServerAddress(port=0)
     with pytest.raises((ConfigError, DataError), match=message):
         serve_rewards(
-            config, place=place, limits=RequestLimits(), on_ready=lambda url, stop: stop()
+            config, address=address, limits=RequestLimits(), on_ready=lambda url, stop: stop()
         )
 
 

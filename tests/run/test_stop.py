@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.core.stop import SAME_S
+from mclabel.core.stop import REPEAT_IGNORED_S
 from mclabel.run.shards.rejects import FILE
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact, check_solutions
@@ -57,7 +57,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     memory = shared_memory(job)
     job.send_signal(signal.SIGTERM)
     job.send_signal(signal.SIGTERM)  # so soon after the first, it counts as the same signal
-    time.sleep(2 * SAME_S)
+    time.sleep(2 * REPEAT_IGNORED_S)
     assert job.poll() is None
     job.send_signal(signal.SIGTERM)
     output, _ = job.communicate(timeout=5)
@@ -96,7 +96,7 @@ def test_vllm_in_an_actor_leaves_neither_processes_nor_shared_memory(
     memory = shared_memory(job)
     for _ in range(times):
         os.killpg(job.pid, signal.SIGINT)
-        time.sleep(2 * SAME_S)
+        time.sleep(2 * REPEAT_IGNORED_S)
     output, _ = job.communicate(timeout=HANGS_S)
     assert job.returncode == 128 + signal.SIGINT, output
     check_nothing_is_left(job, memory)

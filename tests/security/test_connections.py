@@ -17,13 +17,13 @@ from starlette.routing import Route
 
 from mclabel.serving import run as crowd_module
 from mclabel.serving.access import make_api_app
-from mclabel.serving.requests import json_response
+from mclabel.serving.requests import make_json_response
 from mclabel.serving.run import (
     ServerAddress,
-    host_name,
     is_loopback,
     make_server,
     open_listening_socket,
+    parse_host_name,
 )
 
 WAIT_S = 60.0
@@ -31,14 +31,16 @@ HALF = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 
 
 @contextmanager
-def serving(token: str | None, places: int) -> Iterator[int]:
+def serving(token: str | None, max_connections: int) -> Iterator[int]:
     """Yield the port of a server with a limited number of connections."""
 
     async def hello(request: Request) -> Response:
-        return json_response({"said": "hello"})
+        return make_json_response({"said": "hello"})
 
     with open_listening_socket(ServerAddress(port=0, token=token)) as listening:
-        server = make_server(make_api_app([Route("/", hello)], token), places=places)
+        server = make_server(
+            make_api_app([Route("/", hello)], token), max_connections=max_connections
+        )
         run: Callable[[], Any] = lambda: asyncio.run(server.serve(sockets=[listening]))  # noqa: E731
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -65,7 +67,7 @@ def asked(client: http.client.HTTPConnection, **headers: str) -> tuple[int, byte
 
 
 def test_who_shows_no_token_holds_at_most_half_of_the_places() -> None:
-    with serving("secret", places=16) as port, ExitStack() as open_ones:
+    with serving("secret", max_connections=16) as port, ExitStack() as open_ones:
         key = {"authorization": "Bearer secret"}
         friends = [http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S) for _ in range(4)]
         for friend in friends:
@@ -86,7 +88,7 @@ def test_who_shows_no_token_holds_at_most_half_of_the_places() -> None:
 
 
 def test_all_places_may_be_those_of_friends() -> None:
-    with serving(None, places=6) as port:
+    with serving(None, max_connections=6) as port:
         friends = [http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S) for _ in range(6)]
         assert [asked(friend)[0] for friend in friends] == [200] * 6
         assert connected(port).makefile("rb").read().startswith(b"HTTP/1.1 503")
@@ -98,8 +100,8 @@ def test_all_places_may_be_those_of_friends() -> None:
 
 @pytest.mark.parametrize("said", [b"", HALF])
 def test_a_header_has_its_time(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr(crowd_module, "HEADER_S", 0.1)
-    with serving(None, places=16) as port, connected(port, said) as silent:
+    monkeypatch.setattr(crowd_module, "HEADER_TIMEOUT_S", 0.1)
+    with serving(None, max_connections=16) as port, connected(port, said) as silent:
         told = silent.makefile("rb").read()  # until the server closes the connection
         assert told.startswith(b"HTTP/1.1 408") and b"did not arrive within" in told
         monkeypatch.undo()  # a busy machine may need longer for a valid header
@@ -107,8 +109,8 @@ def test_a_header_has_its_time(monkeypatch: pytest.MonkeyPatch, said: bytes) -> 
 
 
 def test_a_connection_that_asks_again_is_no_late_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd_module, "HEADER_S", 1.0)
-    with serving(None, places=16) as port:
+    monkeypatch.setattr(crowd_module, "HEADER_TIMEOUT_S", 1.0)
+    with serving(None, max_connections=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         assert asked(client)[0] == 200
         first = client.sock
@@ -119,7 +121,7 @@ def test_a_connection_that_asks_again_is_no_late_one(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with serving(None, places=16) as found:
+    with serving(None, max_connections=16) as found:
         yield found
 
 
@@ -127,12 +129,12 @@ def port() -> Iterator[int]:
 def test_an_upgrade_is_refused_in_words(upgrade: str) -> None:
     headers = {"connection": "Upgrade", "upgrade": upgrade, "sec_websocket_version": "13"}
     headers["sec_websocket_key"] = "dGhlIHNhbXBsZSBub25jZQ=="
-    with serving(None, places=16) as port:
+    with serving(None, max_connections=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         status, body = asked(client, **headers)
         assert status == 400 and b"supports only plain HTTP" in body
         client.close()
-    with serving("secret", places=16) as port:
+    with serving("secret", max_connections=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         assert asked(client, **headers)[0] == 401
         client.close()
@@ -149,7 +151,7 @@ def test_an_upgrade_is_refused_in_words(upgrade: str) -> None:
     ],
 )
 def test_a_host_is_this_machine_or_it_is_not(port: int, header: str, is_ours: bool) -> None:
-    assert is_loopback(host_name(header)) is is_ours
+    assert is_loopback(parse_host_name(header)) is is_ours
     with connected(port) as client:
         client.sendall(f"GET / HTTP/1.1\r\nhost: {header}\r\nconnection: close\r\n\r\n".encode())
         assert (

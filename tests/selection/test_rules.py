@@ -13,7 +13,7 @@ from mclabel.core.errors import ComponentError, ConfigError, DataError
 from mclabel.core.records import Outcome
 from mclabel.select.pool import (
     ScoredSolution,
-    entropy_of_first_error,
+    compute_first_error_entropy,
     find_rule,
     make_scored_solution,
 )
@@ -33,8 +33,10 @@ def key(name: str, row: ScoredSolution) -> float:
 def test_entropy_of_the_first_error() -> None:
     # first error at 0: 0.1, at 1: 0.45, none: 0.45
     by_hand = -(0.1 * math.log(0.1) + 2 * 0.45 * math.log(0.45))
-    assert entropy_of_first_error((0.9, 0.5)) == pytest.approx(by_hand)
-    assert entropy_of_first_error((1.0, 1.0)) == entropy_of_first_error((1.0, 0.0, 0.5)) == 0
+    assert compute_first_error_entropy((0.9, 0.5)) == pytest.approx(by_hand)
+    assert (
+        compute_first_error_entropy((1.0, 1.0)) == compute_first_error_entropy((1.0, 0.0, 0.5)) == 0
+    )
     assert key("uncertain", solution()) == pytest.approx(by_hand)
 
 

@@ -38,7 +38,7 @@ from mclabel.checkers.code.trials import (
     UnrunnableTestsError,
     write_null_programs,
 )
-from mclabel.core.cores import num_cores
+from mclabel.core.cores import count_cores
 from mclabel.core.records import Problem, Verdict
 from mclabel.core.settings import MAX_CORES, OPERATIONAL, Harmless
 
@@ -88,7 +88,7 @@ class CodeChecker(Checker):
         self.name, self.version = settings.kind, VERSION
         self._is_fenced = settings.sandbox == "bwrap"
         self._limits = Limits(time_s=settings.time_s, memory_mib=settings.memory_mib)
-        self._num_pairs = settings.processes or num_cores()
+        self._num_pairs = settings.processes or count_cores()
         self._pools: dict[int, queue.LifoQueue[BoxPair]] = {}
         self._faults: dict[tuple[str, bool], str | None] = {}
         check_box_starts(is_fenced=self._is_fenced)

@@ -15,7 +15,9 @@ from typing import Any
 import yaml
 
 MAX_BYTES = 1 << 20
+"""Maximum size of a document in bytes."""
 MAX_DEPTH = 32
+"""Maximum depth of nested mappings and lists."""
 MAX_VALUES = 100_000
 """Maximum number of values in a document after all aliases are expanded."""
 
@@ -45,8 +47,8 @@ def parse_document(text: str) -> Any:
         return yaml.load(text, _BoundedLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ValueError(f"{where}{error.problem or error.context}") from error
+        position = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ValueError(f"{position}{error.problem or error.context}") from error
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
 
@@ -56,19 +58,20 @@ class _BoundedLoader(yaml.SafeLoader):
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
-        self._open = 0
+        self._depth = 0
+        """Number of nodes that are being composed, each inside the previous one."""
         self._measured: dict[int, tuple[int, int]] = {}
         """For each node, by its `id`, a pair: its number of values and its depth, with aliases
         expanded."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         start = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        self._open += 1
-        if self._open > MAX_DEPTH:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=start)
         is_alias = self.check_event(yaml.AliasEvent)
         node = super().compose_node(parent, index)
-        self._open -= 1
+        self._depth -= 1
         if node is None:
             return node
         if not is_alias:
@@ -88,13 +91,13 @@ class _BoundedLoader(yaml.SafeLoader):
 
     def _measure_node(self, node: yaml.Node) -> None:
         if isinstance(node, yaml.MappingNode):
-            inside = [child for pair in node.value for child in pair]
+            children = [child for pair in node.value for child in pair]
         else:
-            inside = node.value if isinstance(node, yaml.SequenceNode) else []
-        parts = [self._measured[id(child)] for child in inside]
+            children = node.value if isinstance(node, yaml.SequenceNode) else []
+        child_sizes = [self._measured[id(child)] for child in children]
         self._measured[id(node)] = (
-            1 + sum(num_values for num_values, _ in parts),
-            1 + max((depth for _, depth in parts), default=0),
+            1 + sum(num_values for num_values, _ in child_sizes),
+            1 + max((depth for _, depth in child_sizes), default=0),
         )
 
     def construct_integer(self, node: yaml.ScalarNode) -> int:

@@ -1,7 +1,8 @@
 """Generates the reference of all configuration keys from the declarations of the settings.
 
-`mclabel label --keys` prints the reference, and `docs/keys.md` contains it. `drop_unchosen` removes
-a file's settings that the component chosen on the command line does not have.
+`mclabel label --keys` prints the reference, and `docs/keys.md` contains it.
+`drop_replaced_settings` removes a file's settings that the component chosen on the command line
+does not have.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Key:
     def text(self) -> str:
         """Format the key for a terminal: name, type and default, then its meaning."""
         default = "required" if self.default is None else f"default {self.default}"
-        of = f" [kind={', '.join(self.components)}]" if self.components else ""
-        head = f"{self.name}{of}: {self.type}; {default}"
+        component_note = f" [kind={', '.join(self.components)}]" if self.components else ""
+        head = f"{self.name}{component_note}: {self.type}; {default}"
         return "\n".join(
             [
                 head,
@@ -57,30 +58,33 @@ class Key:
 
 
 def list_configuration_keys(
-    kind: type[Settings], *, built_in: bool = False, more: Sequence[str] = ()
+    settings_class: type[Settings], *, built_in: bool = False, extra_components: Sequence[str] = ()
 ) -> list[Key]:
     """Return every key of a configuration, in the order of declaration.
 
     If several components declare the same setting with equal text, it is returned as one key.
 
     Args:
-        kind: class of the configuration, such as `LabelConfig`.
+        settings_class: class of the configuration, such as `LabelConfig`.
         built_in: True omits the components that other packages add.
-        more: names `module:Class` of further components to import, which have no entry point.
+        extra_components: names `module:Class` of further components to import. They have no entry
+            point.
 
     Raises:
-        ConfigError: a component in `more` cannot be imported.
+        ConfigError: a component in `extra_components` cannot be imported.
     """
-    for name in more:
+    for name in extra_components:
         find_target("estimators", name)  # only to raise an import error; the kind does not matter
     merged: dict[tuple[str, ...], Key] = {}
-    for key in _list_keys(kind, _KeyContext(built_in=built_in, more=tuple(more))):
-        same = (key.name, key.type, str(key.default), key.sentence)
-        before = merged.get(same)
-        if before is not None:
-            components = tuple(dict.fromkeys(before.components + key.components))
-            key = replace(before, components=components)
-        merged[same] = key
+    for key in _list_keys(
+        settings_class, _KeyContext(built_in=built_in, extra_components=tuple(extra_components))
+    ):
+        identity = (key.name, key.type, str(key.default), key.sentence)
+        equal_key = merged.get(identity)
+        if equal_key is not None:
+            components = tuple(dict.fromkeys(equal_key.components + key.components))
+            key = replace(equal_key, components=components)
+        merged[identity] = key
     return list(merged.values())
 
 
@@ -95,17 +99,19 @@ def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
     Raises:
         ConfigError: no key contains the word. The message names the nearest key.
     """
-    lower = word.lower()
+    lowercase_word = word.lower()
     by_name = [
-        key for key in keys if lower in key.name.lower() or lower in map(str.lower, key.components)
+        key
+        for key in keys
+        if lowercase_word in key.name.lower() or lowercase_word in map(str.lower, key.components)
     ]
-    matching = by_name or [key for key in keys if lower in key.sentence.lower()]
+    matching = by_name or [key for key in keys if lowercase_word in key.sentence.lower()]
     if not matching:
         names = {name: None for key in keys for name in (key.name, key.name.split(".")[-1])}
-        near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? " if near else ""
+        nearest = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+        suggestion = f"did you mean {nearest[0]}? " if nearest else ""
         raise ConfigError(
-            f"--keys {word}: no key contains this word; {meant}--keys without a "
+            f"--keys {word}: no key contains this word; {suggestion}--keys without a "
             "word prints all keys"
         )
     return matching
@@ -122,34 +128,37 @@ class _KeyContext:
     components: tuple[str, ...] = ()
     is_operational: bool = False
     built_in: bool
-    more: tuple[str, ...] = ()
+    extra_components: tuple[str, ...] = ()
 
 
 def _list_keys(
-    kind: type[Settings], place: _KeyContext, outer: Settings | None = None
+    settings_class: type[Settings], context: _KeyContext, outer: Settings | None = None
 ) -> Iterator[Key]:
     """Yield the keys of a settings class.
 
     Args:
-        kind: class of the settings.
-        place: position of the settings in the configuration.
+        settings_class: class of the settings.
+        context: position of the settings in the configuration.
         outer: default that the enclosing class gives these settings; None if their own defaults
             apply.
     """
-    for name, info in kind.model_fields.items():
-        path = place.parent + name
-        operational = place.is_operational or OPERATIONAL in info.metadata
-        below = replace(place, parent=f"{path}.", is_operational=operational)
-        chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
-        if chosen is not None:
+    for name, info in settings_class.model_fields.items():
+        path = context.parent + name
+        operational = context.is_operational or OPERATIONAL in info.metadata
+        inner_context = replace(context, parent=f"{path}.", is_operational=operational)
+        component_field = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
+        if component_field is not None:
             may_be_null = not info.is_required() and _get_default(info) is None
             yield from _list_chosen_keys(
-                chosen, below, _read_field_docstring(kind, name), may_be_null=may_be_null
+                component_field,
+                inner_context,
+                _read_field_docstring(settings_class, name),
+                may_be_null=may_be_null,
             )
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             default = None if info.is_required() else _get_default(info)
-            yield from _list_keys(info.annotation, below, default)
-        elif not (place.components and name == "kind"):
+            yield from _list_keys(info.annotation, inner_context, default)
+        elif not (context.components and name == "kind"):
             yield Key(
                 name=path,
                 type=type_in_words(info.annotation, info.metadata),
@@ -158,41 +167,41 @@ def _list_keys(
                 else None
                 if info.is_required()
                 else _write_value(_get_default(info)),
-                sentence=_read_field_docstring(kind, name),
+                sentence=_read_field_docstring(settings_class, name),
                 is_operational=operational,
-                components=place.components,
+                components=context.components,
             )
 
 
 def _list_chosen_keys(
-    chosen: Chosen, place: _KeyContext, sentence: str, *, may_be_null: bool
+    component_field: Chosen, context: _KeyContext, sentence: str, *, may_be_null: bool
 ) -> Iterator[Key]:
-    names = list_component_names(chosen.component_kind, built_in=place.built_in)
+    names = list_component_names(component_field.component_kind, built_in=context.built_in)
     null = ", or null" if may_be_null else ""
     yield Key(
-        name=f"{place.parent}kind",
+        name=f"{context.parent}kind",
         type=f"{', '.join(names)}, or module:Class of your own{null}",
-        default="null" if may_be_null else chosen.default,
+        default="null" if may_be_null else component_field.default,
         sentence=sentence,
-        is_operational=place.is_operational,
+        is_operational=context.is_operational,
     )
     for name in names:
-        settings = find_settings_class(chosen.component_kind, name)
-        yield from _list_keys(settings, replace(place, components=(name,)))
-    for name in place.more:
+        settings = find_settings_class(component_field.component_kind, name)
+        yield from _list_keys(settings, replace(context, components=(name,)))
+    for name in context.extra_components:
         with suppress(ConfigError):  # a component of another kind
-            settings = find_settings_class(chosen.component_kind, name)
-            if settings.component_kind == chosen.component_kind:
-                yield from _list_keys(settings, replace(place, components=(name,)))
+            settings = find_settings_class(component_field.component_kind, name)
+            if settings.component_kind == component_field.component_kind:
+                yield from _list_keys(settings, replace(context, components=(name,)))
 
 
-def _read_field_docstring(kind: type[Settings], name: str) -> str:
+def _read_field_docstring(settings_class: type[Settings], name: str) -> str:
     """Return the docstring of a field as one line; if the class does not document the field, that
     of its base class.
     """
-    infos = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
-    written = (_join_lines(info.description) for info in infos if info is not None)
-    return next(filter(None, written), "")
+    infos = (getattr(base, "model_fields", {}).get(name) for base in settings_class.__mro__)
+    docstrings = (_join_lines(info.description) for info in infos if info is not None)
+    return next(filter(None, docstrings), "")
 
 
 def _get_default(info: FieldInfo) -> Any:
@@ -220,13 +229,13 @@ def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     if origin is Annotated:
         return type_in_words(arguments[0], (*metadata, *arguments[1:]))
     if origin in (Union, types.UnionType):
-        inner = [
+        alternatives = [
             type_in_words(argument, metadata)
             for argument in arguments
             if argument is not type(None)
         ]
         nullable = ["null"] if type(None) in arguments else []
-        return " or ".join([*dict.fromkeys(inner), *nullable])
+        return " or ".join([*dict.fromkeys(alternatives), *nullable])
     if origin is Literal:
         return " | ".join(str(argument) for argument in arguments)
     limits = _describe_limits(metadata)
@@ -259,8 +268,10 @@ def _describe_limits(metadata: Sequence[Any]) -> str:
                 limits.append(f"at least {limit}")
             case MaxLen(max_length=limit):
                 limits.append(f"at most {limit}")
-            case Len(min_length=least, max_length=most):
-                limits += [f"at least {least}"] * bool(least) + [f"at most {most}"] * bool(most)
+            case Len(min_length=minimum, max_length=maximum):
+                limits += [f"at least {minimum}"] * bool(minimum) + [f"at most {maximum}"] * bool(
+                    maximum
+                )
     return f" {', '.join(limits)}" if limits else ""
 
 
@@ -270,17 +281,17 @@ class DroppedKeys:
 
     keys: tuple[str, ...]
     """Dotted keys of the settings, in the order of the file."""
-    before: str
+    replaced_component: str
     """Name of the component in the file."""
-    now: str
+    new_component: str
     """Name of the component that replaces it and does not have these settings."""
 
 
-def drop_unchosen(
-    kind: type[Settings],
+def drop_replaced_settings(
+    settings_class: type[Settings],
     file: Mapping[str, Any],
     content: dict[str, Any],
-    given: Collection[str],
+    override_keys: Collection[str],
     parent: str = "",
 ) -> Iterator[DroppedKeys]:
     """Remove from a configuration the file's settings of components that overrides have replaced.
@@ -289,59 +300,82 @@ def drop_unchosen(
     that the check of the configuration reports them.
 
     Args:
-        kind: class of the configuration, or of settings in it.
+        settings_class: class of the configuration, or of settings in it.
         file: content of the file.
         content: content of the file with the overrides applied; changed in place.
-        given: dotted keys of the overrides, which are always kept.
+        override_keys: dotted keys of the overrides, which are always kept.
         parent: dotted path to the settings, with a dot at its end.
     """
-    for name, info in kind.model_fields.items():
-        before, now, path = file.get(name), content.get(name), parent + name
-        if not isinstance(before, Mapping) or not isinstance(now, dict) or path in given:
+    for name, info in settings_class.model_fields.items():
+        file_value, merged_value, path = file.get(name), content.get(name), parent + name
+        if (
+            not isinstance(file_value, Mapping)
+            or not isinstance(merged_value, dict)
+            or path in override_keys
+        ):
             continue
-        chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
-        if chosen is not None:
-            yield from _find_dropped_keys(chosen, before, now, given, path)
+        component_field = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
+        if component_field is not None:
+            yield from _find_dropped_keys(
+                component_field, file_value, merged_value, override_keys, path
+            )
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
-            yield from drop_unchosen(info.annotation, before, now, given, f"{path}.")
+            yield from drop_replaced_settings(
+                info.annotation, file_value, merged_value, override_keys, f"{path}."
+            )
 
 
 def _find_dropped_keys(
-    chosen: Chosen,
-    before: Mapping[str, Any],
-    now: dict[str, Any],
-    given: Collection[str],
+    component_field: Chosen,
+    file_settings: Mapping[str, Any],
+    merged_settings: dict[str, Any],
+    override_keys: Collection[str],
     path: str,
 ) -> Iterator[DroppedKeys]:
     try:
-        old, new = chosen.component_name_in(before), chosen.component_name_in(now)
-        if old == new or not isinstance(old, str) or not isinstance(new, str):
+        file_component, chosen_component = (
+            component_field.component_name_in(file_settings),
+            component_field.component_name_in(merged_settings),
+        )
+        if (
+            file_component == chosen_component
+            or not isinstance(file_component, str)
+            or not isinstance(chosen_component, str)
+        ):
             return
-        had = _list_component_keys(chosen.component_kind, old, before)
-        has = find_settings_class(chosen.component_kind, new).model_fields
+        file_component_keys = _list_component_keys(
+            component_field.component_kind, file_component, file_settings
+        )
+        chosen_component_keys = find_settings_class(
+            component_field.component_kind, chosen_component
+        ).model_fields
     except ConfigError:
         return  # the check of the configuration reports the unknown component
-    kept = tuple(f"{key}." for key in given)
+    nested_prefixes = tuple(f"{key}." for key in override_keys)
     keys = [
         key
-        for key in before
-        if key in had
-        and key not in has
-        and not any(given_key.startswith(f"{path}.{key}.") for given_key in kept)
+        for key in file_settings
+        if key in file_component_keys
+        and key not in chosen_component_keys
+        and not any(prefix.startswith(f"{path}.{key}.") for prefix in nested_prefixes)
     ]
     for key in keys:
-        del now[key]
+        del merged_settings[key]
     if keys:
-        yield DroppedKeys(keys=tuple(f"{path}.{key}" for key in keys), before=old, now=new)
+        yield DroppedKeys(
+            keys=tuple(f"{path}.{key}" for key in keys),
+            replaced_component=file_component,
+            new_component=chosen_component,
+        )
 
 
 def _list_component_keys(
-    component_kind: str, name: str, before: Mapping[str, Any]
+    component_kind: str, name: str, file_settings: Mapping[str, Any]
 ) -> Collection[str]:
     """Return the names of a component's settings; if the component must not be imported, the keys
-    in `before`.
+    in `file_settings`.
     """
     try:
         return find_settings_class(component_kind, name).model_fields
     except ComponentNotAllowed:
-        return before.keys() - {"kind"}
+        return file_settings.keys() - {"kind"}

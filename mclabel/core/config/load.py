@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from mclabel.core.components import ComponentNotAllowed, allow_components
 from mclabel.core.config.document import MAX_DEPTH, parse_document, read_document
-from mclabel.core.config.keys import drop_unchosen
+from mclabel.core.config.keys import drop_replaced_settings
 from mclabel.core.errors import ConfigError
 from mclabel.core.faults import (
     REQUIRED,
@@ -39,7 +39,7 @@ MAX_SHOWN = 200
 
 
 def load_config(
-    kind: type[C],
+    config_class: type[C],
     path: str | Path | None,
     overrides: Sequence[str] = (),
     *,
@@ -51,7 +51,7 @@ def load_config(
     code that `overrides` or `allow` names is imported.
 
     Args:
-        kind: class of the configuration.
+        config_class: class of the configuration.
         path: YAML file; None if there are only overrides.
         overrides: texts `dotted.key=value` with values in YAML. If an override replaces a
             component of the file, the file's keys that the new component lacks are ignored. A
@@ -69,11 +69,11 @@ def load_config(
         find_config_file(path).resolve().is_relative_to(find_bundled_folder("configs").resolve())
     )
     source = None if is_bundled else str(path or "the file")
-    return load_content(kind, content, overrides, allow=allow, remedy=remedy, source=source)
+    return load_content(config_class, content, overrides, allow=allow, remedy=remedy, source=source)
 
 
 def load_content(
-    kind: type[C],
+    config_class: type[C],
     content: dict[str, Any],
     overrides: Sequence[str] = (),
     *,
@@ -85,7 +85,7 @@ def load_content(
     does.
 
     Args:
-        kind: class of the configuration.
+        config_class: class of the configuration.
         content: untrusted keys and values; overrides are written into this mapping.
         overrides: texts `dotted.key=value`.
         allow: modules and packages, or names `module:Class`, that `content` may use.
@@ -95,37 +95,37 @@ def load_content(
     document = deepcopy(content)
     for override in _sort_overrides(overrides):
         _apply_override(content, override)
-    given = {
+    override_values = {
         key: parse_document(raw)
         for key, _, raw in (key_value.partition("=") for key_value in overrides)
     }
-    with allow_components({*allow, *_iterate_strings(list(given.values()))}):
-        for unchosen in drop_unchosen(kind, document, content, given):
+    with allow_components({*allow, *_iterate_strings(list(override_values.values()))}):
+        for dropped in drop_replaced_settings(config_class, document, content, override_values):
             if source is None:
                 continue
-            keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
+            keys, verb = ", ".join(dropped.keys), "are" if len(dropped.keys) > 1 else "is"
             print(
-                f"mclabel: {keys} of {source} {verb} ignored: kind={unchosen.now} takes the place "
-                f"of kind={unchosen.before} and has no such setting",
+                f"mclabel: {keys} of {source} {verb} ignored: kind={dropped.new_component} takes "
+                f"the place of kind={dropped.replaced_component} and has no such setting",
                 file=sys.stderr,
             )
-        checked = check_config(kind, content, remedy=remedy)
+        checked = check_config(config_class, content, remedy=remedy)
     refused = [
         f"  {key}: {risk}, so a file alone must not set it to {_shorten_repr(value)}. If you trust "
         f"it, pass {key}={json.dumps(value)} on the command line"
         for key, value, risk in list_harmful_values(checked)
-        if not any(f"{key}.".startswith(f"{key_value}.") for key_value in given)
+        if not any(f"{key}.".startswith(f"{key_value}.") for key_value in override_values)
     ]
     if refused:
         raise ConfigError("\n".join(["the configuration cannot be used:", *refused]))
     return checked
 
 
-def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "") -> C:
+def check_config(config_class: type[C], content: Mapping[str, Any], *, remedy: str = "") -> C:
     """Check a configuration of keys and values as a whole, and return it.
 
     Args:
-        kind: class of the configuration.
+        config_class: class of the configuration.
         content: values, settings, or nested keys and values.
         remedy: last sentence of the error message.
 
@@ -134,9 +134,9 @@ def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "")
             faults.
     """
     try:
-        return kind.model_validate(content)
+        return config_class.model_validate(content)
     except ValidationError as error:
-        faults = "\n".join(f"  {fault}" for fault in _describe_faults(kind, error))
+        faults = "\n".join(f"  {fault}" for fault in _describe_faults(config_class, error))
         raise ConfigError(
             f"the configuration cannot be used:\n{faults}\n{remedy}".rstrip()
         ) from None
@@ -161,9 +161,11 @@ def _sort_overrides(overrides: Sequence[str]) -> list[str]:
     for override in overrides:
         key, _, raw = override.partition("=")
         if raw.lstrip().startswith("{"):
-            kept = [earlier for earlier in kept if not earlier.startswith(f"{key}.")]
+            kept = [
+                kept_override for kept_override in kept if not kept_override.startswith(f"{key}.")
+            ]
         kept.append(override)
-    return sorted(kept, key=lambda earlier: earlier.partition("=")[0].count("."))
+    return sorted(kept, key=lambda override: override.partition("=")[0].count("."))
 
 
 def find_bundled_config(name: str) -> Path:
@@ -188,46 +190,49 @@ def find_config_file(path: str | Path) -> Path:
     return path
 
 
-def _read_yaml(given: Path) -> dict[str, Any]:
-    path = find_config_file(given)
-    if given.suffix in (".jsonl", ".csv", ".parquet"):
+def _read_yaml(given_path: Path) -> dict[str, Any]:
+    path = find_config_file(given_path)
+    if given_path.suffix in (".jsonl", ".csv", ".parquet"):
         raise ConfigError(
-            f"{given}: is a data file, but the first argument must be a configuration. Name a YAML "
-            f"file first, such as configs/label/own-data.yaml, and then problems.source={given}"
+            f"{given_path}: is a data file, but the first argument must be a configuration. Name "
+            "a YAML file first, such as configs/label/own-data.yaml, and then "
+            f"problems.source={given_path}"
         )
     try:
         content = read_document(path)
     except FileNotFoundError:
-        raise ConfigError(_describe_missing_file(given)) from None
+        raise ConfigError(_describe_missing_file(given_path)) from None
     except OSError as error:
         raise ConfigError(
-            f"{given}: cannot be read ({error.strerror}). Give a YAML file that you have "
+            f"{given_path}: cannot be read ({error.strerror}). Give a YAML file that you have "
             "permission to read"
         ) from error
     except ValueError as error:
-        raise ConfigError(f"{given}: is not a valid YAML file: {error}") from error
+        raise ConfigError(f"{given_path}: is not a valid YAML file: {error}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise ConfigError(
-            f"{given}: must hold keys and values, one per line, such as `out: runs/mine` (with a "
-            f"space after the colon), but holds {describe_value(content)}"
+            f"{given_path}: must hold keys and values, one per line, such as `out: runs/mine` "
+            f"(with a space after the colon), but holds {describe_value(content)}"
         )
     return content
 
 
-def _describe_missing_file(given: Path) -> str:
-    if "=" in given.name:
+def _describe_missing_file(path: Path) -> str:
+    if "=" in path.name:
         return (
-            f"{given}: no such configuration file. The first argument is the configuration, and "
+            f"{path}: no such configuration file. The first argument is the configuration, and "
             "KEY=VALUE come after it. Name a YAML file first, such as configs/label/quickstart.yaml"
         )
     folder = find_bundled_folder("configs")
     bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
-    where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
-    near = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"mclabel brings {', '.join(sorted(bundled))}"
-    return f"{given}: no such configuration file{where}; {hint}"
+    searched_places = ", neither here nor in the package" if path.parts[:1] == ("configs",) else ""
+    nearest = difflib.get_close_matches(path.as_posix(), bundled, n=1, cutoff=0.6)
+    hint = (
+        f"did you mean {nearest[0]}?" if nearest else f"mclabel brings {', '.join(sorted(bundled))}"
+    )
+    return f"{path}: no such configuration file{searched_places}; {hint}"
 
 
 def _apply_override(content: dict[str, Any], override: str) -> None:
@@ -238,7 +243,7 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
             "estimator.kind=bisect"
         )
     try:
-        new = parse_document(raw)
+        value = parse_document(raw)
     except ValueError as error:
         raise ConfigError(
             f"{key[:MAX_SHOWN]}: the value is not valid YAML: {error}. If it is a text, put it in "
@@ -249,17 +254,19 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
         raise ConfigError(f"{_shorten_repr(override)}: nested deeper than {MAX_DEPTH} levels")
     inner: dict[str, Any] | list[Any] = content
     for parent in parents:
-        place = _parse_key_or_index(inner, parent, override)
-        child = inner[place] if isinstance(inner, list) else inner.setdefault(place, {})
+        key_or_index = _parse_key_or_index(inner, parent, override)
+        child = (
+            inner[key_or_index] if isinstance(inner, list) else inner.setdefault(key_or_index, {})
+        )
         if isinstance(child, str):  # the name of a component; the override sets one of its keys
-            child = inner[place] = {"kind": child}
+            child = inner[key_or_index] = {"kind": child}
         if not isinstance(child, dict | list):
             raise ConfigError(
                 f"{_shorten_repr(override)}: {parent} has a single value, so it cannot have keys "
                 "below it"
             )
         inner = child
-    inner[_parse_key_or_index(inner, last, override)] = new
+    inner[_parse_key_or_index(inner, last, override)] = value
 
 
 def _parse_key_or_index(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
@@ -284,23 +291,23 @@ def _shorten_repr(value: Any) -> str:
 
 
 def _describe_faults(
-    kind: type[Settings], error: ValidationError, parent: str = "", component: str = ""
+    config_class: type[Settings], error: ValidationError, parent: str = "", component: str = ""
 ) -> Iterator[str]:
     """Yield one line for each error in invalid settings, including the settings of nested
     components.
 
     Args:
-        kind: class of the invalid settings.
+        config_class: class of the invalid settings.
         error: error from validating the settings.
         parent: dotted path to the settings, with a dot at its end.
         component: name of the component that the settings belong to; empty if there is none.
     """
-    for path, errors in group_faults_by_field(kind, error):
+    for path, errors in group_faults_by_field(config_class, error):
         if len(errors) > 1 and all(error["type"] in RULE_BY_ERROR_TYPE for error in errors):
             if (fault := _describe_missing_space(path, errors[0], parent)) is not None:
                 yield fault
                 continue
-            place = _write_key_and_value(kind, path, errors[0], parent)
+            place = _write_key_and_value(config_class, path, errors[0], parent)
             yield f"{place}: {describe_broken_rule(errors)}"
             continue
         for detail in errors:
@@ -309,19 +316,19 @@ def _describe_faults(
                 below = f"{parent}{'.'.join(path)}."
                 yield from _describe_faults(nested, detail["ctx"]["cause"], below, name)
             else:
-                yield _describe_fault(kind, path, detail, parent, component)
+                yield _describe_fault(config_class, path, detail, parent, component)
 
 
 def _write_key_and_value(
-    kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str
+    config_class: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str
 ) -> str:
     """Return the text `key=value` for a message; only the key if the value could be a secret."""
     key = parent + ".".join(path)
-    return key if _may_be_secret(kind, path) else f"{key}={_shorten_repr(error['input'])}"
+    return key if _may_be_secret(config_class, path) else f"{key}={_shorten_repr(error['input'])}"
 
 
 def _describe_fault(
-    kind: type[Settings],
+    config_class: type[Settings],
     path: Sequence[str],
     error: Mapping[str, Any],
     parent: str,
@@ -329,21 +336,27 @@ def _describe_fault(
 ) -> str:
     key = parent + ".".join(path)
     if error["type"] == COMPONENT_FAULT and "why" in error["ctx"]:
-        name, place = error["ctx"]["name"], f"{key}{error['ctx']['key']}"
+        name, component_key = error["ctx"]["name"], f"{key}{error['ctx']['key']}"
         return (
             f"{key}: {name} {error['ctx']['why']}. If you trust it, pass "
-            f"{ComponentNotAllowed.allow_option(name)}, or {place}={name} on the command line"
+            f"{ComponentNotAllowed.format_allow_option(name)}, or {component_key}={name} on the "
+            "command line"
         )
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
     if error["type"] in UNKNOWN_KEY:
-        known_keys = [parent + name for name in _list_known_keys(kind)]
+        known_keys = [parent + name for name in _list_known_keys(config_class)]
         if component:
-            near = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
-            meant = f"; did you mean {parent}{near[0]}?" if near else "."
-            there = ", ".join(name for name in kind.model_fields if name != "kind")
-            return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
-        key_meant = _find_nearest_key(key, path[-1], known_keys, kind, parent)
+            nearest = difflib.get_close_matches(
+                path[-1], config_class.model_fields, n=1, cutoff=0.6
+            )
+            suggestion = f"; did you mean {parent}{nearest[0]}?" if nearest else "."
+            setting_names = ", ".join(name for name in config_class.model_fields if name != "kind")
+            return (
+                f"{key}: not a setting of kind={component}{suggestion} It has "
+                f"{setting_names or 'none'}"
+            )
+        key_meant = _find_nearest_key(key, path[-1], known_keys, config_class, parent)
         return f"{key}: unknown key" + (f"; did you mean {key_meant}?" if key_meant else "")
     if error["type"] in REQUIRED:
         return f"{key}: required. Set it in the file or pass {key}=…"
@@ -351,23 +364,26 @@ def _describe_fault(
         return f"{key.rstrip('.')}: {describe_fault(error)}".removeprefix(": ")
     if (fault := _describe_missing_space(path, error, parent)) is not None:
         return fault
-    return f"{_write_key_and_value(kind, path, error, parent)}: {describe_fault(error)}"
+    return f"{_write_key_and_value(config_class, path, error, parent)}: {describe_fault(error)}"
 
 
 def _find_nearest_key(
-    key: str, name: str, known_keys: Sequence[str], kind: type[Settings], parent: str
+    key: str, name: str, known_keys: Sequence[str], config_class: type[Settings], parent: str
 ) -> str | None:
     """Return the known key nearest to an unknown key, preferably one with the same last part."""
     from mclabel.core.config.keys import list_configuration_keys
 
-    deeper = [parent + candidate.name for candidate in list_configuration_keys(kind, built_in=True)]
-    same = [candidate for candidate in deeper if candidate.rpartition(".")[2] == name]
-    near = (
-        difflib.get_close_matches(key, same, n=1, cutoff=0)
+    candidates = [
+        parent + candidate.name
+        for candidate in list_configuration_keys(config_class, built_in=True)
+    ]
+    same_name = [candidate for candidate in candidates if candidate.rpartition(".")[2] == name]
+    nearest = (
+        difflib.get_close_matches(key, same_name, n=1, cutoff=0)
         or difflib.get_close_matches(key, known_keys, n=1, cutoff=0.5)
         or difflib.get_close_matches(name, known_keys, n=1, cutoff=0.5)
     )
-    return near[0] if near else None
+    return nearest[0] if nearest else None
 
 
 def _describe_missing_space(
@@ -386,9 +402,9 @@ def _describe_missing_space(
     )
 
 
-def _may_be_secret(kind: type[Settings], path: Sequence[str]) -> bool:
+def _may_be_secret(config_class: type[Settings], path: Sequence[str]) -> bool:
     """Return whether the value of a key could be a secret."""
-    current: Any = kind
+    current: Any = config_class
     for part in path:
         if not (isinstance(current, type) and issubclass(current, Settings)):
             break
@@ -401,9 +417,9 @@ def _may_be_secret(kind: type[Settings], path: Sequence[str]) -> bool:
     return False
 
 
-def _list_known_keys(kind: type[Settings], parent: str = "") -> list[str]:
+def _list_known_keys(config_class: type[Settings], parent: str = "") -> list[str]:
     keys = []
-    for name, info in kind.model_fields.items():
+    for name, info in config_class.model_fields.items():
         keys.append(parent + name)
         if isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             keys += _list_known_keys(info.annotation, f"{parent}{name}.")

@@ -42,7 +42,7 @@ from mclabel.core.settings.fields import (
     OPERATIONAL,
     Harmless,
     check_rules,
-    refuse_truth_as_number,
+    refuse_lossy_conversions,
 )
 
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
@@ -101,7 +101,7 @@ class Settings(BaseModel):
     ) -> CoreSchema:
         """Return a schema in which no field accepts true or false as a number."""
         schema = handler(source)
-        refuse_truth_as_number(handler.resolve_ref_schema(schema))
+        refuse_lossy_conversions(handler.resolve_ref_schema(schema))
         return schema
 
     @model_validator(mode="wrap")
@@ -115,13 +115,17 @@ class Settings(BaseModel):
             name: _to_recorded_content(info, content)
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
-            and not _is_default(info, content := _to_plain_value(getattr(self, name), whole=False))
+            and not _is_default(
+                info, content := _to_plain_value(getattr(self, name), with_defaults=False)
+            )
         }
 
     def semantic(self) -> dict[str, Any]:
         """Return all semantic fields, also those at their defaults, as JSON values."""
         return {
-            name: _to_recorded_content(info, _to_plain_value(getattr(self, name), whole=True))
+            name: _to_recorded_content(
+                info, _to_plain_value(getattr(self, name), with_defaults=True)
+            )
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
         }
@@ -150,8 +154,8 @@ def list_content_fields(
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
         nested = dict(_list_nested_settings(name, value))
-        for place, inner in nested.items():
-            yield from list_content_fields(inner, (*parents, *place))
+        for path, inner in nested.items():
+            yield from list_content_fields(inner, (*parents, *path))
         if not nested and CONTENT in info.metadata and value is not None:
             yield (*parents, name), value
 
@@ -186,8 +190,8 @@ def list_harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
-        for place, inner in _list_nested_settings(name, value):
-            yield from list_harmful_values(inner, f"{parent}{'.'.join(place)}.")
+        for path, inner in _list_nested_settings(name, value):
+            yield from list_harmful_values(inner, f"{parent}{'.'.join(path)}.")
         for mark in info.metadata:
             if isinstance(mark, Harmless):
                 values = (
@@ -232,7 +236,7 @@ class ComponentSettings(Settings):
 
 
 class _OwnerClass:
-    """Stands for the class in whose body a settings class is defined: has its module and name."""
+    """Stand-in, with module and name, for the class in whose body a settings class is defined."""
 
     def __init__(self, settings: type) -> None:
         self.__module__ = settings.__module__
@@ -256,10 +260,14 @@ class Chosen:
         """Return the schema that checks a value by the method `settings`; it accepts null if the
         field's type does.
         """
-        chosen = core_schema.no_info_plain_validator_function(
+        component_schema = core_schema.no_info_plain_validator_function(
             self.settings, serialization=core_schema.plain_serializer_function_ser_schema(dict)
         )
-        return core_schema.nullable_schema(chosen) if type(None) in get_args(source) else chosen
+        return (
+            core_schema.nullable_schema(component_schema)
+            if type(None) in get_args(source)
+            else component_schema
+        )
 
     def settings(self, value: Any) -> ComponentSettings:
         """Return the checked settings of a component.
@@ -287,23 +295,23 @@ class Chosen:
                 )
             )
         try:
-            kind = self.component_name_in(content)
-            if not isinstance(kind, str):
-                raise ConfigError(f"kind must be a name, is {kind!r}")
-            settings = find_settings_class(self.component_kind, kind)
+            name = self.component_name_in(content)
+            if not isinstance(name, str):
+                raise ConfigError(f"kind must be a name, is {name!r}")
+            settings = find_settings_class(self.component_kind, name)
         except ConfigError as error:
             raise _to_pydantic_error(error, ".kind") from error
         try:
-            return settings.model_validate({**content, "kind": kind})
+            return settings.model_validate({**content, "kind": name})
         except ValidationError as error:
             raise PydanticCustomError(
                 NESTED_FAULTS,
                 "{faults}",
                 {
-                    "faults": describe_faults(settings, error, kind),
+                    "faults": describe_faults(settings, error, name),
                     "cause": error,
                     "model": settings,
-                    "name": kind,
+                    "name": name,
                 },
             ) from error
 
@@ -338,36 +346,36 @@ def find_settings_class(component_kind: str, name: str) -> type[ComponentSetting
     return settings
 
 
-def describe_faults(kind: type[BaseModel], error: ValidationError, name: str) -> str:
+def describe_faults(settings_class: type[BaseModel], error: ValidationError, name: str) -> str:
     """Return a description of all faults in settings, as one line.
 
     Args:
-        kind: class of the settings.
+        settings_class: class of the settings.
         error: error from validating the settings.
         name: text in place of a key, for a fault that concerns no single key.
     """
-    return "; ".join(_describe_fault_lines(kind, error, "", name))
+    return "; ".join(_describe_fault_lines(settings_class, error, "", name))
 
 
 def _describe_fault_lines(
-    kind: type[BaseModel], error: ValidationError, parent: str, name: str
+    settings_class: type[BaseModel], error: ValidationError, parent: str, name: str
 ) -> Iterator[str]:
-    for path, faults in group_faults_by_field(kind, error):
+    for path, faults in group_faults_by_field(settings_class, error):
         key = parent + ".".join(path)
-        first, about = faults[0], faults[0].get("ctx", {})
+        first, context = faults[0], faults[0].get("ctx", {})
         if len(faults) > 1 and all(fault["type"] in RULE_BY_ERROR_TYPE for fault in faults):
             yield f"{key}: {describe_broken_rule(faults)}"
         elif first["type"] == NESTED_FAULTS:
             yield from _describe_fault_lines(
-                about["model"], about["cause"], f"{key}.", about["name"]
+                context["model"], context["cause"], f"{key}.", context["name"]
             )
         else:
-            shown = f"{key.rstrip('.') or name}: "
+            prefix = f"{key.rstrip('.') or name}: "
             for fault in faults:
-                given = (
+                value_note = (
                     f", not {fault['input']!r}"[:100] if fault["type"] == "literal_error" else ""
                 )
-                yield f"{shown}{describe_fault(fault)}{given}"
+                yield f"{prefix}{describe_fault(fault)}{value_note}"
 
 
 def _to_pydantic_error(error: ConfigError, key: str = "") -> PydanticCustomError:
@@ -377,23 +385,33 @@ def _to_pydantic_error(error: ConfigError, key: str = "") -> PydanticCustomError
         error: reason why the component cannot be used.
         key: key of the name below the field's key, such as `.kind`; empty for the field itself.
     """
-    about = {"message": str(error)}
+    context = {"message": str(error)}
     if isinstance(error, ComponentNotAllowed):
-        about |= {"name": error.name, "why": error.why, "key": key}
-    return PydanticCustomError(COMPONENT_FAULT, "{message}", about)
+        context |= {"name": error.name, "why": error.why, "key": key}
+    return PydanticCustomError(COMPONENT_FAULT, "{message}", context)
 
 
-def _to_plain_value(value: Any, *, whole: bool) -> Any:
+def _to_plain_value(value: Any, *, with_defaults: bool) -> Any:
+    """Convert a field's value to JSON values.
+
+    Args:
+        value: value, which may contain settings.
+        with_defaults: True if nested settings include the fields at their defaults.
+    """
     if isinstance(value, Settings):
-        return value.semantic() if whole else value.identity()
+        return value.semantic() if with_defaults else value.identity()
     if isinstance(value, Mapping):
-        return {key: _to_plain_value(element, whole=whole) for key, element in value.items()}
+        return {
+            key: _to_plain_value(element, with_defaults=with_defaults)
+            for key, element in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_to_plain_value(element, whole=whole) for element in value]
+        return [_to_plain_value(element, with_defaults=with_defaults) for element in value]
     return value
 
 
 def _to_recorded_content(info: FieldInfo, content: Any) -> Any:
+    """Return a field's JSON value as recorded: a mapping that is one value as sorted pairs."""
     return [[*pair] for pair in sorted(content.items())] if ONE_VALUE in info.metadata else content
 
 
@@ -401,4 +419,4 @@ def _is_default(info: FieldInfo, content: Any) -> bool:
     if info.is_required():
         return False
     default = info.get_default(call_default_factory=True)
-    return bool(content == _to_plain_value(default, whole=False))
+    return bool(content == _to_plain_value(default, with_defaults=False))

@@ -34,6 +34,7 @@ MAX_AMOUNT = 1e9
 MAX_CORES = 1_024
 """Largest number of CPU threads or processes, and of GPUs of one engine."""
 MAX_SEED = 2**63 - 1
+"""Largest random seed."""
 
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 """Type of a field that holds a random seed."""
@@ -63,7 +64,7 @@ def at_most(limit: int, why: str) -> AtMost:
     return AtMost(check_limit, limit)
 
 
-def refuse_truth_as_number(schema: Any) -> None:
+def refuse_lossy_conversions(schema: Any) -> None:
     """Change a schema of pydantic so that it refuses some conversions.
 
     The schema then rejects true and false as numbers, numbers as true or false, and infinite
@@ -74,30 +75,42 @@ def refuse_truth_as_number(schema: Any) -> None:
     """
     if isinstance(schema, list | tuple):
         for part in schema:
-            refuse_truth_as_number(part)
+            refuse_lossy_conversions(part)
     elif isinstance(schema, dict):
-        kind = str(schema.get("type"))  # may also be the schema of a field named "type"
-        if kind == "function-before" and schema["function"]["function"] in _REFUSING.values():
+        schema_type = str(schema.get("type"))  # may also be the schema of a field named "type"
+        if (
+            schema_type == "function-before"
+            and schema["function"]["function"] in _TYPE_CHECKS.values()
+        ):
             return
-        if kind in _REFUSING:
-            inner: Any = {**schema, **({"allow_inf_nan": False} if kind == "float" else {})}
+        if schema_type in _TYPE_CHECKS:
+            checked_schema: Any = {
+                **schema,
+                **({"allow_inf_nan": False} if schema_type == "float" else {}),
+            }
             schema.clear()
-            schema.update(core_schema.no_info_before_validator_function(_REFUSING[kind], inner))
+            schema.update(
+                core_schema.no_info_before_validator_function(
+                    _TYPE_CHECKS[schema_type], checked_schema
+                )
+            )
         else:
             for part in schema.values():
-                refuse_truth_as_number(part)
+                refuse_lossy_conversions(part)
 
 
-def _refuse_types(fault: ErrorType, *kinds: type) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if type(value) in kinds:
+def _refuse_types(fault: ErrorType, *refused_types: type) -> Callable[[Any], Any]:
+    """Return a validator that raises an error of type `fault` for values of some types."""
+
+    def check_type(value: Any) -> Any:
+        if type(value) in refused_types:
             raise PydanticKnownError(fault)
         return value
 
-    return check
+    return check_type
 
 
-_REFUSING = {
+_TYPE_CHECKS = {
     "int": _refuse_types("int_type", bool),
     "float": _refuse_types("float_type", bool),
     "bool": _refuse_types("bool_type", int, float),
@@ -121,11 +134,11 @@ version of mclabel."""
 
 @dataclass(frozen=True)
 class Harmless:
-    """Annotation of a field that says which of its values are harmless.
+    """Annotation of a field some of whose values are harmful.
 
-    Other values could run third-party code or send a secret elsewhere. A configuration file alone
-    may set only harmless values. Any other value must also be given on
-    the command line. The values of a mapping are checked one by one.
+    A harmful value could run third-party code or send a secret elsewhere. A configuration file
+    alone may set only harmless values. A harmful value must also be given on the command line. The
+    values of a mapping are checked one by one.
     """
 
     is_harmless: Callable[[Any], bool]
@@ -147,15 +160,15 @@ Count = Annotated[int, Field(ge=0, le=MAX_TOTAL)]
 """Type of a field that holds a count or an index."""
 Amount = Annotated[float, Field(ge=0)]
 """Type of a field that holds a finite number of at least 0, such as hours."""
-MAX_GIVEN = 60
-"""Maximum number of characters of a wrong value in a message."""
+MAX_SHOWN_VALUE = 60
+"""Maximum number of characters of an invalid value in a message."""
 
 
-def read_record(kind: type[T], content: Any) -> T:
+def read_record(record_type: type[T], content: Any) -> T:
     """Check and return a record from JSON values, or from the row of a table.
 
     Args:
-        kind: type of the record: a dataclass, or another type that pydantic supports.
+        record_type: type of the record: a dataclass, or another type that pydantic supports.
         content: mappings, lists, texts, numbers, true, false and None.
 
     Raises:
@@ -163,7 +176,7 @@ def read_record(kind: type[T], content: Any) -> T:
             rule.
     """
     try:
-        records: tuple[T] = _make_strict_adapter(cast("Any", kind)).validate_json(
+        records: tuple[T] = _make_strict_adapter(cast("Any", record_type)).validate_json(
             json.dumps([content])
         )
     except ValidationError as error:
@@ -174,25 +187,29 @@ def read_record(kind: type[T], content: Any) -> T:
 
 
 @cache
-def _make_strict_adapter(kind: Any) -> TypeAdapter[Any]:
+def _make_strict_adapter(record_type: Any) -> TypeAdapter[Any]:
     # The tuple is needed because a dataclass takes this configuration only from a type around it.
     rules = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    return TypeAdapter(tuple[kind], config=rules)
+    return TypeAdapter(tuple[record_type], config=rules)
 
 
 def _describe_fault(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":  # in the output of `json.dumps` only by lone surrogates
         return "a text is not valid Unicode: it holds lone surrogates"
-    place, given = ".".join(map(str, first["loc"][1:])), first["input"]
-    is_whole = isinstance(given, Mapping | list) or first["type"].startswith("missing")
-    shown = "" if is_whole else f"={repr(given)[:MAX_GIVEN]}"
-    return f"{place}{shown}: {describe_fault(first)}" if place else describe_fault(first)
+    field_path, value = ".".join(map(str, first["loc"][1:])), first["input"]
+    is_record = isinstance(value, Mapping | list) or first["type"].startswith("missing")
+    value_text = "" if is_record else f"={repr(value)[:MAX_SHOWN_VALUE]}"
+    return (
+        f"{field_path}{value_text}: {describe_fault(first)}"
+        if field_path
+        else describe_fault(first)
+    )
 
 
 M = TypeVar("M", bound=BaseModel)
 Check = TypeVar("Check", bound=Callable[[Any], str | None])
-_MARK = "_is_rule"
+_RULE_MARKER = "_is_rule"
 
 
 def rule(check: Check) -> Check:
@@ -202,15 +219,15 @@ def rule(check: Check) -> Check:
     value, the rule and the remedy, as in
     `shard=true: splits the training over workers, but workers=1. Ask for more workers`.
     """
-    setattr(check, _MARK, True)
+    setattr(check, _RULE_MARKER, True)
     return check
 
 
-def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
+def check_rules(settings_class: type[M], content: Any, handler: Callable[[Any], M]) -> M:
     """Validate all fields and all rules. This function is a pydantic validator in mode `wrap`.
 
     Args:
-        kind: class of the settings.
+        settings_class: class of the settings.
         content: content to validate.
         handler: pydantic's function that validates the fields.
 
@@ -221,14 +238,14 @@ def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
     try:
         settings = handler(content)
     except ValidationError as error:
-        partial = _drop_invalid_fields(kind, content, error)
-        broken = [] if partial is None else list(_find_broken_rules(partial, partially=True))
-        if not broken:
+        partial = _drop_invalid_fields(settings_class, content, error)
+        broken_rules = [] if partial is None else list(_find_broken_rules(partial, partially=True))
+        if not broken_rules:
             raise
         faults = [_to_init_error(fault) for fault in error.errors(include_url=False)]
-        raise _make_validation_error(kind, content, faults, broken) from None
-    if broken := list(_find_broken_rules(settings)):
-        raise _make_validation_error(kind, content, [], broken)
+        raise _make_validation_error(settings_class, content, faults, broken_rules) from None
+    if broken_rules := list(_find_broken_rules(settings)):
+        raise _make_validation_error(settings_class, content, [], broken_rules)
     return settings
 
 
@@ -244,7 +261,7 @@ def _find_broken_rules(settings: BaseModel, *, partially: bool = False) -> Itera
         name: method
         for base in reversed(type(settings).__mro__)
         for name, method in vars(base).items()
-        if getattr(method, _MARK, False)
+        if getattr(method, _RULE_MARKER, False)
     }
     for check in rules.values():
         try:
@@ -257,18 +274,18 @@ def _find_broken_rules(settings: BaseModel, *, partially: bool = False) -> Itera
             yield fault
 
 
-def _drop_invalid_fields(kind: type[M], content: Any, error: ValidationError) -> M | None:
+def _drop_invalid_fields(settings_class: type[M], content: Any, error: ValidationError) -> M | None:
     """Return settings made without the invalid fields; None if the content is not a mapping."""
     if not isinstance(content, Mapping):
         return None
-    wrong = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
-    right = {
+    invalid_names = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
+    valid_values = {
         name: _make_field_adapter(info).validate_python(content[name])
-        for name, info in kind.model_fields.items()
-        if name in content and name not in wrong
+        for name, info in settings_class.model_fields.items()
+        if name in content and name not in invalid_names
     }
-    partial = kind.model_construct(**right)
-    for name in wrong:
+    partial = settings_class.model_construct(**valid_values)
+    for name in invalid_names:
         partial.__dict__.pop(name, None)
     return partial
 
@@ -295,9 +312,12 @@ def _to_init_error(fault: Any) -> InitErrorDetails:
 
 
 def _make_validation_error(
-    kind: type[BaseModel], content: Any, faults: list[InitErrorDetails], broken: list[str]
+    settings_class: type[BaseModel],
+    content: Any,
+    faults: list[InitErrorDetails],
+    broken_rules: list[str],
 ) -> ValidationError:
-    for text in broken:
+    for text in broken_rules:
         context = {"error": ValueError(text)}
         faults.append(InitErrorDetails(type="value_error", loc=(), input=content, ctx=context))
-    return ValidationError.from_exception_data(kind.__name__, faults)
+    return ValidationError.from_exception_data(settings_class.__name__, faults)

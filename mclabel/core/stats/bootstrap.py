@@ -42,11 +42,13 @@ def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
     if not num_problems:
         return np.zeros((NUM_RESAMPLES, 0))
     rng = np.random.default_rng(seed)
-    even = [1 / num_problems] * num_problems
-    return rng.multinomial(num_problems, even, NUM_RESAMPLES).astype(np.float64)
+    probabilities = [1 / num_problems] * num_problems
+    return rng.multinomial(num_problems, probabilities, NUM_RESAMPLES).astype(np.float64)
 
 
-def bootstrap_interval(resampled: NDArray[np.float64], num_problems: int) -> tuple[float, float]:
+def compute_bootstrap_interval(
+    resampled: NDArray[np.float64], num_problems: int
+) -> tuple[float, float]:
     """Return the interval of a statistic by expanded percentiles.
 
     With a single problem the interval is the smallest and the largest resampled value.
@@ -63,37 +65,39 @@ def bootstrap_interval(resampled: NDArray[np.float64], num_problems: int) -> tup
     return float(low), float(high)
 
 
-def ratio_estimate(
-    top: NDArray[np.float64], bottom: NDArray[np.float64], weights: NDArray[np.float64]
+def estimate_ratio(
+    numerators: NDArray[np.float64], denominators: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> Estimate:
-    """Estimate the sum of `top` divided by the sum of `bottom`.
+    """Estimate the sum of `numerators` divided by the sum of `denominators`.
 
     Args:
-        top: numerator of each problem [problems].
-        bottom: denominator of each problem [problems].
+        numerators: numerator of each problem [problems].
+        denominators: denominator of each problem [problems].
         weights: weights of the resamples [resamples, problems], from `resample_weights`. Estimates
             with the same weights use the same resamples, so their differences are paired.
     """
-    if not len(top) or bottom.sum() == 0:
+    if not len(numerators) or denominators.sum() == 0:
         return NOTHING
-    tops, bottoms = weights @ top, weights @ bottom
-    usable = bottoms > 0
-    low, high = bootstrap_interval(tops[usable] / bottoms[usable], int((bottom > 0).sum()))
-    return Estimate(value=float(top.sum() / bottom.sum()), low=low, high=high)
+    resampled_numerators, resampled_denominators = weights @ numerators, weights @ denominators
+    usable = resampled_denominators > 0
+    low, high = compute_bootstrap_interval(
+        resampled_numerators[usable] / resampled_denominators[usable], int((denominators > 0).sum())
+    )
+    return Estimate(value=float(numerators.sum() / denominators.sum()), low=low, high=high)
 
 
-def mean_estimate(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Estimate:
+def estimate_mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Estimate:
     """Estimate the mean over problems, without the problems whose value is NaN.
 
     Args:
         values: value of each problem [problems].
         weights: weights of the resamples [resamples, problems].
     """
-    there = ~np.isnan(values)
-    return ratio_estimate(np.where(there, values, 0.0), there.astype(np.float64), weights)
+    has_value = ~np.isnan(values)
+    return estimate_ratio(np.where(has_value, values, 0.0), has_value.astype(np.float64), weights)
 
 
-def sums_estimate(
+def estimate_from_sums(
     table: NDArray[np.float64],
     weights: NDArray[np.float64],
     statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
@@ -110,34 +114,38 @@ def sums_estimate(
     value = float(statistic(table.sum(0)))
     if np.isnan(value):
         return NOTHING
-    low, high = bootstrap_interval(statistic(weights @ table), len(table))
+    low, high = compute_bootstrap_interval(statistic(weights @ table), len(table))
     return Estimate(value=value, low=low, high=high)
 
 
-def sums_by_problem(problems: Sequence[str], columns: NDArray[np.float64]) -> NDArray[np.float64]:
+def sum_by_problem(problems: Sequence[str], columns: NDArray[np.float64]) -> NDArray[np.float64]:
     """Add up the rows of each problem [problems, columns], in the order of their first rows.
 
     Args:
         problems: problem id of each row.
         columns: values of the rows [rows, columns].
     """
-    place = {problem: number for number, problem in enumerate(dict.fromkeys(problems))}
-    table = np.zeros((len(place), columns.shape[1]))
-    np.add.at(table, [place[problem] for problem in problems], columns)
+    row_by_problem = {problem: number for number, problem in enumerate(dict.fromkeys(problems))}
+    table = np.zeros((len(row_by_problem), columns.shape[1]))
+    np.add.at(table, [row_by_problem[problem] for problem in problems], columns)
     return table
 
 
-def divide_or_nan(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return `top` divided by `bottom`, and NaN where `bottom` is 0."""
-    return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
+def divide_or_nan(
+    numerators: NDArray[np.float64], denominators: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return `numerators` divided by `denominators`, and NaN where `denominators` is 0."""
+    return np.divide(
+        numerators, denominators, out=np.full_like(denominators, np.nan), where=denominators > 0
+    )
 
 
-def harmonic_mean(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_harmonic_mean(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return 2ab / (a + b), and 0 where both are 0."""
     return 2 * a * b / np.where(a + b == 0, 1.0, a + b)
 
 
-def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return Cohen's kappa: (observed - expected agreement) / (1 - expected agreement).
 
     Kappa is NaN if both judges give all steps the same class, because the expected agreement is
@@ -153,7 +161,7 @@ def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     return divide_or_nan(observed - expected, 1 - expected)
 
 
-def nominal_alpha(
+def make_nominal_alpha(
     units: Sequence[Sequence[Hashable]],
 ) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
     """Return Krippendorff's alpha for nominal data as a function of sums over units, so that it can
@@ -169,7 +177,9 @@ def nominal_alpha(
     Returns:
         Each unit's part of the sums [units, 1 + names], and the function from sums to alpha.
     """
-    names = {name: i for i, name in enumerate(dict.fromkeys(n for unit in units for n in unit))}
+    names = {
+        name: i for i, name in enumerate(dict.fromkeys(name for unit in units for name in unit))
+    }
     table = np.zeros((len(units), 1 + len(names)))
     for row, unit in zip(table, units, strict=True):
         for name in unit:
@@ -177,12 +187,12 @@ def nominal_alpha(
         differing = len(unit) ** 2 - (row[1:] ** 2).sum()
         row[0] = differing / (len(unit) - 1)
 
-    def alpha(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def compute_alpha(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         total = sums[..., 1:].sum(-1)
         expected = total**2 - (sums[..., 1:] ** 2).sum(-1)
         return 1 - divide_or_nan(sums[..., 0] * (total - 1), expected)
 
-    return table, alpha
+    return table, compute_alpha
 
 
 # The functions below give shares and means of solutions, clustered by problem.
@@ -192,7 +202,7 @@ def nominal_alpha(
 # formulas, so they also work for runs with very many problems.
 
 
-def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> Estimate:
+def estimate_clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> Estimate:
     """Estimate a share of solutions, with Clopper and Pearson's interval for the effective number
     of solutions.
 
@@ -209,17 +219,19 @@ def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> E
     total, share = counts.sum(), hits.sum() / counts.sum()
     effective = float(len(counts))
     if 0 < share < 1 and len(counts) > 1:
-        few = stdtrit(total - 1, (1 + LEVEL) / 2) / stdtrit(len(counts) - 1, (1 + LEVEL) / 2)
-        spread = _estimate_ratio_variance(hits - share * counts, total)
+        quantile_ratio = stdtrit(total - 1, (1 + LEVEL) / 2) / stdtrit(
+            len(counts) - 1, (1 + LEVEL) / 2
+        )
+        variance = _estimate_ratio_variance(hits - share * counts, total)
         # The effective number is at most the number of solutions, as if they were independent.
-        effective = min(total, few**2 * share * (1 - share) / max(spread, 1e-300))
+        effective = min(total, quantile_ratio**2 * share * (1 - share) / max(variance, 1e-300))
     right, tail = share * effective, (1 - LEVEL) / 2
     low = 0.0 if right == 0 else float(betaincinv(right, effective - right + 1, tail))
     high = 1.0 if share == 1 else float(betaincinv(right + 1, effective - right, 1 - tail))
     return Estimate(value=float(share), low=low, high=high)
 
 
-def clustered_mean(
+def estimate_clustered_mean(
     sums: NDArray[np.float64], counts: NDArray[np.float64], *, low: float, high: float
 ) -> Estimate:
     """Estimate the mean of the terms in `sums`, with Student's t interval over problems.
@@ -233,16 +245,18 @@ def clustered_mean(
     Returns:
         The estimate; `NOTHING` if fewer than two problems have a term.
     """
-    there = counts > 0
-    sums, counts = sums[there], counts[there]
+    has_value = counts > 0
+    sums, counts = sums[has_value], counts[has_value]
     if len(counts) < 2:
         return NOTHING
     total, mean = counts.sum(), sums.sum() / counts.sum()
-    reach = stdtrit(len(counts) - 1, (1 + LEVEL) / 2) * np.sqrt(
+    half_width = stdtrit(len(counts) - 1, (1 + LEVEL) / 2) * np.sqrt(
         _estimate_ratio_variance(sums - mean * counts, total)
     )
     return Estimate(
-        value=float(mean), low=float(max(low, mean - reach)), high=float(min(high, mean + reach))
+        value=float(mean),
+        low=float(max(low, mean - half_width)),
+        high=float(min(high, mean + half_width)),
     )
 
 

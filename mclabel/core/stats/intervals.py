@@ -64,12 +64,16 @@ def repeated_interval(
 
 
 def _compute_clopper_pearson(
-    right: NDArray[np.int64], trials: int, error: float
+    num_right: NDArray[np.int64], num_trials: int, error: float
 ) -> tuple[Floats, Floats]:
     """Return the interval bounds for each number of successes in the same number of trials."""
-    wrong = trials - right
-    low = np.where(right == 0, 0.0, betaincinv(np.maximum(right, 1), wrong + 1, error / 2))
-    high = np.where(wrong == 0, 1.0, betaincinv(right + 1, np.maximum(wrong, 1), 1 - error / 2))
+    num_wrong = num_trials - num_right
+    low = np.where(
+        num_right == 0, 0.0, betaincinv(np.maximum(num_right, 1), num_wrong + 1, error / 2)
+    )
+    high = np.where(
+        num_wrong == 0, 1.0, betaincinv(num_right + 1, np.maximum(num_wrong, 1), 1 - error / 2)
+    )
     return low, high
 
 
@@ -86,9 +90,11 @@ def _find_repeated_error(horizon: int, level: float) -> float:
 
     A horizon without an exact result uses a longer one, whose wider intervals are also valid.
     """
-    longer = [known for known in ERRORS_AT_95 if known >= horizon]
-    if horizon > MAX_EXACT_HORIZON and level == 0.95 and longer:
-        return ERRORS_AT_95[min(longer)]
+    longer_horizons = [
+        stored_horizon for stored_horizon in ERRORS_AT_95 if stored_horizon >= horizon
+    ]
+    if horizon > MAX_EXACT_HORIZON and level == 0.95 and longer_horizons:
+        return ERRORS_AT_95[min(longer_horizons)]
     return _calibrate_error(horizon, level)
 
 
@@ -114,21 +120,29 @@ def _compute_largest_miss(horizon: int, error: float) -> float:
     the maximum is taken over both sides of the bounds, and over a grid.
     """
     bounds = [_compute_clopper_pearson(np.arange(n + 1), n, error) for n in range(1, horizon + 1)]
-    jumps = np.concatenate([b for pair in bounds for b in pair])
-    jumps = np.unique(np.round(jumps[jumps < 0.5], 5))
-    jumps = jumps[jumps > 0]  # after rounding: p = -1e-6 would lie outside every interval
-    thinned = jumps[:: max(1, len(jumps) // 400)]
-    p = np.concatenate([np.linspace(0.001, 0.5, 200), thinned - 1e-6, thinned + 1e-6])[:, None]
-    alive = np.zeros((len(p), horizon + 1))
-    alive[:, 0] = 1.0
+    jump_points = np.concatenate(
+        [bound_values for interval_bounds in bounds for bound_values in interval_bounds]
+    )
+    jump_points = np.unique(np.round(jump_points[jump_points < 0.5], 5))
+    jump_points = jump_points[
+        jump_points > 0
+    ]  # after rounding: p = -1e-6 would lie outside every interval
+    sampled_jumps = jump_points[:: max(1, len(jump_points) // 400)]
+    p = np.concatenate([np.linspace(0.001, 0.5, 200), sampled_jumps - 1e-6, sampled_jumps + 1e-6])[
+        :, None
+    ]
+    count_probabilities = np.zeros((len(p), horizon + 1))
+    count_probabilities[:, 0] = 1.0
     missed = np.zeros(len(p))
     for n, (low, high) in enumerate(bounds, start=1):
-        alive[:, 1 : n + 1] = alive[:, 1 : n + 1] * (1 - p) + alive[:, :n] * p
-        alive[:, :1] *= 1 - p
-        here = alive[:, : n + 1]
-        miss = np.where((p < low) | (p > high), here, 0.0)
-        missed += miss.sum(1)
-        here -= miss
+        count_probabilities[:, 1 : n + 1] = (
+            count_probabilities[:, 1 : n + 1] * (1 - p) + count_probabilities[:, :n] * p
+        )
+        count_probabilities[:, :1] *= 1 - p
+        reached = count_probabilities[:, : n + 1]
+        missed_now = np.where((p < low) | (p > high), reached, 0.0)
+        missed += missed_now.sum(1)
+        reached -= missed_now
     return float(missed.max())
 
 
@@ -187,16 +201,20 @@ class StoppingRule:
         points = self._stopping_points
         wrong = points.trials - points.right
         with np.errstate(divide="ignore", invalid="ignore"):
-            log = np.log(points.ways)[:, None]
-            log = log + np.where(points.right[:, None], points.right[:, None] * np.log(GRID), 0.0)
-            log = log + np.where(wrong[:, None], wrong[:, None] * np.log1p(-GRID), 0.0)
-        chance = np.exp(log)
+            log_probability = np.log(points.ways)[:, None]
+            log_probability = log_probability + np.where(
+                points.right[:, None], points.right[:, None] * np.log(GRID), 0.0
+            )
+            log_probability = log_probability + np.where(
+                wrong[:, None], wrong[:, None] * np.log1p(-GRID), 0.0
+            )
+        probability = np.exp(log_probability)
         # Points are ordered by their share of successes, shrunk towards 1/2, so that 0 successes in
         # many trials rank below 0 successes in few trials.
         order = np.argsort((points.right + 0.5) / (points.trials + 1), kind="stable")
-        below = np.empty_like(chance)
-        below[order] = np.cumsum(chance[order], axis=0)
-        return np.stack([below, 1 - below + chance], axis=1)
+        below = np.empty_like(probability)
+        below[order] = np.cumsum(probability[order], axis=0)
+        return np.stack([below, 1 - below + probability], axis=1)
 
 
 @lru_cache(maxsize=4096)

@@ -67,12 +67,12 @@ def pool_mean(
     _check_sample(y, pi, num_pool, num_certain)
     certain, drawn = y[pi == 1], y[pi < 1]
     num_others = num_pool - num_certain
-    above = float(certain.mean()) * num_certain if num_certain else 0.0
+    certain_sum = float(certain.mean()) * num_certain if num_certain else 0.0
     if not num_others:
-        whole = above / num_pool
-        return PoolMean(mean=whole, low=whole, high=whole, num_drawn=0)
+        mean = certain_sum / num_pool
+        return PoolMean(mean=mean, low=mean, high=mean, num_drawn=0)
     mean, low, high = _estimate_drawn_mean(drawn, num_others, level)
-    mean, low, high = ((above + num_others * figure) / num_pool for figure in (mean, low, high))
+    mean, low, high = ((certain_sum + num_others * value) / num_pool for value in (mean, low, high))
     return PoolMean(mean=mean, low=low, high=high, num_drawn=len(drawn))
 
 
@@ -88,9 +88,10 @@ def _check_sample(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> Non
         raise ValueError("probabilities: must be in (0, 1]")
     if not 0 <= num_certain <= num_pool or num_pool < 1:
         raise ValueError(f"num_certain={num_certain}: must be in 0..num_pool={num_pool}")
-    if len(others := np.unique(pi[pi < 1])) > 1:
+    if len(probabilities_below_one := np.unique(pi[pi < 1])) > 1:
         raise ValueError(
-            f"probabilities below 1 are {', '.join(f'{p:g}' for p in others[:3])}: must all be "
+            "probabilities below 1 are "
+            f"{', '.join(f'{p:g}' for p in probabilities_below_one[:3])}: must all be "
             "equal, because one selection has one such probability. Estimate each selection alone"
         )
     num_drawn = int((pi < 1).sum())
@@ -104,11 +105,11 @@ def _check_sample(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> Non
             f"{num_pool - num_certain} of the pool's {num_pool} solutions are not represented, "
             "because no solution was drawn at random. Select with a uniform share above 0"
         )
-    if num_drawn and num_drawn > others[0] * (num_pool - num_certain) + 1e-6:
+    if num_drawn and num_drawn > probabilities_below_one[0] * (num_pool - num_certain) + 1e-6:
         raise ValueError(
-            f"{num_drawn} values with probability {others[0]:g}: more than were drawn from "
-            f"{num_pool - num_certain} solutions. Give num_pool and num_certain of the selection's "
-            "manifest"
+            f"{num_drawn} values with probability {probabilities_below_one[0]:g}: more than were "
+            f"drawn from {num_pool - num_certain} solutions. Give num_pool and num_certain of the "
+            "selection's manifest"
         )
 
 
@@ -126,12 +127,13 @@ def _estimate_drawn_mean(y: Floats, num_others: int, level: float) -> tuple[floa
         return mean, *_compute_wilson_interval(
             mean, n * (num_others - 1) / (num_others - n), quantile
         )
-    spread = float(y.std(ddof=1)) * sqrt(1 - n / num_others)
-    if spread == 0:
+    deviation = float(y.std(ddof=1)) * sqrt(1 - n / num_others)
+    if deviation == 0:
         return mean, mean, mean
     skew = float(((y - mean) ** 3).mean() / y.std() ** 3)
     low, high = (
-        spread / sqrt(n) * _correct_for_skewness(bound, skew, n) for bound in (quantile, -quantile)
+        deviation / sqrt(n) * _correct_for_skewness(bound, skew, n)
+        for bound in (quantile, -quantile)
     )
     return mean, mean - low, mean - high
 
@@ -153,5 +155,5 @@ def _correct_for_skewness(quantile: float, skew: float, n: int) -> float:
     """Correct a quantile of a studentised mean for skewness, by Hall's inverse cubic."""
     if abs(skew) < 1e-9:
         return quantile
-    cube = 1 + skew * (quantile / sqrt(n) - skew / (6 * n))
-    return float(3 * sqrt(n) / skew * (np.cbrt(cube) - 1))
+    radicand = 1 + skew * (quantile / sqrt(n) - skew / (6 * n))
+    return float(3 * sqrt(n) / skew * (np.cbrt(radicand) - 1))

@@ -13,7 +13,7 @@ from typing import Literal
 
 from scipy.special import bdtrc
 
-from mclabel.core.records import Chance, Counts
+from mclabel.core.records import Counts, Probability
 from mclabel.core.stats.intervals import StoppingRule, repeated_interval
 from mclabel.core.stats.intervals import clopper_pearson as clopper_pearson
 
@@ -25,15 +25,15 @@ TruncatedPolicy = Literal["wrong", "exclude"]
 class StepEstimate:
     """Estimate of a step's value from its counts, under the rule that stopped the rollouts."""
 
-    value: Chance | None
+    value: Probability | None
     """Unbiased estimate under the stopping rule; None if there is no such estimate or it is too
     noisy."""
-    low: Chance | None
+    low: Probability | None
     """Lower bound of the 95% interval."""
-    high: Chance | None
+    high: Probability | None
     """Upper bound of the 95% interval, valid under the stopping rule; None, like `low`, if no
     rollout counts."""
-    mean: Chance | None = None
+    mean: Probability | None = None
     """Posterior mean from a Bayesian estimator; None from others. It is right on average over many
     labels if the priors are right, but each single mean is shrunk towards the priors."""
 
@@ -41,12 +41,12 @@ class StepEstimate:
 NOTHING = StepEstimate(value=None, low=None, high=None)
 
 
-def num_trials(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> int:
+def count_trials(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> int:
     """Return the number of rollouts from which values are estimated. Ungraded rollouts never count,
     and truncated ones count if `truncated` is `wrong`.
     """
-    cut = counts.num_truncated if truncated == "wrong" else 0
-    return counts.num_right + counts.num_wrong + cut
+    num_truncated = counts.num_truncated if truncated == "wrong" else 0
+    return counts.num_right + counts.num_wrong + num_truncated
 
 
 def estimate_value(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> float | None:
@@ -54,7 +54,7 @@ def estimate_value(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> f
 
     The share is unbiased only if the number of rollouts did not depend on their outcomes.
     """
-    trials = num_trials(counts, truncated=truncated)
+    trials = count_trials(counts, truncated=truncated)
     return counts.num_right / trials if trials else None
 
 
@@ -63,7 +63,7 @@ def estimate_fixed(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> S
 
     The value is the share of right rollouts, with its Clopper-Pearson interval.
     """
-    trials = num_trials(counts, truncated=truncated)
+    trials = count_trials(counts, truncated=truncated)
     if not trials:
         return NOTHING
     low, high = clopper_pearson(counts.num_right, trials)
@@ -87,7 +87,7 @@ def estimate_stopped(
         boundary: stopping rule.
         truncated: whether a truncated rollout counts as wrong or not at all.
     """
-    trials = num_trials(counts, truncated=truncated)
+    trials = count_trials(counts, truncated=truncated)
     if trials != counts.num_rollouts or not boundary.ends_at(counts.num_right, trials):
         return estimate_anytime(counts, horizon=boundary.looks[-1], truncated=truncated)
     low, high = boundary.interval(counts.num_right, trials)
@@ -109,7 +109,7 @@ def estimate_anytime(
         truncated: whether a truncated rollout counts as wrong or not at all.
         mean: posterior mean of a Bayesian estimator; None for other estimators.
     """
-    trials = num_trials(counts, truncated=truncated)
+    trials = count_trials(counts, truncated=truncated)
     if not trials:
         return StepEstimate(value=None, low=None, high=None, mean=mean)
     low, high = repeated_interval(counts.num_right, trials, horizon=horizon)
@@ -132,7 +132,7 @@ def is_recoverable(
         True or False; None without graded rollouts, or if there are so few that guesses could
         explain even an all-right result.
     """
-    trials = num_trials(counts, truncated=truncated)
+    trials = count_trials(counts, truncated=truncated)
     if not trials or (chance and chance**trials > GUESS_LEVEL):
         return None
     if not chance or not counts.num_right:
@@ -149,8 +149,8 @@ def find_first_error(labels: Sequence[bool | None]) -> int | None:
 
     The result is also None if an earlier step has no verdict, because that step may be wrong.
     """
-    unsound = next((i for i, label in enumerate(labels) if not label), None)
-    return unsound if unsound is not None and labels[unsound] is False else None
+    index = next((i for i, label in enumerate(labels) if not label), None)
+    return index if index is not None and labels[index] is False else None
 
 
 def compute_advantages(
@@ -165,10 +165,10 @@ def compute_advantages(
         values: value after each step; None if a step has no value.
         root_value: value of the problem before its first step; None if unknown.
     """
-    before = [root_value, *values]
+    previous_values = [root_value, *values]
     return [
-        None if now is None or then is None else now - then
-        for then, now in zip(before, values, strict=False)
+        None if value is None or previous_value is None else value - previous_value
+        for previous_value, value in zip(previous_values, values, strict=False)
     ]
 
 
@@ -186,5 +186,5 @@ def estimate_root_value(
         siblings: outcome counts of the sampled solutions.
         truncated: whether a truncated rollout counts as wrong or not at all.
     """
-    trials = num_trials(root, truncated=truncated) + num_trials(siblings, truncated=truncated)
+    trials = count_trials(root, truncated=truncated) + count_trials(siblings, truncated=truncated)
     return (root.num_right + siblings.num_right) / trials if trials else None

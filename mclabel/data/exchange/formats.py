@@ -16,10 +16,10 @@ from mclabel.core.boundary import Boundary, Guard, check_item_count
 from mclabel.core.components import find_component, list_component_names
 from mclabel.core.errors import ComponentError, ConfigError, DataError, RejectReason
 from mclabel.core.records import (
-    Chance,
     Counts,
     LabeledSolution,
     Outcome,
+    Probability,
     Problem,
     Solution,
     Step,
@@ -43,7 +43,7 @@ class LabeledTexts:
     """Text of the problem."""
     steps: TupleOf[str]
     """Texts of the steps, without trailing line breaks."""
-    ratings: TupleOf[Chance | None]
+    ratings: TupleOf[Probability | None]
     """Rating of each step: 0 for wrong, 0.5 for neutral, 1 for sound; None without a label."""
     answer: str = ""
     """Gold answer; empty if the format has none."""

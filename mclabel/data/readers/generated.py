@@ -20,8 +20,8 @@ from mclabel.data.readers.base import ReaderSettings
 from mclabel.domains import words
 from mclabel.domains.arith.problems import (
     MAX_STEPS,
+    MAX_STORY_STEPS,
     MIN_STEPS,
-    MOST_STEPS,
     Split,
     generate_problems,
 )
@@ -35,7 +35,7 @@ MAX_ARITH = 1_000_000
 MAX_PYARITH = 100_000
 """Maximum number of problems of `pyarith`, each of which also has hidden tests."""
 
-NumSteps = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+NumSteps = Annotated[int, Field(ge=1, le=MAX_STORY_STEPS)]
 
 
 class ArithReader:

@@ -113,12 +113,12 @@ def write_misread_solution(
         The text of the solution, and True if it contains a misreading.
     """
     for _ in range(8):
-        lines = _try_write_solution(program, problem_text, rng, strength)
-        if lines is not None:
-            return lines
-    lines = _try_write_solution(program, problem_text, rng, 0.0)
-    assert lines is not None
-    return lines
+        text_and_flag = _try_write_solution(program, problem_text, rng, strength)
+        if text_and_flag is not None:
+            return text_and_flag
+    text_and_flag = _try_write_solution(program, problem_text, rng, 0.0)
+    assert text_and_flag is not None
+    return text_and_flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,16 +173,19 @@ def compute_node(
         The whole result is None if the value is outside 1..MAX_VALUE.
     """
     node = program.nodes[index]
-    by_value = {program.nodes[i].value: values[i] for i in node.needs}
-    left_is_node = node.left in by_value
-    left, right = by_value.get(node.left, node.left), by_value.get(node.right, node.right)
+    value_by_true_value = {program.nodes[i].value: values[i] for i in node.needs}
+    is_left_node = node.left in value_by_true_value
+    left, right = (
+        value_by_true_value.get(node.left, node.left),
+        value_by_true_value.get(node.right, node.right),
+    )
     op = node.op
     if misreading is not None:
         if misreading.kind == "skip":
-            return left if left_is_node or not node.needs else right, None
+            return left if is_left_node or not node.needs else right, None
         if misreading.kind == "flip":
             op = FLIPPED[op]
-        elif left_is_node:
+        elif is_left_node:
             right = misreading.number
         else:
             left = misreading.number
@@ -192,7 +195,7 @@ def compute_node(
 
 def find_numbers_in_text(problem_text: str) -> list[int]:
     """Return the numbers in a problem's text, in the order in which they appear."""
-    return [int(n) for n in re.findall(r"\d+", problem_text)]
+    return [int(number) for number in re.findall(r"\d+", problem_text)]
 
 
 def _try_write_solution(
@@ -201,10 +204,10 @@ def _try_write_solution(
     numbers = find_numbers_in_text(problem_text)
     values: dict[int, int] = {}
     lines: list[str] = []
-    misread_any = False
+    has_misreading = False
     for index in program.find_needed_nodes():
         misreading = draw_misreading(program.nodes[index], numbers, rng, strength)
-        misread_any |= misreading is not None
+        has_misreading |= misreading is not None
         value_and_text = compute_node(program, index, values, misreading)
         if value_and_text is None:
             return None
@@ -212,7 +215,7 @@ def _try_write_solution(
         lines += [] if text is None else [text]
     if not lines:
         return None
-    return "\n".join([*lines, write_answer_line(values[program.target])]), misread_any
+    return "\n".join([*lines, write_answer_line(values[program.target])]), has_misreading
 
 
 SILENT, MORE_ANSWERS = 0.12, 1.6
@@ -222,12 +225,13 @@ SELDOM_NOTICED = frozenset(("fewer", "turn_back", "break_part"))
 """Events whose misreading is seldom noticed."""
 NOTICED, NOTICED_SELDOM = 0.75, 0.2
 """Probabilities that a misreading is noticed: for most events, and for `SELDOM_NOTICED`."""
-AT_ONCE = 0.4
+NOTICED_AT_ONCE = 0.4
 """Share of noticed misreadings that are noticed at once; the other ones are noticed in a check."""
 MISCORRECTED = 0.01
 """Probability, each time a sound step is written, that it is "corrected" into a wrong step, at
 `strength` 1."""
 MIN_LINES, MAX_LINES = 10, 56
+"""Number of lines below which a check is always added, and about the maximum number of lines."""
 
 
 def write_trace(
@@ -268,12 +272,13 @@ class _TraceWriter:
         self._numbers = find_numbers_in_text(problem_text)
         self._needed = program.find_needed_nodes()
         self._values: dict[int, int] = {}
-        self._misread: dict[int, Misreading] = {}
-        self._to_notice: set[int] = set()
+        self._misreadings: dict[int, Misreading] = {}
+        self._nodes_to_correct: set[int] = set()
         """Indices of the misread nodes that a later check corrects."""
 
     @property
     def answer(self) -> int:
+        """The last computed value of the target node."""
         return self._values[self._program.target]
 
     def write(self, answer_rate: float) -> bool:
@@ -282,19 +287,19 @@ class _TraceWriter:
         Args:
             answer_rate: probability, in [0, 1], that an answer before the trace's end is written.
         """
-        rng, length = self._rng, len(self._needed)
+        rng, num_steps = self._rng, len(self._needed)
         num_answers = 0 if rng.random() < SILENT else 1
         while num_answers and rng.random() < MORE_ANSWERS / (1 + MORE_ANSWERS):
             num_answers += 1
         if not self._write_first_pass():
             return False
-        wanted = self._to_notice or len(self.lines) < MIN_LINES or rng.random() < 0.2
-        checks = min(max(num_answers - 1, int(bool(wanted))), MAX_LINES // length - 1)
-        occasions = rng.sample(range(checks + 1), min(num_answers, checks + 1))
-        for number in range(checks + 1):
-            if number and not self._write_check(last=number == checks):
+        needs_check = self._nodes_to_correct or len(self.lines) < MIN_LINES or rng.random() < 0.2
+        num_checks = min(max(num_answers - 1, int(bool(needs_check))), MAX_LINES // num_steps - 1)
+        passes_with_answer = rng.sample(range(num_checks + 1), min(num_answers, num_checks + 1))
+        for number in range(num_checks + 1):
+            if number and not self._write_check(last=number == num_checks):
                 return False
-            if number in occasions and rng.random() < answer_rate:
+            if number in passes_with_answer and rng.random() < answer_rate:
                 self.lines.append(ANSWER.format(self.answer))
         return True
 
@@ -304,32 +309,37 @@ class _TraceWriter:
             node = self._program.nodes[index]
             misreading = draw_misreading(node, self._numbers, rng, self._strength)
             if misreading is not None:
-                self._misread[index] = misreading
+                self._misreadings[index] = misreading
             if not self._write_step(index):
                 return False
-            noticed = rng.random() < (NOTICED_SELDOM if node.event in SELDOM_NOTICED else NOTICED)
+            is_noticed = rng.random() < (
+                NOTICED_SELDOM if node.event in SELDOM_NOTICED else NOTICED
+            )
             if misreading is None:
-                fits = not self._draw_miscorrection(index) or self._write_step(index, WAIT)
-            elif noticed and rng.random() < AT_ONCE:
-                del self._misread[index]
-                fits = self._write_step(index, WAIT)
+                is_in_range = not self._draw_miscorrection(index) or self._write_step(index, WAIT)
+            elif is_noticed and rng.random() < NOTICED_AT_ONCE:
+                del self._misreadings[index]
+                is_in_range = self._write_step(index, WAIT)
             else:
-                fits = True
-                self._to_notice |= {index} if noticed else set()
-            if not fits:
+                is_in_range = True
+                self._nodes_to_correct |= {index} if is_noticed else set()
+            if not is_in_range:
                 return False
         return True
 
     def _write_check(self, *, last: bool) -> bool:
-        """Write all steps again. The last check corrects every misreading left in `_to_notice`."""
+        """Write all steps again.
+
+        The last check corrects every misreading left in `_nodes_to_correct`.
+        """
         self.lines.append(CHECK)
         for index in self._needed:
             remark = None
-            if index in self._to_notice and (last or self._rng.random() < 0.5):
-                self._to_notice.remove(index)
-                del self._misread[index]
+            if index in self._nodes_to_correct and (last or self._rng.random() < 0.5):
+                self._nodes_to_correct.remove(index)
+                del self._misreadings[index]
                 remark = WAIT
-            elif index not in self._misread and self._draw_miscorrection(index):
+            elif index not in self._misreadings and self._draw_miscorrection(index):
                 remark = WAIT
             if not self._write_step(index, remark):
                 return False
@@ -343,8 +353,8 @@ class _TraceWriter:
         misreading = choose_misreading(self._program.nodes[index], self._numbers, self._rng)
         if misreading.kind == "skip" or self._rng.random() >= MISCORRECTED * self._strength:
             return False
-        self._misread[index] = misreading
-        self._to_notice |= {index} if self._rng.random() < NOTICED else set()
+        self._misreadings[index] = misreading
+        self._nodes_to_correct |= {index} if self._rng.random() < NOTICED else set()
         return True
 
     def _write_step(self, index: int, remark: str | None = None) -> bool:
@@ -357,7 +367,9 @@ class _TraceWriter:
             index: 0-based index of the node.
             remark: line before the step, such as "Wait."; None for no such line.
         """
-        value_and_text = compute_node(self._program, index, self._values, self._misread.get(index))
+        value_and_text = compute_node(
+            self._program, index, self._values, self._misreadings.get(index)
+        )
         if value_and_text is None:
             return False
         self._values[index], text = value_and_text

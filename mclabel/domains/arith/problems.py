@@ -37,7 +37,7 @@ from mclabel.domains.arith.stories import (
 Split = Literal["train", "validation", "test"]
 
 MIN_STEPS, MAX_STEPS = 3, 8
-MOST_STEPS = 10
+MAX_STORY_STEPS = 10
 """Largest number of steps for which every family can generate a story."""
 SMALL_ANSWER_RATE = 0.1
 """Share of problems that end in a quotient from 1 to 5."""
@@ -69,15 +69,15 @@ def generate_problems(
     Raises:
         ValueError: a family is unknown, or is kept out of training and the split is `train`.
     """
-    chosen = validate_families(families, split)
+    drawn_families = validate_families(families, split)
     problems: list[Problem] = []
-    seen: set[str] = set()
-    rng = random.Random(f"arith:{seed}:{split}:{chosen}")
-    for problem in stream_problems(rng, chosen, num_steps):
+    seen_texts: set[str] = set()
+    rng = random.Random(f"arith:{seed}:{split}:{drawn_families}")
+    for problem in stream_problems(rng, drawn_families, num_steps):
         if len(problems) == count:
             break
-        if assign_split(problem.text) == split and problem.text not in seen:
-            seen.add(problem.text)
+        if assign_split(problem.text) == split and problem.text not in seen_texts:
+            seen_texts.add(problem.text)
             problems.append(problem)
     return problems
 
@@ -88,12 +88,14 @@ def validate_families(families: Sequence[str] | None, split: Split) -> tuple[str
     Raises:
         ValueError: a family is unknown, or is kept out of training and the split is `train`.
     """
-    chosen = tuple(families or TRAIN_FAMILIES)
-    if unknown := [f for f in chosen if f not in FAMILIES]:
+    drawn_families = tuple(families or TRAIN_FAMILIES)
+    if unknown := [family for family in drawn_families if family not in FAMILIES]:
         raise ValueError(f"families={unknown}: must be among {sorted(FAMILIES)}")
-    if split == "train" and (held := [f for f in chosen if f in HELD_OUT_FAMILIES]):
-        raise ValueError(f"families={held}: kept out of training; use split='test'")
-    return chosen
+    if split == "train" and (
+        held_out := [family for family in drawn_families if family in HELD_OUT_FAMILIES]
+    ):
+        raise ValueError(f"families={held_out}: kept out of training; use split='test'")
+    return drawn_families
 
 
 def assign_split(text: str) -> Split:
@@ -118,29 +120,31 @@ def stream_problems(
     while True:
         family = rng.choice(families)
         num_steps = rng.randint(*bounds)
-        small = num_steps > 1 and rng.random() < SMALL_ANSWER_RATE
+        has_small_answer = num_steps > 1 and rng.random() < SMALL_ANSWER_RATE
         story = None
         while story is None:
-            story = _try_draw_story(rng, family, num_steps, small)
-        yield _make_problem(story, family, num_steps, small)
+            story = _try_draw_story(rng, family, num_steps, has_small_answer)
+        yield _make_problem(story, family, num_steps, has_small_answer)
 
 
-def _try_draw_story(rng: random.Random, family: str, num_steps: int, small: bool) -> Story | None:
+def _try_draw_story(
+    rng: random.Random, family: str, num_steps: int, has_small_answer: bool
+) -> Story | None:
     """Try once to draw a story whose answer needs exactly `num_steps` nodes; None if it fails.
 
-    If `small` is true, the answer is a quotient from 1 to 5.
+    If `has_small_answer` is true, the answer is a quotient from 1 to 5.
     """
     story = Story(rng)
     try:
-        FAMILIES[family](story, num_steps - small)
-        if small:
+        FAMILIES[family](story, num_steps - has_small_answer)
+        if has_small_answer:
             add_tray_question(story)
     except InfeasibleDraw:
         return None
     return story if story.count_needed_nodes() == num_steps else None
 
 
-def _make_problem(story: Story, family: str, num_steps: int, small: bool) -> Problem:
+def _make_problem(story: Story, family: str, num_steps: int, has_small_answer: bool) -> Problem:
     program, text = story.build_program(), " ".join([*story.sentences, story.question])
     return Problem(
         id="arith-" + hashlib.sha256(text.encode()).hexdigest()[:16],
@@ -148,7 +152,7 @@ def _make_problem(story: Story, family: str, num_steps: int, small: bool) -> Pro
         answer=str(program.answer),
         meta={
             "family": family,
-            "answer_type": "small" if small else "integer",
+            "answer_type": "small" if has_small_answer else "integer",
             "num_steps": str(num_steps),
             "program": program.to_json(),
         },

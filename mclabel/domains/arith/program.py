@@ -43,6 +43,7 @@ class Node:
 
     @property
     def equation(self) -> str:
+        """The true equation, such as `2 + 3 = 5`."""
         return f"{self.left} {self.op} {self.right} = {self.value}"
 
 
@@ -56,6 +57,7 @@ class Program:
 
     @property
     def answer(self) -> int:
+        """The value of the target node."""
         return self.nodes[self.target].value
 
     def find_needed_nodes(self) -> list[int]:
@@ -63,6 +65,7 @@ class Program:
         return sorted(find_ancestors(self.nodes, self.target))
 
     def to_json(self) -> str:
+        """Return the program as JSON, the form in which a problem's `meta` stores it."""
         return json.dumps(
             {"nodes": [vars(node) for node in self.nodes], "target": self.target},
             separators=(",", ":"),
@@ -70,23 +73,27 @@ class Program:
 
     @classmethod
     def from_json(cls, text: str) -> Program:
-        raw = json.loads(text)
+        """Return the program that `to_json` wrote."""
+        content = json.loads(text)
         return cls(
-            nodes=tuple(Node(**{**n, "needs": tuple(n["needs"])}) for n in raw["nodes"]),
-            target=raw["target"],
+            nodes=tuple(
+                Node(**{**node_fields, "needs": tuple(node_fields["needs"])})
+                for node_fields in content["nodes"]
+            ),
+            target=content["target"],
         )
 
 
 def write_reference_solution(program: Program) -> str:
     """Return the worked solution: one step a line, and the boxed answer on the last line."""
-    lines = [program.nodes[i].write_step() for i in program.find_needed_nodes()]
+    lines = [program.nodes[index].write_step() for index in program.find_needed_nodes()]
     return "\n".join([*lines, write_answer_line(program.answer)])
 
 
-def apply_operation(op: Operation, left: int, right: int, most: int) -> int | None:
+def apply_operation(op: Operation, left: int, right: int, max_value: int) -> int | None:
     """Return the result of `left op right`.
 
-    It is None if the result is not a whole number from 1 to `most`.
+    It is None if the result is not a whole number from 1 to `max_value`.
     """
     if op in ("/", "//"):
         if right == 0 or (op == "/" and left % right):
@@ -94,7 +101,7 @@ def apply_operation(op: Operation, left: int, right: int, most: int) -> int | No
         value = left // right
     else:
         value = {"+": left + right, "-": left - right, "*": left * right}[op]
-    return value if 1 <= value <= most else None
+    return value if 1 <= value <= max_value else None
 
 
 def write_answer_line(value: int) -> str:
@@ -104,12 +111,12 @@ def write_answer_line(value: int) -> str:
 
 def find_ancestors(nodes: Sequence[Node], target: int) -> set[int]:
     """Return the index `target` and the indices of all nodes that it needs."""
-    reached, queue = {target}, [target]
+    ancestors, queue = {target}, [target]
     while queue:
-        fresh = set(nodes[queue.pop()].needs) - reached
-        reached |= fresh
-        queue.extend(fresh)
-    return reached
+        new_indices = set(nodes[queue.pop()].needs) - ancestors
+        ancestors |= new_indices
+        queue.extend(new_indices)
+    return ancestors
 
 
 MAX_VALUE = 199
@@ -143,8 +150,9 @@ class Quantity:
 class Story:
     """A problem under construction: its sentences, its program and its question.
 
-    `focus` is the quantity in focus, which the question will ask for. `who` is the current person,
-    and `holder` the name of another owner of the quantity in focus, if there is one.
+    `focus` is the quantity in focus, which the question will ask for. `person` is the name of the
+    current person. `owner` is the name of the quantity's owner if that is not the person, else
+    empty. `holding_clause` states the owner's amount, with `{}` in place of the number.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -153,17 +161,23 @@ class Story:
         self.nodes: list[Node] = []
         self.people = rng.sample(PEOPLE, 14)
         self.thing, self.other_thing = rng.sample(THINGS, 2)
-        self.who = self.draw_person()
+        self.person = self.draw_person()
         self.focus = Quantity(0)
-        self.holding = "has {} " + self.thing
-        self.holder = ""
+        self.holding_clause = "has {} " + self.thing
+        self.owner = ""
         self.question = ""
         self.event = "start"
 
     def draw_person(self) -> str:
+        """Return the name of a person that is not in the story yet."""
         return self.people.pop()
 
     def draw_number(self, low: int, high: int) -> int:
+        """Draw a number from `low` to `high`.
+
+        Raises:
+            InfeasibleDraw: `low` is larger than `high`.
+        """
         if low > high:
             raise InfeasibleDraw
         return self.rng.randint(low, high)
@@ -173,29 +187,44 @@ class Story:
         return self.draw_number(2, min(high, MAX_VALUE // value))
 
     def draw_divisor(self, value: int, *, low: int = 2, high: int = 9) -> int:
-        choices = [d for d in range(low, high + 1) if value % d == 0 and value > d]
-        if not choices:
+        """Draw a divisor of `value` from `low` to `high`, other than `value` itself.
+
+        Raises:
+            InfeasibleDraw: there is no such divisor.
+        """
+        divisors = [
+            divisor for divisor in range(low, high + 1) if value % divisor == 0 and value > divisor
+        ]
+        if not divisors:
             raise InfeasibleDraw
-        return self.rng.choice(choices)
+        return self.rng.choice(divisors)
 
     def add_sentence(self, *variants: str) -> None:
+        """Add a sentence to the problem, in a randomly drawn wording."""
         self.sentences.append(self.rng.choice(variants))
 
     def derive_quantity(
         self, left: Quantity, op: Operation, right: Quantity, claim: str
     ) -> Quantity:
-        a, b = left.value, right.value
-        value = apply_operation(op, a, b, MAX_VALUE)
+        """Add the node `left op right` to the program, and return its quantity.
+
+        Raises:
+            InfeasibleDraw: the value is not a whole number from 1 to MAX_VALUE.
+        """
+        left_value, right_value = left.value, right.value
+        value = apply_operation(op, left_value, right_value, MAX_VALUE)
         if value is None:
             raise InfeasibleDraw
         self.nodes.append(
             Node(
                 op=op,
-                left=a,
-                right=b,
+                left=left_value,
+                right=right_value,
                 value=value,
                 claim=claim,
-                needs=tuple(q.node for q in (left, right) if q.node is not None),
+                needs=tuple(
+                    quantity.node for quantity in (left, right) if quantity.node is not None
+                ),
                 event=self.event,
             )
         )
@@ -204,10 +233,11 @@ class Story:
     def update_holding(self, left: Quantity, op: Operation, right: Quantity) -> None:
         """Derive the owner's new amount, `left op right`, and put it in focus."""
         self.focus = self.derive_quantity(
-            left, op, right, f"{self.holder or self.who} {self.holding}."
+            left, op, right, f"{self.owner or self.person} {self.holding_clause}."
         )
 
     def count_needed_nodes(self) -> int:
+        """Return the number of nodes that the quantity in focus needs, with its own node."""
         return 0 if self.focus.node is None else len(find_ancestors(self.nodes, self.focus.node))
 
     def build_program(self) -> Program:

@@ -23,6 +23,7 @@ from mclabel.domains.arith.program import (
 Event = Callable[[Story], None]
 
 MAX_SMALL_ANSWER = 5
+"""Largest answer of a problem that ends in a quotient."""
 
 CONTAINERS = ("bags", "boxes", "crates", "baskets")
 TRAYS = ("trays", "racks")
@@ -47,19 +48,20 @@ def _add_events(story: Story, num_steps: int, events: Sequence[str]) -> None:
 def _add_distraction(story: Story) -> None:
     """Add a true fact that the question does not need, often about the same kind of thing."""
     thing = story.thing if story.rng.random() < 0.6 else story.other_thing
-    who, n = (
+    person, n = (
         story.draw_person() if len(story.people) > 3 else story.people[0],
         story.draw_number(2, 60),
     )
-    story.add_sentence(f"{who} has {n} {thing}.", f"{who} buys {n} {thing}.")
+    story.add_sentence(f"{person} has {n} {thing}.", f"{person} buys {n} {thing}.")
 
 
-# Events that several families share. Wordings and claims are formatted with who, thing and numbers.
+# Events that several families share. Wordings and claims are formatted with the person, the thing
+# and the numbers.
 
 
 def _add_sentence(story: Story, wordings: Sequence[str], **values: object) -> None:
     story.add_sentence(
-        *(text.format(who=story.who, thing=story.thing, **values) for text in wordings)
+        *(text.format(person=story.person, thing=story.thing, **values) for text in wordings)
     )
 
 
@@ -112,8 +114,8 @@ def _make_product_event(
         n = story.draw_number(2, min(limit, _find_largest_change(story, op) // k))
         _add_sentence(story, [wording], n=n, k=k, item=item)
         left, right = (n, k) if is_rate else (k, n)
-        stated = claim.format(who=story.who, thing=story.thing, item=item)
-        product = story.derive_quantity(Quantity(left), "*", Quantity(right), stated)
+        claim_text = claim.format(person=story.person, thing=story.thing, item=item)
+        product = story.derive_quantity(Quantity(left), "*", Quantity(right), claim_text)
         story.update_holding(story.focus, op, product)
 
     return add_event
@@ -133,10 +135,10 @@ def _make_part_event(wording: str, claim: str) -> Event:
     """Return an event that derives a part of the quantity in focus, and then subtracts it."""
 
     def add_event(story: Story) -> None:
-        d = story.draw_divisor(story.focus.value, low=3, high=5)
-        _add_sentence(story, [wording], part=PARTS[d])
-        stated = claim.format(who=story.who, thing=story.thing)
-        part = story.derive_quantity(story.focus, "/", Quantity(d), stated)
+        divisor = story.draw_divisor(story.focus.value, low=3, high=5)
+        _add_sentence(story, [wording], part=PARTS[divisor])
+        claim_text = claim.format(person=story.person, thing=story.thing)
+        part = story.derive_quantity(story.focus, "/", Quantity(divisor), claim_text)
         story.update_holding(story.focus, "-", part)
 
     return add_event
@@ -148,13 +150,13 @@ def _make_part_event(wording: str, claim: str) -> Event:
 def _write_trading_story(story: Story, num_steps: int) -> None:
     _start_holding(story)
     _add_events(story, num_steps, tuple(_TRADING_EVENTS))
-    story.question = f"How many {story.thing} does {story.who} have now?"
+    story.question = f"How many {story.thing} does {story.person} have now?"
 
 
 def _start_holding(story: Story) -> None:
     n = story.draw_number(12, 120)
     story.add_sentence(
-        f"{story.who} has {n} {story.thing}.", f"{story.who} starts with {n} {story.thing}."
+        f"{story.person} has {n} {story.thing}.", f"{story.person} starts with {n} {story.thing}."
     )
     story.focus = Quantity(n)
 
@@ -162,27 +164,31 @@ def _start_holding(story: Story) -> None:
 def _add_half_transfer(story: Story) -> None:
     if len(story.people) < 4:
         raise InfeasibleDraw
-    taker, n = story.draw_person(), story.draw_number(2, 60)
+    receiver, n = story.draw_person(), story.draw_number(2, 60)
     story.add_sentence(
-        f"{taker} has {n} {story.thing} and gets half of the {story.thing} of {story.who}."
+        f"{receiver} has {n} {story.thing} and gets half of the {story.thing} of {story.person}."
     )
     part = story.derive_quantity(
-        story.focus, "/", Quantity(2), (f"{story.who} gives {{}} {story.thing}.")
+        story.focus, "/", Quantity(2), (f"{story.person} gives {{}} {story.thing}.")
     )
-    story.who = taker
+    story.person = receiver
     story.update_holding(Quantity(n), "+", part)
 
 
 _TRADING_EVENTS: dict[str, Event] = {
-    "buy": _make_number_event("+", 90, "{who} buys {n} {thing}.", "{who} finds {n} more {thing}."),
-    "sell": _make_number_event("-", 90, "{who} sells {n} {thing}.", "{who} loses {n} {thing}."),
-    "receive": _make_number_event("+", 60, "{other} gives {n} {thing} to {who}."),
-    "give": _make_number_event("-", 60, "{who} gives {n} {thing} to {other}."),
+    "buy": _make_number_event(
+        "+", 90, "{person} buys {n} {thing}.", "{person} finds {n} more {thing}."
+    ),
+    "sell": _make_number_event(
+        "-", 90, "{person} sells {n} {thing}.", "{person} loses {n} {thing}."
+    ),
+    "receive": _make_number_event("+", 60, "{other} gives {n} {thing} to {person}."),
+    "give": _make_number_event("-", 60, "{person} gives {n} {thing} to {other}."),
     "sell_half": _make_halving_event(
-        "{who} sells half of the {thing}.", "{who} loses half of the {thing}."
+        "{person} sells half of the {thing}.", "{person} loses half of the {thing}."
     ),
     "give_part": _make_part_event(
-        "{who} gives away {part} of the {thing}.", "{who} gives away {{}} {thing}."
+        "{person} gives away {part} of the {thing}.", "{person} gives away {{}} {thing}."
     ),
     "pass_on_half": _add_half_transfer,
 }
@@ -193,12 +199,12 @@ _TRADING_EVENTS: dict[str, Event] = {
 
 def _write_comparing_story(story: Story, num_steps: int) -> None:
     _start_holding(story)
-    holdings = [(story.who, story.focus)]
+    holdings = [(story.person, story.focus)]
     while story.count_needed_nodes() < num_steps:
         if story.rng.random() < 0.2:
             _add_distraction(story)
         _add_comparison(story, holdings)
-    story.question = f"How many {story.thing} does {story.who} have?"
+    story.question = f"How many {story.thing} does {story.person} have?"
 
 
 def _write_riddle_story(story: Story, num_steps: int) -> None:
@@ -213,44 +219,54 @@ def _write_riddle_story(story: Story, num_steps: int) -> None:
 def _add_comparison(story: Story, holdings: list[tuple[str, Quantity]] | None = None) -> None:
     if len(story.people) < 3:
         raise InfeasibleDraw
-    holdings = holdings if holdings is not None else [(story.who, story.focus)]
-    before, amount = holdings[-1]
-    who, thing, value = story.draw_person(), story.thing, amount.value
-    story.who = who
-    kinds = ["times", "more", "fewer", "part"]
+    holdings = holdings if holdings is not None else [(story.person, story.focus)]
+    reference_person, amount = holdings[-1]
+    person, thing, value = story.draw_person(), story.thing, amount.value
+    story.person = person
+    comparisons = ["times", "more", "fewer", "part"]
     if len(holdings) > 1:
-        kinds += ["together", "above"]
-    kind = story.event = story.rng.choice(kinds)
-    if kind == "times":
+        comparisons += ["together", "above"]
+    comparison = story.event = story.rng.choice(comparisons)
+    if comparison == "times":
         k = story.draw_factor(value, high=6)
-        story.add_sentence(f"{who} has {k} times as many {thing} as {before}.")
+        story.add_sentence(f"{person} has {k} times as many {thing} as {reference_person}.")
         story.update_holding(Quantity(k), "*", amount)
-    elif kind == "more":
+    elif comparison == "more":
         n = story.draw_number(2, min(90, MAX_VALUE - value))
-        story.add_sentence(f"{who} has {n} more {thing} than {before}.")
+        story.add_sentence(f"{person} has {n} more {thing} than {reference_person}.")
         story.update_holding(amount, "+", Quantity(n))
-    elif kind == "fewer":
+    elif comparison == "fewer":
         n = story.draw_number(2, min(90, value - 2))
-        story.add_sentence(f"{who} has {n} fewer {thing} than {before}.")
+        story.add_sentence(f"{person} has {n} fewer {thing} than {reference_person}.")
         story.update_holding(amount, "-", Quantity(n))
-    elif kind == "part":
-        d = story.draw_divisor(value, high=5)
-        story.add_sentence(f"{who} has {PARTS[d]} as many {thing} as {before}.")
-        story.update_holding(amount, "/", Quantity(d))
+    elif comparison == "part":
+        divisor = story.draw_divisor(value, high=5)
+        story.add_sentence(f"{person} has {PARTS[divisor]} as many {thing} as {reference_person}.")
+        story.update_holding(amount, "/", Quantity(divisor))
     else:
-        other, theirs = story.rng.choice(holdings[:-1])
-        if kind == "together":
-            story.add_sentence(f"{who} has as many {thing} as {before} and {other} together.")
-            story.update_holding(amount, "+", theirs)
+        other, other_amount = story.rng.choice(holdings[:-1])
+        if comparison == "together":
+            story.add_sentence(
+                f"{person} has as many {thing} as {reference_person} and {other} together."
+            )
+            story.update_holding(amount, "+", other_amount)
         else:
-            (big, more), (low, less) = (before, amount), (other, theirs)
-            if less.value > more.value:
-                (big, more), (low, less) = (low, less), (big, more)
-            if more.value - less.value < 2:
+            (richer_person, larger), (poorer_person, smaller) = (
+                (reference_person, amount),
+                (other, other_amount),
+            )
+            if smaller.value > larger.value:
+                (richer_person, larger), (poorer_person, smaller) = (
+                    (poorer_person, smaller),
+                    (richer_person, larger),
+                )
+            if larger.value - smaller.value < 2:
                 raise InfeasibleDraw
-            story.add_sentence(f"{who} has as many {thing} as {big} has more than {low}.")
-            story.update_holding(more, "-", less)
-    holdings.append((who, story.focus))
+            story.add_sentence(
+                f"{person} has as many {thing} as {richer_person} has more than {poorer_person}."
+            )
+            story.update_holding(larger, "-", smaller)
+    holdings.append((person, story.focus))
 
 
 # Packing: containers times contents, equal piles.
@@ -259,30 +275,30 @@ def _add_comparison(story: Story, holdings: list[tuple[str, Quantity]] | None = 
 def _write_packing_story(story: Story, num_steps: int) -> None:
     containers = story.rng.choice(CONTAINERS)
     k, n = story.draw_number(2, 9), story.draw_number(3, 40)
-    story.add_sentence(f"{story.who} fills {k} {containers} with {n} {story.thing} each.")
+    story.add_sentence(f"{story.person} fills {k} {containers} with {n} {story.thing} each.")
     story.focus = story.derive_quantity(
         Quantity(k), "*", Quantity(n), (f"The {containers} hold {{}} {story.thing}.")
     )
     _add_events(story, num_steps, tuple(_PACKING_EVENTS))
-    story.question = f"How many {story.thing} does {story.who} have in the end?"
+    story.question = f"How many {story.thing} does {story.person} have in the end?"
 
 
 def _add_pile_division(story: Story) -> None:
-    d = story.draw_divisor(story.focus.value)
+    divisor = story.draw_divisor(story.focus.value)
     story.add_sentence(
-        f"{story.who} makes {d} equal piles of the {story.thing} and keeps one pile."
+        f"{story.person} makes {divisor} equal piles of the {story.thing} and keeps one pile."
     )
-    story.update_holding(story.focus, "/", Quantity(d))
+    story.update_holding(story.focus, "/", Quantity(divisor))
 
 
 _PACKING_EVENTS: dict[str, Event] = {
-    "add_loose": _make_number_event("+", 90, "{who} adds {n} loose {thing}."),
-    "take_out": _make_number_event("-", 90, "{who} takes out {n} bad {thing}."),
+    "add_loose": _make_number_event("+", 90, "{person} adds {n} loose {thing}."),
+    "take_out": _make_number_event("-", 90, "{person} takes out {n} bad {thing}."),
     "add_containers": _make_product_event(
         "+",
         30,
-        "{who} adds {k} more {item} of {n} {thing} each.",
-        "{who} adds {{}} {thing}.",
+        "{person} adds {k} more {item} of {n} {thing} each.",
+        "{person} adds {{}} {thing}.",
         items=CONTAINERS,
     ),
     "keep_pile": _add_pile_division,
@@ -294,34 +310,36 @@ _PACKING_EVENTS: dict[str, Event] = {
 
 def _write_shopping_story(story: Story, num_steps: int) -> None:
     n = story.draw_number(40, 180)
-    story.holding = "has {} dollars"
-    story.add_sentence(f"{story.who} has {n} dollars.", f"{story.who} starts with {n} dollars.")
+    story.holding_clause = "has {} dollars"
+    story.add_sentence(
+        f"{story.person} has {n} dollars.", f"{story.person} starts with {n} dollars."
+    )
     story.focus = Quantity(n)
     _add_events(story, num_steps, tuple(_SHOPPING_EVENTS))
-    story.question = f"How many dollars does {story.who} have left?"
+    story.question = f"How many dollars does {story.person} have left?"
 
 
 _SHOPPING_EVENTS: dict[str, Event] = {
     "buy_several": _make_product_event(
         "-",
         40,
-        "{who} buys {k} {item} for {n} dollars each.",
+        "{person} buys {k} {item} for {n} dollars each.",
         "The {item} cost {{}} dollars.",
         items=THINGS,
     ),
     "pay": _make_number_event(
-        "-", 90, "{who} pays {n} dollars for a ticket.", "{who} loses {n} dollars."
+        "-", 90, "{person} pays {n} dollars for a ticket.", "{person} loses {n} dollars."
     ),
     "earn": _make_product_event(
         "+",
         30,
-        "{who} earns {n} dollars a day for {k} days.",
-        "{who} earns {{}} dollars.",
+        "{person} earns {n} dollars a day for {k} days.",
+        "{person} earns {{}} dollars.",
         is_rate=True,
     ),
-    "spend_half": _make_halving_event("{who} spends half of the money."),
+    "spend_half": _make_halving_event("{person} spends half of the money."),
     "spend_part": _make_part_event(
-        "{who} spends {part} of the money.", "{who} spends {{}} dollars."
+        "{person} spends {part} of the money.", "{person} spends {{}} dollars."
     ),
 }
 
@@ -330,34 +348,36 @@ _SHOPPING_EVENTS: dict[str, Event] = {
 
 
 def _write_travelling_story(story: Story, num_steps: int) -> None:
-    story.holding = "is {} km from home"
+    story.holding_clause = "is {} km from home"
     k, n = story.draw_number(2, 9), story.draw_number(3, 40)
-    story.add_sentence(f"{story.who} walks {n} km a day for {k} days.")
+    story.add_sentence(f"{story.person} walks {n} km a day for {k} days.")
     story.focus = story.derive_quantity(
-        Quantity(n), "*", Quantity(k), f"{story.who} walks {{}} km."
+        Quantity(n), "*", Quantity(k), f"{story.person} walks {{}} km."
     )
     _add_events(story, num_steps, tuple(_TRAVELLING_EVENTS))
-    story.question = f"How many km from home is {story.who}?"
+    story.question = f"How many km from home is {story.person}?"
 
 
 def _add_times_as_far(story: Story) -> None:
     if len(story.people) < 4:
         raise InfeasibleDraw
-    k, before = story.draw_factor(story.focus.value, high=5), story.who
-    story.who = story.draw_person()
-    story.add_sentence(f"{story.who} is {k} times as far from home as {before}.")
+    k, reference_person = story.draw_factor(story.focus.value, high=5), story.person
+    story.person = story.draw_person()
+    story.add_sentence(f"{story.person} is {k} times as far from home as {reference_person}.")
     story.update_holding(Quantity(k), "*", story.focus)
 
 
 _TRAVELLING_EVENTS: dict[str, Event] = {
-    "ride_on": _make_number_event("+", 90, "{who} rides {n} km more.", "{who} goes on for {n} km."),
+    "ride_on": _make_number_event(
+        "+", 90, "{person} rides {n} km more.", "{person} goes on for {n} km."
+    ),
     "turn_back": _make_number_event(
-        "-", 90, "{who} goes {n} km back.", "{who} turns and rides {n} km back."
+        "-", 90, "{person} goes {n} km back.", "{person} turns and rides {n} km back."
     ),
     "drive": _make_product_event(
-        "+", 40, "{who} drives on for {k} hours at {n} km an hour.", "{who} drives {{}} km."
+        "+", 40, "{person} drives on for {k} hours at {n} km an hour.", "{person} drives {{}} km."
     ),
-    "halfway_home": _make_halving_event("{who} goes half of the way back."),
+    "halfway_home": _make_halving_event("{person} goes half of the way back."),
     "times_as_far": _add_times_as_far,
 }
 
@@ -367,13 +387,13 @@ _TRAVELLING_EVENTS: dict[str, Event] = {
 
 def _write_making_story(story: Story, num_steps: int) -> None:
     k, n = story.draw_number(2, 9), story.draw_number(3, 40)
-    story.add_sentence(f"{story.who} makes {n} {story.thing} an hour for {k} hours.")
+    story.add_sentence(f"{story.person} makes {n} {story.thing} an hour for {k} hours.")
     story.focus = story.derive_quantity(
-        Quantity(n), "*", Quantity(k), (f"{story.who} makes {{}} {story.thing}.")
+        Quantity(n), "*", Quantity(k), (f"{story.person} makes {{}} {story.thing}.")
     )
-    story.holder = "The shop"
+    story.owner = "The shop"
     _add_events(story, num_steps, tuple(_MAKING_EVENTS))
-    story.question = f"How many {story.thing} are in the shop of {story.who}?"
+    story.question = f"How many {story.thing} are in the shop of {story.person}?"
 
 
 def _add_stock_multiplication(story: Story) -> None:
@@ -403,7 +423,7 @@ _MAKING_EVENTS: dict[str, Event] = {
 def _write_gift_story(story: Story, num_steps: int) -> None:
     _start_holding(story)
     _add_events(story, num_steps, (*_TRADING_EVENTS, *["compare"] * 4))
-    story.question = f"How many {story.thing} does {story.who} have now?"
+    story.question = f"How many {story.thing} does {story.person} have now?"
 
 
 def add_tray_question(story: Story) -> None:
@@ -412,11 +432,11 @@ def add_tray_question(story: Story) -> None:
     trays = story.rng.choice(TRAYS)
     quotient = story.draw_number(1, MAX_SMALL_ANSWER)
     value = story.focus.value
-    room = story.draw_number(max(2, value // (quotient + 1) + 1), value // quotient)
-    unit = story.holding.split("{} ")[1].split()[0]
-    story.add_sentence(f"It takes {room} {unit} to fill one of the {trays}.")
+    tray_size = story.draw_number(max(2, value // (quotient + 1) + 1), value // quotient)
+    unit = story.holding_clause.split("{} ")[1].split()[0]
+    story.add_sentence(f"It takes {tray_size} {unit} to fill one of the {trays}.")
     story.focus = story.derive_quantity(
-        story.focus, "//", Quantity(room), f"This fills {{}} {trays}."
+        story.focus, "//", Quantity(tray_size), f"This fills {{}} {trays}."
     )
     story.question = f"How many {trays} can be filled?"
 

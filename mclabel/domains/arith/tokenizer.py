@@ -29,7 +29,7 @@ _CHAT_TEMPLATE = (
 
 
 def build_tokenizer(
-    texts: Iterable[str], *, after: Sequence[str] | None = None
+    texts: Iterable[str], *, base_vocabulary: Sequence[str] | None = None
 ) -> PreTrainedTokenizerFast:
     """Return a tokenizer for a domain.
 
@@ -38,27 +38,31 @@ def build_tokenizer(
 
     Args:
         texts: sample texts of the domain. The same set of pieces gives the same token ids.
-        after: vocabulary of an earlier tokenizer from this function, in the order of the ids. These
-            tokens keep their ids, and new pieces get the ids after them. Four spaces in a row, as
-            in indented code, are then one piece. None starts a new vocabulary, in which every
-            space is a piece of its own.
+        base_vocabulary: vocabulary of an earlier tokenizer from this function, in the order of the
+            ids. These tokens keep their ids, and new pieces get the ids after them. Four spaces in
+            a row, as in indented code, are then one piece. None starts a new vocabulary, in which
+            every space is a piece of its own.
     """
     from transformers import PreTrainedTokenizerFast
 
     split = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(
-                Regex(_PIECES if after is None else _CODE_PIECES), behavior="isolated"
+                Regex(_PIECES if base_vocabulary is None else _CODE_PIECES), behavior="isolated"
             ),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     pieces = {piece for text in texts for piece, _ in split.pre_tokenize_str(text)}
     pieces |= {f"{space}{digit}" for digit in range(10) for space in ("", "Ġ")}
-    first = after or [PAD, EOS, STEP, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    names = [*first, *sorted(pieces - set(first))]
+    base_tokens = base_vocabulary or [PAD, EOS, STEP, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    vocabulary = [*base_tokens, *sorted(pieces - set(base_tokens))]
     backend = Tokenizer(
-        models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[], ignore_merges=True)
+        models.BPE(
+            vocab={name: index for index, name in enumerate(vocabulary)},
+            merges=[],
+            ignore_merges=True,
+        )
     )
     backend.pre_tokenizer = split
     backend.decoder = decoders.ByteLevel()

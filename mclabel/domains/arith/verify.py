@@ -131,16 +131,16 @@ def _verify_step(program: Program, step: str, stated: set[int]) -> StepTruth:
         return StepTruth.RIGHT if boxed == program.answer else StepTruth.ANSWER
     if (statement := read_statement(step)) is None:
         return StepTruth.MALFORMED
-    follows = [
+    matching_indices = [
         index
         for index, node in enumerate(program.nodes)
         if statement.matches_node(node) and stated.issuperset(node.needs)
     ]
-    if not follows:
+    if not matching_indices:
         return StepTruth.LOGIC
-    if program.nodes[follows[0]].value != statement.value:
+    if program.nodes[matching_indices[0]].value != statement.value:
         return StepTruth.ARITHMETIC
-    stated.update(follows)
+    stated.update(matching_indices)
     return StepTruth.RIGHT
 
 
@@ -156,8 +156,8 @@ def has_hidden_program(meta: Mapping[str, str]) -> bool:
 def _parse_program(text: str) -> Program | None:
     try:
         program = Program.from_json(text)
-        in_order = all(0 <= j < i for i, node in enumerate(program.nodes) for j in node.needs)
-        return program if in_order and 0 <= program.target < len(program.nodes) else None
+        is_ordered = all(0 <= j < i for i, node in enumerate(program.nodes) for j in node.needs)
+        return program if is_ordered and 0 <= program.target < len(program.nodes) else None
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -179,12 +179,14 @@ def verify_trace_states(program: Program, steps: Sequence[str]) -> list[StepStat
     reader = _SolutionReader(program)
     states: list[StepState] = []
     for step in steps:
-        before = reader.has_standing_error
+        had_error = reader.has_standing_error
         for line in _split_step_lines(step):
             reader.read_line(line)
-        after = reader.has_standing_error
+        has_error = reader.has_standing_error
         states.append(
-            ("carried" if after else "recovered") if before else ("error" if after else "sound")
+            ("carried" if has_error else "recovered")
+            if had_error
+            else ("error" if has_error else "sound")
         )
     return states
 
@@ -234,24 +236,24 @@ class _SolutionReader:
         # The answer is an additional quantity, computed from the target.
         self._answer = len(nodes)
         self._needs = [*(node.needs for node in nodes), (target,)]
-        self._rests_on = [find_ancestors(nodes, i) - {i} for i in range(len(nodes))]
-        self._rests_on.append(find_ancestors(nodes, target))
-        self._needed = self._rests_on[self._answer] | {self._answer}
+        self._ancestors = [find_ancestors(nodes, i) - {i} for i in range(len(nodes))]
+        self._ancestors.append(find_ancestors(nodes, target))
+        self._needed = self._ancestors[self._answer] | {self._answer}
         self._stated = [_QuantityState() for _ in self._needs]
         self._holds = [False for _ in self._needs]
-        self._loose = self._ended = False
+        self._has_stray_error = self._ended = False
 
     @property
     def has_standing_error(self) -> bool:
         """Return whether a wrong statement has neither been replaced nor become void."""
-        return self._loose or any(
+        return self._has_stray_error or any(
             self._stated[i].value is not None and not self._holds[i] for i in self._needed
         )
 
     def read_line(self, line: str) -> None:
         """Read a line and record its statement."""
         if self._ended:
-            self._loose = True
+            self._has_stray_error = True
         elif (boxed := read_answer(line)) is not None:
             self._ended = True
             self._record_answer(boxed)
@@ -260,22 +262,26 @@ class _SolutionReader:
         elif (statement := read_statement(line)) is not None and statement.claim in self._claims:
             self._record_statement(statement)
         else:
-            self._loose = True
+            self._has_stray_error = True
 
     def _record_statement(self, statement: Statement) -> None:
-        alike = [i for i, node in enumerate(self._nodes) if statement.matches_node(node)]
-        follow = [i for i in alike if all(self._holds[j] for j in self._needs[i])]
-        for index in follow or [self._match_quantity(statement, alike)]:
-            true = index in alike and statement.value == self._nodes[index].value
-            self._set_quantity(index, statement.value, true)
-            self._loose |= not self._holds[index] and index not in self._needed
-            right = self._holds[index]
-        self._loose &= not right
+        candidates = [i for i, node in enumerate(self._nodes) if statement.matches_node(node)]
+        supported_candidates = [
+            i for i in candidates if all(self._holds[j] for j in self._needs[i])
+        ]
+        for index in supported_candidates or [self._match_quantity(statement, candidates)]:
+            is_true = index in candidates and statement.value == self._nodes[index].value
+            self._set_quantity(index, statement.value, is_true)
+            self._has_stray_error |= not self._holds[index] and index not in self._needed
+            holds = self._holds[index]
+        self._has_stray_error &= not holds
 
     def _record_answer(self, value: int) -> None:
-        asked = self._stated[self._target]
-        self._set_quantity(self._answer, value, asked.is_true and value == asked.value)
-        self._loose &= not self._holds[self._answer]
+        target_state = self._stated[self._target]
+        self._set_quantity(
+            self._answer, value, target_state.is_true and value == target_state.value
+        )
+        self._has_stray_error &= not self._holds[self._answer]
 
     def _set_quantity(self, index: int, value: int, is_true: bool) -> None:
         """Record the statement of a quantity.
@@ -288,17 +294,17 @@ class _SolutionReader:
             value: stated value.
             is_true: True if the statement agrees with the program.
         """
-        held = self._holds[index]
+        held_before = self._holds[index]
         self._stated[index] = _QuantityState(value=value, is_true=is_true)
         for i, needs in enumerate(self._needs):
             self._holds[i] = self._stated[i].is_true and all(self._holds[j] for j in needs)
-        if held or not self._holds[index]:
+        if held_before or not self._holds[index]:
             return
-        for other, before in enumerate(self._rests_on):
-            if index in before and not self._stated[other].is_true:
-                self._stated[other] = _QuantityState()
+        for dependent, ancestors in enumerate(self._ancestors):
+            if index in ancestors and not self._stated[dependent].is_true:
+                self._stated[dependent] = _QuantityState()
 
-    def _match_quantity(self, statement: Statement, alike: Sequence[int]) -> int:
+    def _match_quantity(self, statement: Statement, candidates: Sequence[int]) -> int:
         """Return the 0-based index of the quantity that a wrong statement is about.
 
         The candidate whose operation and operands agree best with the statement is chosen. Ties go
@@ -306,11 +312,14 @@ class _SolutionReader:
 
         Args:
             statement: the wrong statement.
-            alike: indices of the candidates; if empty, all quantities with the statement's words.
+            candidates: indices of the candidates; if empty, all quantities with the statement's
+                words are candidates.
         """
-        same = alike or [i for i, node in enumerate(self._nodes) if node.claim == statement.claim]
+        indices = candidates or [
+            i for i, node in enumerate(self._nodes) if node.claim == statement.claim
+        ]
         return max(
-            same,
+            indices,
             key=lambda i: (self._count_agreements(statement, i), self._stated[i].value is None, -i),
         )
 
@@ -321,9 +330,9 @@ class _SolutionReader:
         """
         node = self._nodes[index]
         stated_values = {self._nodes[i].value: self._stated[i].value for i in node.needs}
-        used = [stated_values.get(operand, operand) for operand in (node.left, node.right)]
-        same = max(
-            (statement.left == a) + (statement.right == b)
-            for a, b in (used, used[::-1] if node.op in "+*" else used)
+        operands = [stated_values.get(operand, operand) for operand in (node.left, node.right)]
+        num_equal_operands = max(
+            (statement.left == left) + (statement.right == right)
+            for left, right in (operands, operands[::-1] if node.op in "+*" else operands)
         )
-        return same + (statement.op == node.op)
+        return num_equal_operands + (statement.op == node.op)

@@ -23,9 +23,11 @@ State = tuple[int, ...]
 MAX_LINE, MAX_LINES = 200, 200
 """Maximum number of characters in a line, and maximum number of lines in a text."""
 MAX_VALUE = 10**12
+"""Largest absolute value of a number."""
 MAX_WORK = 100_000
 """Maximum number of operations on numbers for one text."""
 SOLVE = "solve"
+"""Name of the function that a program must define."""
 
 _OPERATIONS: Mapping[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
     ast.Add: ("+", operator.add),
@@ -58,10 +60,12 @@ class Event:
 
 @dataclass
 class _Loop:
+    """A loop whose body is being read."""
+
     indent: int
     variable: str
     counts: State
-    before: dict[str, State]
+    variables_before: dict[str, State]
     body: list[ast.Assign] = field(default_factory=list)
 
 
@@ -81,7 +85,7 @@ class LineInterpreter:
         self._solve_indent: int | None = None
         self._body_indent: int | None = None
         self._loop: _Loop | None = None
-        self._opened = False  # True after a function's header, which needs a body
+        self._expects_body = False  # True after a function's header, which needs a body
         self._ended = False
         self._work = self._lines = 0
 
@@ -127,15 +131,20 @@ class LineInterpreter:
 
     def _run_definition(self, statement: ast.FunctionDef, indent: int) -> Event:
         names = _read_parameter_names(statement)
-        taken = {SOLVE, "range", *self._helpers}
-        if indent or self._opened or self._body_indent is not None or self._helper is not None:
+        used_names = {SOLVE, "range", *self._helpers}
+        if (
+            indent
+            or self._expects_body
+            or self._body_indent is not None
+            or self._helper is not None
+        ):
             raise MalformedError
-        self._opened = True
+        self._expects_body = True
         if statement.name == SOLVE and len(names) == len(self._inputs[0]):
             self._variables = dict(zip(names, zip(*self._inputs, strict=True), strict=True))
             self._body_indent = -1
             return Event(kind="solve")
-        if statement.name in taken:
+        if statement.name in used_names:
             raise MalformedError
         self._helper = (statement.name, names)
         return Event(kind="helper")
@@ -149,10 +158,10 @@ class LineInterpreter:
                     is_parameter = isinstance(operand, ast.Name) and operand.id in names
                     if not is_parameter and _read_number(operand) is None:
                         raise MalformedError
-                sign, _ = _OPERATIONS.get(type(op), ("", None))
+                op_sign, _ = _OPERATIONS.get(type(op), ("", None))
                 self._helpers[name] = (names, value)
-                self._helper, self._opened = None, False
-                return Event(kind="operation", op=sign)
+                self._helper, self._expects_body = None, False
+                return Event(kind="operation", op=op_sign)
         raise MalformedError
 
     def _check_indentation(self, indent: int) -> None:
@@ -169,7 +178,7 @@ class LineInterpreter:
             self._loop = None
         elif self._loop is None or indent != self._loop.indent:
             raise MalformedError
-        self._opened = False
+        self._expects_body = False
 
     def _begin_loop(self, statement: ast.For, indent: int) -> Event:
         match statement:
@@ -180,7 +189,10 @@ class LineInterpreter:
             ) if "range" not in self._variables:
                 counts = self._evaluate(count, self._variables)
                 self._loop = _Loop(
-                    indent=indent, variable=name, counts=counts, before=dict(self._variables)
+                    indent=indent,
+                    variable=name,
+                    counts=counts,
+                    variables_before=dict(self._variables),
                 )
                 return Event(kind="loop", state=counts)
         raise MalformedError
@@ -190,9 +202,13 @@ class LineInterpreter:
         op, operands = "", tuple[State, ...]()
         if self._loop is None:
             match value:
-                case ast.BinOp(left=left, op=kind, right=right) if type(kind) in _OPERATIONS:
-                    op = _OPERATIONS[type(kind)][0]
-                    operands = tuple(self._evaluate(o, self._variables) for o in (left, right))
+                case ast.BinOp(left=left, op=ast_operator, right=right) if (
+                    type(ast_operator) in _OPERATIONS
+                ):
+                    op = _OPERATIONS[type(ast_operator)][0]
+                    operands = tuple(
+                        self._evaluate(operand, self._variables) for operand in (left, right)
+                    )
             self._variables[name] = self._evaluate(value, self._variables)
         else:
             self._loop.body.append(statement)
@@ -210,8 +226,11 @@ class LineInterpreter:
     def _run_loop(self, loop: _Loop) -> dict[str, State]:
         """Run a loop with the body lines read so far, and return the variables after it."""
         results: list[dict[str, int]] = []
-        for place, count in enumerate(loop.counts):
-            variables = {name: state[place : place + 1] for name, state in loop.before.items()}
+        for input_index, count in enumerate(loop.counts):
+            variables = {
+                name: state[input_index : input_index + 1]
+                for name, state in loop.variables_before.items()
+            }
             if count > MAX_WORK:
                 raise MalformedError
             for turn in range(count):
@@ -221,8 +240,8 @@ class LineInterpreter:
                         statement.value, variables
                     )
             results.append({name: state[0] for name, state in variables.items()})
-        everywhere = set.intersection(*map(set, results))
-        return {name: tuple(result[name] for result in results) for name in everywhere}
+        common_names = set.intersection(*map(set, results))
+        return {name: tuple(result[name] for result in results) for name in common_names}
 
     def _evaluate(self, node: ast.expr, variables: Mapping[str, State]) -> State:
         """Return the state of an expression. The maximum line length bounds the recursion depth."""
@@ -236,22 +255,27 @@ class LineInterpreter:
             case ast.Name(id=name) if name in variables:
                 return variables[name]
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return tuple(-n for n in self._evaluate(operand, variables))
+                return tuple(-number for number in self._evaluate(operand, variables))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-                _, apply = _OPERATIONS[type(op)]
-                a, b = self._evaluate(left, variables), self._evaluate(right, variables)
+                _, compute = _OPERATIONS[type(op)]
+                left_state, right_state = (
+                    self._evaluate(left, variables),
+                    self._evaluate(right, variables),
+                )
                 try:
-                    made = tuple(map(apply, a, b))
+                    results = tuple(map(compute, left_state, right_state))
                 except ZeroDivisionError:
                     raise MalformedError from None
-                if max(map(abs, made)) > MAX_VALUE:
+                if max(map(abs, results)) > MAX_VALUE:
                     raise MalformedError
-                return made
-            case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in self._helpers:
+                return results
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if (
+                name in self._helpers
+            ):
                 names, body = self._helpers[name]
-                if len(given) != len(names) or name in variables:
+                if len(arguments) != len(names) or name in variables:
                     raise MalformedError
-                states = [self._evaluate(argument, variables) for argument in given]
+                states = [self._evaluate(argument, variables) for argument in arguments]
                 return self._evaluate(body, dict(zip(names, states, strict=True)))
         raise MalformedError
 
@@ -284,11 +308,11 @@ def _parse_statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
     if not text or text.startswith(("#", "```")):
         return
     try:
-        made, is_header = _parse_line(text)
+        statements, is_header = _parse_line(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise MalformedError from None
     indent = len(line) - len(line.lstrip(" "))
-    for statement in made:
+    for statement in statements:
         yield indent, statement
         if isinstance(statement, (ast.For, ast.FunctionDef)) and not is_header:
             yield from ((indent + 1, body_statement) for body_statement in statement.body)
@@ -307,8 +331,13 @@ def _parse_line(text: str) -> tuple[list[ast.stmt], bool]:
 def _read_parameter_names(statement: ast.FunctionDef) -> list[str]:
     arguments = statement.args
     names = [argument.arg for argument in arguments.args]
-    others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
-    if any(others) or arguments.defaults or statement.decorator_list or not names:
+    other_parameters = (
+        arguments.vararg,
+        arguments.kwarg,
+        *arguments.kwonlyargs,
+        *arguments.posonlyargs,
+    )
+    if any(other_parameters) or arguments.defaults or statement.decorator_list or not names:
         raise MalformedError
     if len(set(names)) < len(names):
         raise MalformedError

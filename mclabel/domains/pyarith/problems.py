@@ -67,11 +67,11 @@ def generate_problems(
     for text, function, meta, rng in _draw_functions(seed, split, families, num_steps):
         if len(problems) == count:
             break
-        drawn = _draw_inputs(function, rng)
-        if drawn is None:
+        all_inputs = _draw_inputs(function, rng)
+        if all_inputs is None:
             continue
-        tests, states = drawn[:NUM_TESTS], drawn[NUM_TESTS:]
-        kept = Function(
+        tests, states = all_inputs[:NUM_TESTS], all_inputs[NUM_TESTS:]
+        stored_function = Function(
             nodes=function.nodes, target=function.target, story=function.story, states=states
         )
         inputs = [list(values) for values in tests]
@@ -87,7 +87,7 @@ def generate_problems(
                 text=text,
                 answer=json.dumps(gold),
                 answer_is_json=True,
-                meta={**meta, "function": kept.to_json()},
+                meta={**meta, "function": stored_function.to_json()},
             )
         )
     return problems
@@ -109,18 +109,18 @@ def _draw_functions(
     families: Sequence[str] | None,
     num_steps: tuple[int, int] = (MIN_STEPS, MAX_STEPS),
 ) -> Iterator[tuple[str, Function, dict[str, str], random.Random]]:
-    chosen = validate_families(families, split)
-    rng = random.Random(f"pyarith:{seed}:{split}:{chosen}")
-    seen: set[str] = set()
-    for problem in stream_problems(rng, chosen, num_steps):
+    drawn_families = validate_families(families, split)
+    rng = random.Random(f"pyarith:{seed}:{split}:{drawn_families}")
+    seen_texts: set[str] = set()
+    for problem in stream_problems(rng, drawn_families, num_steps):
         text_and_function = convert_to_function(problem)
         if (
             text_and_function is None
             or assign_split(text_and_function[0]) != split
-            or text_and_function[0] in seen
+            or text_and_function[0] in seen_texts
         ):
             continue
-        seen.add(text_and_function[0])
+        seen_texts.add(text_and_function[0])
         meta = {key: problem.meta[key] for key in ("family", "num_steps")}
         yield *text_and_function, meta, random.Random(f"pyarith:{text_and_function[0]}")
 
@@ -131,18 +131,21 @@ def _draw_inputs(function: Function, rng: random.Random) -> tuple[Inputs, ...] |
     On each of the two sets, all quantities differ from each other. Return None if no such inputs
     were found.
     """
-    drawn: list[Inputs] = []
+    all_inputs: list[Inputs] = []
     for _ in range(MAX_DRAWS):
-        inputs = tuple(rng.randint(max(2, n // 2), 2 * n + 2) for n in function.story)
-        if inputs in drawn or function.compute_values(inputs) is None:
+        inputs = tuple(
+            rng.randint(max(2, number // 2), 2 * number + 2) for number in function.story
+        )
+        if inputs in all_inputs or function.compute_values(inputs) is None:
             continue
-        drawn.append(inputs)
-        if len(drawn) == NUM_TESTS + NUM_STATES:
+        all_inputs.append(inputs)
+        if len(all_inputs) == NUM_TESTS + NUM_STATES:
             if all(
-                _are_distinguishable(function, p) for p in (drawn[:NUM_TESTS], drawn[NUM_TESTS:])
+                _are_distinguishable(function, inputs_set)
+                for inputs_set in (all_inputs[:NUM_TESTS], all_inputs[NUM_TESTS:])
             ):
-                return tuple(drawn)
-            drawn.clear()
+                return tuple(all_inputs)
+            all_inputs.clear()
     return None
 
 
@@ -150,7 +153,7 @@ def _are_distinguishable(function: Function, inputs: Sequence[Inputs]) -> bool:
     """Return whether all parameters and quantities are pairwise different, and none is constant."""
     rows = [(*arguments, *_compute_values(function, arguments)) for arguments in inputs]
     columns = list(zip(*rows, strict=True))
-    return len(set(columns)) == len(columns) and all(len(set(c)) > 1 for c in columns)
+    return len(set(columns)) == len(columns) and all(len(set(column)) > 1 for column in columns)
 
 
 def _compute_values(function: Function, inputs: Sequence[int]) -> list[int]:
@@ -170,8 +173,8 @@ Inputs = tuple[int, ...]
 
 _NUMBER = re.compile(r"\d+")
 _SUBJECT_AND_VERB = re.compile(r"(?:The )?(\w+) (\w+)")
-_HOLDS = ("has", "is", "hold")
-_NO_NAMES = {"all": "broken"}
+_HOLDING_VERBS = ("has", "is", "hold")
+_VARIABLE_REPLACEMENTS = {"all": "broken"}
 """Variable names that replace the second word of a claim if that word is not a verb."""
 
 
@@ -194,7 +197,9 @@ class FunctionNode:
     @property
     def needs(self) -> tuple[int, ...]:
         """0-based indices of the nodes that are operands."""
-        return tuple(int(o[1:]) for o in (self.left, self.right) if o.startswith("#"))
+        return tuple(
+            int(operand[1:]) for operand in (self.left, self.right) if operand.startswith("#")
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,16 +232,16 @@ class Function:
 
         The result is None if a value is out of range or a `/` leaves a remainder.
         """
-        by_parameter = dict(zip(self.parameters, inputs, strict=True))
+        value_by_parameter = dict(zip(self.parameters, inputs, strict=True))
         values: list[int] = []
         for node in self.nodes:
             left, right = (
-                values[int(o[1:])]
-                if o[0] == "#"
-                else by_parameter[o]
-                if o in by_parameter
-                else int(o)
-                for o in (node.left, node.right)
+                values[int(operand[1:])]
+                if operand[0] == "#"
+                else value_by_parameter[operand]
+                if operand in value_by_parameter
+                else int(operand)
+                for operand in (node.left, node.right)
             )
             value = apply_operation(node.op, left, right, MAX_QUANTITY)
             if value is None:
@@ -251,12 +256,12 @@ class Function:
     @classmethod
     def from_json(cls, text: str) -> Function:
         """Return the function that `to_json` wrote."""
-        raw = json.loads(text)
+        content = json.loads(text)
         return cls(
-            nodes=tuple(FunctionNode(**node) for node in raw["nodes"]),
-            target=raw["target"],
-            story=tuple(raw["story"]),
-            states=tuple(tuple(inputs) for inputs in raw["states"]),
+            nodes=tuple(FunctionNode(**node) for node in content["nodes"]),
+            target=content["target"],
+            story=tuple(content["story"]),
+            states=tuple(tuple(inputs) for inputs in content["states"]),
         )
 
 
@@ -270,7 +275,7 @@ def convert_to_function(problem: Problem) -> tuple[str, Function] | None:
     numbers = _NUMBER.findall(problem.text)
     if len(set(numbers)) < len(numbers) or len(numbers) > len(PARAMETERS):
         return None
-    names = dict(zip(numbers, PARAMETERS, strict=False))
+    parameter_by_number = dict(zip(numbers, PARAMETERS, strict=False))
     program = Program.from_json(problem.meta["program"])
     nodes: list[FunctionNode] = []
     for node in program.nodes:
@@ -280,20 +285,29 @@ def convert_to_function(problem: Problem) -> tuple[str, Function] | None:
         elif node.needs and node.left == node.right:
             return None
         else:
-            shared = node.op == "/" and node.event != "keep_pile"  # divisor in words: a third
-            held = {str(program.nodes[index].value): f"#{index}" for index in node.needs}
+            # The story states this divisor in words, such as "a third".
+            is_divisor_in_words = node.op == "/" and node.event != "keep_pile"
+            node_by_value = {str(program.nodes[index].value): f"#{index}" for index in node.needs}
             operands = [
-                held.get(o) or (o if shared and o == operands[1] else names[o]) for o in operands
+                node_by_value.get(operand)
+                or (
+                    operand
+                    if is_divisor_in_words and operand == operands[1]
+                    else parameter_by_number[operand]
+                )
+                for operand in operands
             ]
         match = _SUBJECT_AND_VERB.match(node.claim)
         assert match is not None
         subject, verb = match.groups()
-        variable = subject.lower() if verb in _HOLDS else _NO_NAMES.get(verb, verb)
+        variable = (
+            subject.lower() if verb in _HOLDING_VERBS else _VARIABLE_REPLACEMENTS.get(verb, verb)
+        )
         nodes.append(
             FunctionNode(
                 op=node.op, left=operands[0], right=operands[1], variable=variable, event=node.event
             )
         )
     function = Function(nodes=tuple(nodes), target=program.target, story=tuple(map(int, numbers)))
-    text = _NUMBER.sub(lambda number: names[number[0]], problem.text)
+    text = _NUMBER.sub(lambda number: parameter_by_number[number[0]], problem.text)
     return f"{text} Write solve({', '.join(function.parameters)}).", function

@@ -79,8 +79,8 @@ def write_solution(
         strength: factor on the rates of misreading; at 0 the solution is right.
     """
     for attempt in range(9):
-        if written := _try_write_solution(function, rng, forms, strength if attempt < 8 else 0.0):
-            return written
+        if solution := _try_write_solution(function, rng, forms, strength if attempt < 8 else 0.0):
+            return solution
     raise AssertionError("a story's own numbers are valid")
 
 
@@ -91,15 +91,18 @@ def _try_write_solution(
     names: dict[int, str] = {}
     lines: list[tuple[str, int | None]] = []
     misread: set[int] = set()
-    helper = forms and rng.random() < HELPER_RATE
+    uses_helper = forms and rng.random() < HELPER_RATE
     for index in function.find_needed_nodes():
         node, op = function.nodes[index], function.nodes[index].op
-        left, right = (names[int(o[1:])] if o[0] == "#" else o for o in (node.left, node.right))
+        left, right = (
+            names[int(operand[1:])] if operand[0] == "#" else operand
+            for operand in (node.left, node.right)
+        )
         rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
         if rng.random() < rate * strength:
             kind = MISCONCEPTIONS[node.event]
-            others = [name for name in function.parameters if name not in (left, right)]
-            if kind == "operand" and not others:
+            other_parameters = [name for name in function.parameters if name not in (left, right)]
+            if kind == "operand" and not other_parameters:
                 return None
             misread.add(index)
             if kind == "skip":
@@ -108,31 +111,33 @@ def _try_write_solution(
             if kind == "flip":
                 op = FLIPPED[op]
             elif node.left[0] == "#":
-                right = rng.choice(others)
+                right = rng.choice(other_parameters)
             else:
-                left = rng.choice(others)
+                left = rng.choice(other_parameters)
         # Only the story must divide without remainder; solutions always write `//`.
-        whole: Operation = "//" if op == "/" else op
-        a, b = (values[o] if o in values else int(o) for o in (left, right))
-        value = apply_operation(whole, a, b, MAX_QUANTITY)
+        written_op: Operation = "//" if op == "/" else op
+        left_value, right_value = (
+            values[operand] if operand in values else int(operand) for operand in (left, right)
+        )
+        value = apply_operation(written_op, left_value, right_value, MAX_QUANTITY)
         if value is None:
             return None
         names[index], values[node.variable] = node.variable, value
-        made = _write_statements(
+        statements = _write_statements(
             node.variable,
-            whole,
+            written_op,
             left,
             right,
-            loop=forms and op == "*" and rng.random() < LOOP_RATE,
-            helper=helper,
+            as_loop=forms and op == "*" and rng.random() < LOOP_RATE,
+            uses_helper=uses_helper,
         )
-        lines += [(line, None) for line in made[:-1]] + [(made[-1], index)]
+        lines += [(line, None) for line in statements[:-1]] + [(statements[-1], index)]
     if not lines:
         return None
-    head = [f"def solve({', '.join(function.parameters)}):"]
+    header_lines = [f"def solve({', '.join(function.parameters)}):"]
     if any("share(" in line for line, _ in lines):
-        head = ["def share(n, k):", "    return n // k", *head]
-    lines = [*((line, None) for line in head), *lines]
+        header_lines = ["def share(n, k):", "    return n // k", *header_lines]
+    lines = [*((line, None) for line in header_lines), *lines]
     lines.append((f"    return {names[function.target]}", None))
     return WrittenSolution(
         text="\n".join(line for line, _ in lines),
@@ -142,12 +147,12 @@ def _try_write_solution(
 
 
 def _write_statements(
-    name: str, op: Operation, left: str, right: str, *, loop: bool, helper: bool
+    name: str, op: Operation, left: str, right: str, *, as_loop: bool, uses_helper: bool
 ) -> list[str]:
-    if loop and name not in (left, right):
+    if as_loop and name not in (left, right):
         header = f"    for _ in range({left}):"
         return [f"    {name} = 0", header, f"        {name} = {name} + {right}"]
-    if helper and op == "//":
+    if uses_helper and op == "//":
         return [f"    {name} = share({left}, {right})"]
     return [f"    {name} = {left} {op} {right}"]
 
@@ -163,21 +168,23 @@ class SolutionVerifier:
         """
         rows = [function.compute_values(inputs) for inputs in function.states]
         nodes: list[State] = [
-            tuple(column) for column in zip(*(r or () for r in rows), strict=True)
+            tuple(column) for column in zip(*(values or () for values in rows), strict=True)
         ]
         inputs: list[State] = list(zip(*function.states, strict=True))
-        by_name = {f"#{index}": state for index, state in enumerate(nodes)}
-        by_name |= dict(zip(function.parameters, inputs, strict=True))
-        constants = {o for n in function.nodes for o in (n.left, n.right)} - set(by_name)
-        by_name |= {o: (int(o),) * len(rows) for o in {"0", *constants}}
+        state_by_operand = {f"#{index}": state for index, state in enumerate(nodes)}
+        state_by_operand |= dict(zip(function.parameters, inputs, strict=True))
+        constants = {
+            operand for node in function.nodes for operand in (node.left, node.right)
+        } - set(state_by_operand)
+        state_by_operand |= {operand: (int(operand),) * len(rows) for operand in {"0", *constants}}
         self._inputs = function.states
         self._nodes = set(nodes)
-        self._known = set(by_name.values()) - self._nodes
-        self._forms: set[tuple[str, State, State]] = set()
+        self._copyable_states = set(state_by_operand.values()) - self._nodes
+        self._operations: set[tuple[str, State, State]] = set()
         for node in function.nodes:
-            left, right = by_name[node.left], by_name[node.right]
+            left, right = state_by_operand[node.left], state_by_operand[node.right]
             op = "//" if node.op == "/" else node.op
-            self._forms |= {(op, left, right), *([(op, right, left)] if op in "+*" else [])}
+            self._operations |= {(op, left, right), *([(op, right, left)] if op in "+*" else [])}
         self._target = nodes[function.target]
 
     def verify(self, steps: Sequence[str]) -> list[StepTruth]:
@@ -186,12 +193,12 @@ class SolutionVerifier:
         Args:
             steps: texts of the steps, each of whole lines, in order.
         """
-        machine = LineInterpreter(self._inputs)
+        interpreter = LineInterpreter(self._inputs)
         stated: set[State] = set()
         truths: list[StepTruth] = []
         for step in steps:
             try:
-                events = machine.run_lines(step.removesuffix("\n"))
+                events = interpreter.run_lines(step.removesuffix("\n"))
                 is_right = all(self._is_right(event, stated) for event in events)
                 truths.append(StepTruth.RIGHT if is_right else StepTruth.LOGIC)
             except MalformedError:
@@ -210,16 +217,16 @@ class SolutionVerifier:
         match event.kind:
             case "assign":
                 if event.is_copy:
-                    return event.state in self._known or event.state in stated
+                    return event.state in self._copyable_states or event.state in stated
                 if event.state not in self._nodes:
                     return False
-                again = event.state in stated
+                is_repeated = event.state in stated
                 stated.add(event.state)
-                return not again or (event.op, *event.operands) in self._forms
+                return not is_repeated or (event.op, *event.operands) in self._operations
             case "loop":
-                return any(op == "*" and event.state == left for op, left, _ in self._forms)
+                return any(op == "*" and event.state == left for op, left, _ in self._operations)
             case "operation":
-                return any(op == event.op for op, _, _ in self._forms)
+                return any(op == event.op for op, _, _ in self._operations)
             case "return":
                 return event.state == self._target
         return True
@@ -242,10 +249,10 @@ def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[Step
         meta: metadata of the problem, for which `has_hidden_function` is true.
         steps: texts of the steps, each of whole lines, in order.
     """
-    judge = _parse_verifier(meta["function"])
-    assert judge is not None
-    truths = judge.verify(steps)
-    states: list[StepState] = ["sound" if t is StepTruth.RIGHT else "error" for t in truths]
+    verifier = _parse_verifier(meta["function"])
+    assert verifier is not None
+    truths = verifier.verify(steps)
+    states: list[StepState] = ["sound" if truth is StepTruth.RIGHT else "error" for truth in truths]
     states += ["carried"] * (len(steps) - len(states))
     return states
 

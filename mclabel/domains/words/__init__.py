@@ -52,22 +52,22 @@ class Story:
             things: noun for what the result counts.
         """
         value = {"+": left + right, "-": left - right, "*": left * right}[sign]
-        sum_ = f"{left} {sign} {right} = {value}"
-        first = not self.steps
+        equation = f"{left} {sign} {right} = {value}"
+        is_first = not self.steps
         self.steps.append(
             self.rng.choice(
                 (
-                    f"{'First' if first else 'Then'} there are {sum_} {things}.",
-                    f"{'We start with' if first else 'That makes'} {sum_} {things}.",
-                    f"{'The' if first else 'Now the'} number of {things} is {sum_}.",
-                    f"{sum_} {things}",
-                    f"{sum_}, so we have {value} {things}.",
+                    f"{'First' if is_first else 'Then'} there are {equation} {things}.",
+                    f"{'We start with' if is_first else 'That makes'} {equation} {things}.",
+                    f"{'The' if is_first else 'Now the'} number of {things} is {equation}.",
+                    f"{equation} {things}",
+                    f"{equation}, so we have {value} {things}.",
                 )
             )
         )
         return value
 
-    def end(self, question: str, value: int) -> WorkedProblem:
+    def finish(self, question: str, value: int) -> WorkedProblem:
         """Finish the problem with its question, and the solution with its answer."""
         closing = self.rng.choice((f"The answer is {value}.", f"So the answer is {value}."))
         return WorkedProblem(
@@ -88,107 +88,114 @@ class WorkedProblem:
 
 
 def bus(rng: Random) -> WorkedProblem:
-    s, total = Story(rng), rng.randint(8, 25)
-    s.add_sentence(f"A bus leaves with {total} people.", f"There are {total} people on a bus.")
+    story, total = Story(rng), rng.randint(8, 25)
+    story.add_sentence(f"A bus leaves with {total} people.", f"There are {total} people on a bus.")
     for stop in ("first", "second", "third")[: rng.randint(2, 3)]:
         on, off = rng.randint(2, 9), rng.randint(1, 6)
-        s.add_sentence(
+        story.add_sentence(
             f"At the {stop} stop {on} people get on and {off} get off.",
             f"At the {stop} stop {off} people get off and {on} people get on.",
         )
-        total = s.add_step(total, "+", on, "people")
-        total = s.add_step(total, "-", off, "people")
-    return s.end("How many people are on the bus now?", total)
+        total = story.add_step(total, "+", on, "people")
+        total = story.add_step(total, "-", off, "people")
+    return story.finish("How many people are on the bus now?", total)
 
 
 def shop(rng: Random) -> WorkedProblem:
-    s, name = Story(rng), rng.choice(NAMES)
+    story, name = Story(rng), rng.choice(NAMES)
     things = rng.sample(("pens", "books", "cups", "toys", "caps", "bags"), 3)
     parts = [(rng.randint(2, 6), rng.randint(2, 6), thing) for thing in things]
-    bought = ", ".join(f"{n} {thing} for {price} dollars each" for n, price, thing in parts[:-1])
+    listed_goods = ", ".join(
+        f"{n} {thing} for {price} dollars each" for n, price, thing in parts[:-1]
+    )
     n, price, thing = parts[-1]
-    s.add_sentence(f"{name} buys {bought} and {n} {thing} for {price} dollars each.")
-    costs = [s.add_step(n, "*", price, f"dollars for the {thing}") for n, price, thing in parts]
+    story.add_sentence(f"{name} buys {listed_goods} and {n} {thing} for {price} dollars each.")
+    costs = [story.add_step(n, "*", price, f"dollars for the {thing}") for n, price, thing in parts]
     total = costs[0]
     for cost in costs[1:]:
-        total = s.add_step(total, "+", cost, "dollars in all")
-    return s.end(f"How many dollars does {name} pay?", total)
+        total = story.add_step(total, "+", cost, "dollars in all")
+    return story.finish(f"How many dollars does {name} pay?", total)
 
 
 def marbles(rng: Random) -> WorkedProblem:
-    s, (name, other) = Story(rng), rng.sample(NAMES, 2)
+    story, (name, other) = Story(rng), rng.sample(NAMES, 2)
     total = rng.randint(12, 30)
-    s.add_sentence(f"{name} has {total} marbles.", f"{name} owns {total} marbles.")
+    story.add_sentence(f"{name} has {total} marbles.", f"{name} owns {total} marbles.")
     for _ in range(rng.randint(4, 5)):
         if total > 20 and rng.random() < 0.5:
             n = rng.randint(2, 9)
-            s.add_sentence(f"{name} gives {n} of them to {other}.", f"{name} loses {n} marbles.")
-            total = s.add_step(total, "-", n, "marbles")
+            story.add_sentence(
+                f"{name} gives {n} of them to {other}.", f"{name} loses {n} marbles."
+            )
+            total = story.add_step(total, "-", n, "marbles")
         else:
             n = rng.randint(2, 9)
-            s.add_sentence(f"{name} wins {n} more.", f"{other} gives {name} {n} marbles.")
-            total = s.add_step(total, "+", n, "marbles")
-    return s.end(f"How many marbles does {name} have in the end?", total)
+            story.add_sentence(f"{name} wins {n} more.", f"{other} gives {name} {n} marbles.")
+            total = story.add_step(total, "+", n, "marbles")
+    return story.finish(f"How many marbles does {name} have in the end?", total)
 
 
 def boxes(rng: Random) -> WorkedProblem:
-    s, a, b = Story(rng), rng.randint(2, 6), rng.randint(3, 6)
-    c, d = rng.randint(2, 5), rng.randint(3, 6)
+    story, num_boxes, eggs_per_box = Story(rng), rng.randint(2, 6), rng.randint(3, 6)
+    num_trays, eggs_per_tray = rng.randint(2, 5), rng.randint(3, 6)
     broken, sold = rng.randint(2, 6), rng.randint(2, 6)
-    s.add_sentence(f"A shop gets {a} boxes of {b} eggs and {c} trays of {d} eggs.")
-    s.add_sentence(f"{broken} of the eggs are broken.", f"{broken} eggs break.")
-    first = s.add_step(a, "*", b, "eggs in boxes")
-    second = s.add_step(c, "*", d, "eggs on trays")
-    total = s.add_step(first, "+", second, "eggs")
-    total = s.add_step(total, "-", broken, "whole eggs")
+    story.add_sentence(
+        f"A shop gets {num_boxes} boxes of {eggs_per_box} eggs and {num_trays} trays of "
+        f"{eggs_per_tray} eggs."
+    )
+    story.add_sentence(f"{broken} of the eggs are broken.", f"{broken} eggs break.")
+    eggs_in_boxes = story.add_step(num_boxes, "*", eggs_per_box, "eggs in boxes")
+    eggs_on_trays = story.add_step(num_trays, "*", eggs_per_tray, "eggs on trays")
+    total = story.add_step(eggs_in_boxes, "+", eggs_on_trays, "eggs")
+    total = story.add_step(total, "-", broken, "whole eggs")
     sold = min(sold, total)
-    s.add_sentence(f"The shop sells {sold} whole eggs.")
-    total = s.add_step(total, "-", sold, "eggs left")
-    return s.end("How many whole eggs are left?", total)
+    story.add_sentence(f"The shop sells {sold} whole eggs.")
+    total = story.add_step(total, "-", sold, "eggs left")
+    return story.finish("How many whole eggs are left?", total)
 
 
 def savings(rng: Random) -> WorkedProblem:
-    s, name = Story(rng), rng.choice(NAMES)
-    weeks, each = rng.randint(2, 6), rng.randint(3, 6)
+    story, name = Story(rng), rng.choice(NAMES)
+    weeks, weekly = rng.randint(2, 6), rng.randint(3, 6)
     gift, spent = rng.randint(2, 12), rng.randint(2, 6)
-    s.add_sentence(f"{name} saves {each} dollars a week for {weeks} weeks.")
-    s.add_sentence(f"Then {name} gets {gift} dollars as a gift and spends {spent} dollars.")
-    total = s.add_step(weeks, "*", each, "dollars saved")
-    total = s.add_step(total, "+", gift, "dollars")
-    total = s.add_step(total, "-", spent, "dollars")
-    more = rng.randint(2, 9)
-    s.add_sentence(f"After that {name} finds {more} dollars.")
-    total = s.add_step(total, "+", more, "dollars")
-    return s.end(f"How many dollars does {name} have?", total)
+    story.add_sentence(f"{name} saves {weekly} dollars a week for {weeks} weeks.")
+    story.add_sentence(f"Then {name} gets {gift} dollars as a gift and spends {spent} dollars.")
+    total = story.add_step(weeks, "*", weekly, "dollars saved")
+    total = story.add_step(total, "+", gift, "dollars")
+    total = story.add_step(total, "-", spent, "dollars")
+    found = rng.randint(2, 9)
+    story.add_sentence(f"After that {name} finds {found} dollars.")
+    total = story.add_step(total, "+", found, "dollars")
+    return story.finish(f"How many dollars does {name} have?", total)
 
 
 def pages(rng: Random) -> WorkedProblem:
-    s, name = Story(rng), rng.choice(NAMES)
+    story, name = Story(rng), rng.choice(NAMES)
     days = rng.sample(range(3, 15), 4)
-    s.add_sentence(f"{name} reads a book.")
-    s.add_sentence(
+    story.add_sentence(f"{name} reads a book.")
+    story.add_sentence(
         f"On Monday it is {days[0]} pages, on Tuesday {days[1]}, on Wednesday {days[2]} and on "
         f"Thursday {days[3]}."
     )
     total = days[0]
     for n in days[1:]:
-        total = s.add_step(total, "+", n, "pages read")
+        total = story.add_step(total, "+", n, "pages read")
     pages_left = rng.randint(5, 30)
-    s.add_sentence(f"The book has {total + pages_left} pages.")
-    total = s.add_step(total + pages_left, "-", total, "pages left")
-    return s.end(f"How many pages are left to read for {name}?", total)
+    story.add_sentence(f"The book has {total + pages_left} pages.")
+    total = story.add_step(total + pages_left, "-", total, "pages left")
+    return story.finish(f"How many pages are left to read for {name}?", total)
 
 
 def legs(rng: Random) -> WorkedProblem:
-    s = Story(rng)
+    story = Story(rng)
     kinds = rng.sample([("spiders", 8), ("cats", 4), ("hens", 2), ("ants", 6), ("crabs", 10)], 3)
     parts = [(rng.randint(2, 6), legs, kind) for kind, legs in kinds]
-    listed = [f"{n} {kind} with {legs} legs each" for n, legs, kind in parts]
-    s.add_sentence(f"There are {listed[0]}, {listed[1]} and {listed[2]}.")
-    each = [s.add_step(n, "*", legs, f"legs of {kind}") for n, legs, kind in parts]
-    total = s.add_step(each[0], "+", each[1], "legs")
-    total = s.add_step(total, "+", each[2], "legs")
-    return s.end("How many legs are there?", total)
+    descriptions = [f"{n} {kind} with {legs} legs each" for n, legs, kind in parts]
+    story.add_sentence(f"There are {descriptions[0]}, {descriptions[1]} and {descriptions[2]}.")
+    leg_counts = [story.add_step(n, "*", legs, f"legs of {kind}") for n, legs, kind in parts]
+    total = story.add_step(leg_counts[0], "+", leg_counts[1], "legs")
+    total = story.add_step(total, "+", leg_counts[2], "legs")
+    return story.finish("How many legs are there?", total)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,20 +224,20 @@ class PlainTemplate:
             story.add_sentence(*(wording.format(**values, **people) for wording in wordings))
         for index, (left, sign, right, things) in enumerate(self.steps):
             values[f"#{index}"] = story.add_step(values[left], sign, values[right], things)
-        return story.end(self.question, values[f"#{len(self.steps) - 1}"])
+        return story.finish(self.question, values[f"#{len(self.steps) - 1}"])
 
 
 def sum_of_terms(rng: Random) -> WorkedProblem:
-    s, total = Story(rng), rng.randint(5, 30)
+    story, total = Story(rng), rng.randint(5, 30)
     problem = f"{total}"
     for _ in range(rng.randint(3, 5)):
         n = rng.randint(2, 9)
         sign = "-" if total > n and rng.random() < 0.5 else "+"
         problem += f" {sign} {n}"
         value = total + n if sign == "+" else total - n
-        s.steps.append(f"{total} {sign} {n} = {value}")
+        story.steps.append(f"{total} {sign} {n} = {value}")
         total = value
-    return s.end(rng.choice((f"Calculate {problem}.", f"What is {problem}?")), total)
+    return story.finish(rng.choice((f"Calculate {problem}.", f"What is {problem}?")), total)
 
 
 GAINED = (
@@ -261,50 +268,53 @@ THINGS = (
 
 
 def events(rng: Random) -> WorkedProblem:
-    s, (name, other), things = Story(rng), rng.sample(NAMES, 2), rng.choice(THINGS)
+    story, (name, other), things = Story(rng), rng.sample(NAMES, 2), rng.choice(THINGS)
     if rng.random() < 0.5:
-        a, b = rng.randint(2, 6), rng.randint(3, 6)
-        s.add_sentence(
-            f"{name} has {a} bags with {b} {things} in each bag.",
-            f"{name} fills {a} shelves with {b} {things} each.",
-            f"There are {a} rows of {b} {things}.",
+        num_groups, group_size = rng.randint(2, 6), rng.randint(3, 6)
+        story.add_sentence(
+            f"{name} has {num_groups} bags with {group_size} {things} in each bag.",
+            f"{name} fills {num_groups} shelves with {group_size} {things} each.",
+            f"There are {num_groups} rows of {group_size} {things}.",
         )
-        total = s.add_step(a, "*", b, things)
+        total = story.add_step(num_groups, "*", group_size, things)
     else:
         total = rng.randint(12, 30)
-        s.add_sentence(f"{name} has {total} {things}.", f"There are {total} {things} in a room.")
+        story.add_sentence(
+            f"{name} has {total} {things}.", f"There are {total} {things} in a room."
+        )
     for _ in range(rng.randint(3, 5)):
         n = rng.randint(2, 9)
-        lost = total > n and rng.random() < 0.5
-        wording = rng.choice(LOST if lost else GAINED)
-        s.add_sentence(wording.format(name=name, other=other, n=n, things=things))
-        total = s.add_step(total, "-" if lost else "+", n, things)
-    return s.end(
+        is_loss = total > n and rng.random() < 0.5
+        wording = rng.choice(LOST if is_loss else GAINED)
+        story.add_sentence(wording.format(name=name, other=other, n=n, things=things))
+        total = story.add_step(total, "-" if is_loss else "+", n, things)
+    return story.finish(
         rng.choice((f"How many {things} are there now?", f"How many {things} are left?")), total
     )
 
 
 def older(rng: Random) -> WorkedProblem:
-    s, names = Story(rng), rng.sample(NAMES, 4)
+    story, names = Story(rng), rng.sample(NAMES, 4)
     value = rng.randint(8, 25)
-    s.add_sentence(f"{names[0]} collects {value} stones.", f"{names[0]} runs {value} rounds.")
-    things = "stones" if "stones" in s.sentences[0] else "rounds"
-    for before, name in pairwise(names):
+    story.add_sentence(f"{names[0]} collects {value} stones.", f"{names[0]} runs {value} rounds.")
+    things = "stones" if "stones" in story.sentences[0] else "rounds"
+    for previous_name, name in pairwise(names):
         n = rng.randint(2, 9)
         if value > n and rng.random() < 0.5:
-            s.add_sentence(
-                f"{name} has {n} fewer than {before}.", f"{name} has {n} less than {before}."
+            story.add_sentence(
+                f"{name} has {n} fewer than {previous_name}.",
+                f"{name} has {n} less than {previous_name}.",
             )
-            value = s.add_step(value, "-", n, f"{things} of {name}")
+            value = story.add_step(value, "-", n, f"{things} of {name}")
         else:
-            s.add_sentence(f"{name} has {n} more than {before}.")
-            value = s.add_step(value, "+", n, f"{things} of {name}")
-    return s.end(f"How many {things} does {names[-1]} have?", value)
+            story.add_sentence(f"{name} has {n} more than {previous_name}.")
+            value = story.add_step(value, "+", n, f"{things} of {name}")
+    return story.finish(f"How many {things} does {names[-1]} have?", value)
 
 
 TRAINED: dict[str, Callable[[Random], WorkedProblem]] = {
-    t.__name__: t
-    for t in (events, bus, shop, marbles, boxes, savings, pages, legs, older, sum_of_terms)
+    template.__name__: template
+    for template in (events, bus, shop, marbles, boxes, savings, pages, legs, older, sum_of_terms)
 }
 HELD_OUT: dict[str, Callable[[Random], WorkedProblem]] = {
     "farm": PlainTemplate(
@@ -494,11 +504,11 @@ def generate_problems(count: int, *, seed: int, held_out: bool) -> list[WorkedPr
         seed: random seed. The problems depend only on (seed, held_out, count).
         held_out: True takes the templates of `HELD_OUT`, False those of `TRAINED`.
     """
-    by_name = HELD_OUT if held_out else TRAINED
-    templates = list(by_name)
+    templates_by_name = HELD_OUT if held_out else TRAINED
+    templates = list(templates_by_name)
     rng, problems = Random(f"{seed}/{held_out}"), dict[str, WorkedProblem]()
     while len(problems) < count:
         name = templates[len(problems) % len(templates)]
-        worked = replace(by_name[name](rng), template=name)
+        worked = replace(templates_by_name[name](rng), template=name)
         problems.setdefault(worked.problem, worked)
     return list(problems.values())

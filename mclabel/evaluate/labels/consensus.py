@@ -18,9 +18,9 @@ from mclabel.core.records import Claim, LabeledSolution, Outcome, SourceOpinion
 from mclabel.core.stats.bootstrap import (
     NOTHING,
     Estimate,
-    ratio_estimate,
+    estimate_ratio,
     resample_weights,
-    sums_by_problem,
+    sum_by_problem,
 )
 from mclabel.evaluate.labels.quality import LabelQuality, measure_label_quality
 from mclabel.judge.consensus.rules import SAME_LOCATION, same_location
@@ -192,9 +192,9 @@ def _estimate_shares(
         seed: seed of the bootstrap.
     """
     table = np.array(counts, dtype=np.float64).reshape(-1, 2 * num)
-    sums = sums_by_problem([row.problem.id for row in rows], table)
+    sums = sum_by_problem([row.problem.id for row in rows], table)
     weights = resample_weights(len(sums), seed)
-    return [ratio_estimate(sums[:, 2 * i], sums[:, 2 * i + 1], weights) for i in range(num)]
+    return [estimate_ratio(sums[:, 2 * i], sums[:, 2 * i + 1], weights) for i in range(num)]
 
 
 def _sort_surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:

@@ -23,11 +23,11 @@ from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import (
     NOTHING,
     Estimate,
-    cohen_kappa,
-    ratio_estimate,
+    compute_cohen_kappa,
+    estimate_from_sums,
+    estimate_ratio,
     resample_weights,
-    sums_by_problem,
-    sums_estimate,
+    sum_by_problem,
 )
 from mclabel.domains.registry import find_true_first_error, has_known_truth
 
@@ -155,28 +155,28 @@ def measure_label_quality(
     table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
     weights = resample_weights(len(table), seed)
 
-    def estimate_ratio(top: str, bottom: str) -> Estimate:
+    def estimate_column_ratio(top: str, bottom: str) -> Estimate:
         a, b = _COLUMNS.index(top), _COLUMNS.index(bottom)
-        return ratio_estimate(table[:, a], table[:, b], weights)
+        return estimate_ratio(table[:, a], table[:, b], weights)
 
     return LabelQuality(
         num_problems=len(tallies),
         num_solutions=len(graded),
         num_left_out=len(rows) - len(graded),
-        pass_at_1=estimate_ratio("right", "solutions"),
-        wrong_steps=estimate_ratio("unsound", "steps"),
-        decided=estimate_ratio("decided", "solutions"),
-        first_error_accuracy=estimate_ratio("hit", "solutions"),
-        first_error_accuracy_decided=estimate_ratio("hit", "decided"),
-        first_error_accuracy_wrong=estimate_ratio("hit_wrong", "with_error"),
-        precision=estimate_ratio("true_positive", "flagged"),
-        recall=estimate_ratio("true_positive", "unsound"),
-        f1=estimate_ratio("twice_true_positive", "flagged_and_unsound"),
-        false_positive_rate=estimate_ratio("false_positive", "sound"),
-        right_through_wrong=estimate_ratio("right_with_error", "right"),
-        lucky_found=estimate_ratio("right_with_error_found", "right_with_error"),
-        agreement=estimate_ratio("agreed", "steps"),
-        kappa=sums_estimate(table, weights, _compute_kappa),
+        pass_at_1=estimate_column_ratio("right", "solutions"),
+        wrong_steps=estimate_column_ratio("unsound", "steps"),
+        decided=estimate_column_ratio("decided", "solutions"),
+        first_error_accuracy=estimate_column_ratio("hit", "solutions"),
+        first_error_accuracy_decided=estimate_column_ratio("hit", "decided"),
+        first_error_accuracy_wrong=estimate_column_ratio("hit_wrong", "with_error"),
+        precision=estimate_column_ratio("true_positive", "flagged"),
+        recall=estimate_column_ratio("true_positive", "unsound"),
+        f1=estimate_column_ratio("twice_true_positive", "flagged_and_unsound"),
+        false_positive_rate=estimate_column_ratio("false_positive", "sound"),
+        right_through_wrong=estimate_column_ratio("right_with_error", "right"),
+        lucky_found=estimate_column_ratio("right_with_error_found", "right_with_error"),
+        agreement=estimate_column_ratio("agreed", "steps"),
+        kappa=estimate_from_sums(table, weights, _compute_kappa),
     )
 
 
@@ -203,7 +203,7 @@ def estimate_label_cost(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Co
     spent = _sum_costs_by_problem(rows)
     weights = resample_weights(len(spent), seed)
     shared, unshared, rollouts = (
-        ratio_estimate(spent[:, i], spent[:, 0], weights) for i in (1, 2, 3)
+        estimate_ratio(spent[:, i], spent[:, 0], weights) for i in (1, 2, 3)
     )
     return CostEstimate(
         tokens_per_solution=shared,
@@ -238,7 +238,7 @@ def _compute_kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         sums[..., _COLUMNS.index(name)] for name in ("true_positive", "flagged", "unsound", "steps")
     )
     cells = [both, flagged - both, unsound - both, steps - flagged - unsound + both]
-    return cohen_kappa(np.stack(cells, -1).reshape(*both.shape, 2, 2))
+    return compute_cohen_kappa(np.stack(cells, -1).reshape(*both.shape, 2, 2))
 
 
 def _sum_costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
@@ -380,11 +380,11 @@ def measure_monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> M
         columns.append([len(hard) > 1, rises > 0, max(0, len(hard) - 1), rises])
     if not columns:
         return Monotonicity(rising_solutions=NOTHING, rising_pairs=NOTHING)
-    table = sums_by_problem(problems, np.array(columns, dtype=np.float64))
+    table = sum_by_problem(problems, np.array(columns, dtype=np.float64))
     weights = resample_weights(len(table), seed)
     return Monotonicity(
-        rising_solutions=ratio_estimate(table[:, 1], table[:, 0], weights),
-        rising_pairs=ratio_estimate(table[:, 3], table[:, 2], weights),
+        rising_solutions=estimate_ratio(table[:, 1], table[:, 0], weights),
+        rising_pairs=estimate_ratio(table[:, 3], table[:, 2], weights),
     )
 
 
@@ -396,7 +396,7 @@ def _estimate_position_curve(
     )
     inside = (at[:, None] == np.arange(num_positions)).astype(np.float64)
     values = np.array([value for _, _, value in steps])
-    table = sums_by_problem(
+    table = sum_by_problem(
         [row.problem.id for row, _, _ in steps],
         np.concatenate([inside, inside * values[:, None]], 1),
     )
@@ -406,7 +406,7 @@ def _estimate_position_curve(
             low=i / num_positions,
             high=(i + 1) / num_positions,
             num_steps=int(inside[:, i].sum()),
-            value=ratio_estimate(table[:, num_positions + i], table[:, i], weights),
+            value=estimate_ratio(table[:, num_positions + i], table[:, i], weights),
         )
         for i in range(num_positions)
         if inside[:, i].any()

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from mclabel.core.records import Counts, LabeledSolution, Outcome, StepState
 from mclabel.core.stats.bootstrap import (
     Estimate,
-    ratio_estimate,
+    estimate_ratio,
     resample_weights,
-    sums_by_problem,
+    sum_by_problem,
 )
 from mclabel.core.stats.values import estimate_value
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
@@ -113,18 +113,18 @@ def measure_state_quality(
     if not graded:
         return None
     tallies = np.array([weight(row) * _count_state_hits(row, truth(row)) for row in graded])
-    sums = sums_by_problem([row.problem.id for row in graded], tallies)
+    sums = sum_by_problem([row.problem.id for row in graded], tallies)
     solutions, hits, steps, same, true, named, both, well, alarms = sums.T
     weights = resample_weights(len(sums), seed)
     return StateQuality(
         num_solutions=len(graded),
-        first_error_accuracy=ratio_estimate(hits, solutions, weights),
-        agreement=ratio_estimate(same, steps, weights),
-        recovered_steps=ratio_estimate(true, steps, weights),
-        recovered_precision=ratio_estimate(both, named, weights),
-        recovered_recall=ratio_estimate(both, true, weights),
-        recovered_f1=ratio_estimate(2 * both, true + named, weights),
-        false_alarms=ratio_estimate(alarms, well, weights),
+        first_error_accuracy=estimate_ratio(hits, solutions, weights),
+        agreement=estimate_ratio(same, steps, weights),
+        recovered_steps=estimate_ratio(true, steps, weights),
+        recovered_precision=estimate_ratio(both, named, weights),
+        recovered_recall=estimate_ratio(both, true, weights),
+        recovered_f1=estimate_ratio(2 * both, true + named, weights),
+        false_alarms=estimate_ratio(alarms, well, weights),
     )
 
 

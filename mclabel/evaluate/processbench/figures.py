@@ -25,13 +25,13 @@ from mclabel.core.records import Claim
 from mclabel.core.stats.bootstrap import (
     NOTHING,
     Estimate,
-    bootstrap_interval,
+    compute_bootstrap_interval,
+    compute_harmonic_mean,
     divide_or_nan,
-    harmonic_mean,
-    ratio_estimate,
+    estimate_from_sums,
+    estimate_ratio,
     resample_weights,
-    sums_by_problem,
-    sums_estimate,
+    sum_by_problem,
 )
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.labels.calibration import Prediction, measure_calibration
@@ -223,7 +223,7 @@ def _count_hits_per_problem(
         ]
         for row in rows
     ]
-    return sums_by_problem(
+    return sum_by_problem(
         [strip_whitespace(row.problem) for row in rows],
         np.array(columns, dtype=np.float64).reshape(-1, 4),
     )
@@ -245,9 +245,9 @@ def _measure_split(
     return SplitResult(
         num_wrong=int(table[:, 0].sum()),
         num_right=int(table[:, 2].sum()),
-        wrong_accuracy=ratio_estimate(table[:, 1], table[:, 0], weights),
-        right_accuracy=ratio_estimate(table[:, 3], table[:, 2], weights),
-        f1=sums_estimate(table, weights, compute_split_f1),
+        wrong_accuracy=estimate_ratio(table[:, 1], table[:, 0], weights),
+        right_accuracy=estimate_ratio(table[:, 3], table[:, 2], weights),
+        f1=estimate_from_sums(table, weights, compute_split_f1),
         missing=missing,
         reasons=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         num_unknown=len(unknown),
@@ -260,8 +260,8 @@ def _estimate_predicted_share(
 ) -> Estimate:
     """Return the share of solutions that have a prediction, with a bootstrap interval."""
     columns = np.array([[row.id in predictions, True] for row in rows], dtype=np.float64)
-    table = sums_by_problem([strip_whitespace(row.problem) for row in rows], columns)
-    return ratio_estimate(table[:, 0], table[:, 1], resample_weights(len(table), seed))
+    table = sum_by_problem([strip_whitespace(row.problem) for row in rows], columns)
+    return estimate_ratio(table[:, 0], table[:, 1], resample_weights(len(table), seed))
 
 
 def _estimate_mean_f1(
@@ -273,7 +273,7 @@ def _estimate_mean_f1(
     drawn = np.mean(
         [compute_split_f1(weights[name] @ table) for name, table in tables.items()], axis=0
     )
-    low, high = bootstrap_interval(drawn, sum(map(len, tables.values())))
+    low, high = compute_bootstrap_interval(drawn, sum(map(len, tables.values())))
     return Estimate(value=float(np.mean(values)), low=low, high=high)
 
 
@@ -286,7 +286,7 @@ def compute_split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         sums: counts of solutions in each set, [..., 4]. The columns are: with an error; of these,
             predicted exactly; without an error; of these, predicted to have no error.
     """
-    return harmonic_mean(
+    return compute_harmonic_mean(
         divide_or_nan(sums[..., 1], sums[..., 0]), divide_or_nan(sums[..., 3], sums[..., 2])
     )
 

@@ -21,7 +21,15 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from pydantic import Field
 
 from mclabel.core.boundary import Boundary
-from mclabel.core.records import Chance, Counts, Index, LabelSource, Outcome, StepState, TupleOf
+from mclabel.core.records import (
+    Counts,
+    Index,
+    LabelSource,
+    Outcome,
+    Probability,
+    StepState,
+    TupleOf,
+)
 from mclabel.core.seeds import ID_LENGTH
 from mclabel.core.settings import ComponentSettings, at_most
 from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy
@@ -92,7 +100,7 @@ class Judgement:
     estimates: TupleOf[StepEstimate]
     """One estimate per step: its value, and an interval that is valid under the rule by which the
     step's rollouts were stopped."""
-    posterior: TupleOf[Chance] | None = None
+    posterior: TupleOf[Probability] | None = None
     """[steps + 1]: for each step, the probability that it is the first wrong one, and last the
     probability that no step is wrong. None if the estimator computes no probabilities."""
     states: TupleOf[StepState | None] | None = None

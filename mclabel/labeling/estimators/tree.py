@@ -30,10 +30,10 @@ from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import at_most
 from mclabel.core.stats.values import (
     NOTHING,
+    count_trials,
     estimate_fixed,
     estimate_value,
     find_first_error,
-    num_trials,
 )
 from mclabel.labeling.estimators.base import (
     Estimator,
@@ -206,7 +206,7 @@ class TreeEstimator(Estimator):
             hard = [t < error or (False if t >= wrong else None) for t in range(path.num_steps)]
             for t, prefix in enumerate(path.prefixes):
                 state = self.states.get(prefix)
-                if state is not None and not num_trials(state.counts, truncated=self._truncated):
+                if state is not None and not count_trials(state.counts, truncated=self._truncated):
                     hard[t] = None
         else:
             hard = [None] * path.num_steps

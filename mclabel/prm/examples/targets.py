@@ -13,7 +13,7 @@ from itertools import accumulate
 from mclabel.core.boundary import Boundary, check_item_count
 from mclabel.core.components import find_component
 from mclabel.core.errors import DataError
-from mclabel.core.records import Chance, LabeledSolution, Outcome, StepLabel, TupleOf
+from mclabel.core.records import LabeledSolution, Outcome, Probability, StepLabel, TupleOf
 from mclabel.core.stats.values import compute_advantages
 from mclabel.domains.registry import find_true_first_error, has_known_truth
 
@@ -61,7 +61,11 @@ def compute_step_targets(row: LabeledSolution, target: str) -> Targets:
     """
     chosen, boundary = find_target(target), Boundary("targets", target)
     return boundary.call(
-        "derive", chosen.derive, row, result_type=TupleOf[Chance | None], rule=_find_count_fault
+        "derive",
+        chosen.derive,
+        row,
+        result_type=TupleOf[Probability | None],
+        rule=_find_count_fault,
     )
 
 
@@ -77,7 +81,7 @@ def compute_step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...
     """
     weigh, boundary = find_component("weights", weights), Boundary("weights", weights)
     row_weights: tuple[float, ...] = boundary.call(
-        "weights", weigh, row, result_type=TupleOf[Chance], rule=_find_count_fault
+        "weights", weigh, row, result_type=TupleOf[Probability], rule=_find_count_fault
     )
     return row_weights
 

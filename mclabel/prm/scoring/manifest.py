@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.plain_files import check_plain, check_plain_folder
 from mclabel.core.settings import MAX_TOKENS, Settings, describe_faults, rule
-from mclabel.core.stats.bootstrap import harmonic_mean
+from mclabel.core.stats.bootstrap import compute_harmonic_mean
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.engines.hub import compute_weights_fingerprint
 from mclabel.engines.text import PolicyText
@@ -275,7 +275,7 @@ def find_best_threshold(
             edges[int(error is None), first] += 1
             edges[int(error is None), last + 1] -= 1
     hits = edges.cumsum(1)[:, :-1]
-    best = int(harmonic_mean(hits[0] / wrong, hits[1] / (len(rows) - wrong)).argmax())
+    best = int(compute_harmonic_mean(hits[0] / wrong, hits[1] / (len(rows) - wrong)).argmax())
     if best == len(levels):
         return float(np.nextafter(levels[-1], inf))
     if best == 0:

@@ -25,13 +25,13 @@ def make_label_plots(
         runs: data of the runs.
         facts: result of `GatheredRun.facts` for each run.
     """
-    made = {
+    plots = {
         "quality": _plot_quality(facts),
         "errors": _plot_first_errors([run for run in runs if run.rows]),
         "values": _plot_values(runs),
         "reliability": _plot_reliability(runs),
     }
-    return {name: plot if plot.series else None for name, plot in made.items()}
+    return {name: plot if plot.series else None for name, plot in plots.items()}
 
 
 def _plot_quality(facts: Sequence[dict[str, Any]]) -> Plot:
@@ -40,16 +40,17 @@ def _plot_quality(facts: Sequence[dict[str, Any]]) -> Plot:
     titles = [title.strip() for title in QUALITY_ROWS]
     series = []
     for hue, (name, quality) in enumerate(qualities.items()):
-        beside = (hue - (len(qualities) - 1) / 2) * 0.6 / len(qualities)
+        offset = (hue - (len(qualities) - 1) / 2) * 0.6 / len(qualities)
         estimates = [getattr(quality, key) for key in QUALITY_ROWS.values()]
         value, low, high = (
-            [getattr(e, end) for e in estimates] for end in ("value", "low", "high")
+            [getattr(estimate, bound) for estimate in estimates]
+            for bound in ("value", "low", "high")
         )
         series.append(
             Series(
                 name=name,
                 x=value,
-                y=[place + beside for place in range(len(estimates))],
+                y=[row_number + offset for row_number in range(len(estimates))],
                 low=low,
                 high=high,
                 kind="points",
@@ -76,14 +77,20 @@ def _plot_first_errors(runs: Sequence[GatheredRun]) -> Plot:
         for run in runs
         for name, shares in run.compute_error_shares().items()
     }
-    places = sorted({at for shares in columns.values() for at in shares if isinstance(at, int)})
-    ticks: list[int | str] = [*places, "none", "undecided"]
+    error_steps = sorted(
+        {step for shares in columns.values() for step in shares if isinstance(step, int)}
+    )
+    ticks: list[int | str] = [*error_steps, "none", "undecided"]
     return Plot(
         title="First errors",
         x_label="step, counted from 0",
         y_label="share of solutions",
         series=_make_bars(
-            range(len(ticks)), {k: [c.get(t, 0.0) for t in ticks] for k, c in columns.items()}
+            range(len(ticks)),
+            {
+                name: [column_shares.get(tick, 0.0) for tick in ticks]
+                for name, column_shares in columns.items()
+            },
         ),
         ticks=dict(enumerate(map(str, ticks))),
     )
@@ -94,17 +101,19 @@ def _plot_values(runs: Sequence[GatheredRun]) -> Plot:
 
     For a single run whose true first errors are known, sound and wrong steps are shown separately.
     """
-    parts = {run.run.name: run.steps["value"] for run in runs}
+    values_by_group = {run.run.name: run.steps["value"] for run in runs}
     if len(runs) == 1 and runs[0].has_truth:
         steps = runs[0].steps
         names = {"sound in truth": 1.0, "wrong in truth": 0.0}
-        parts = {name: steps["value"][steps["sound"] == flag] for name, flag in names.items()}
-    parts = {name: values[~np.isnan(values)] for name, values in parts.items()}
-    total = sum(map(len, parts.values()))
+        values_by_group = {
+            name: steps["value"][steps["sound"] == flag] for name, flag in names.items()
+        }
+    values_by_group = {name: values[~np.isnan(values)] for name, values in values_by_group.items()}
+    total = sum(map(len, values_by_group.values()))
     edges = np.linspace(0, 1, NUM_BINS + 1)
     shares = {
         name: np.histogram(values, edges)[0] / (total if len(runs) == 1 else max(1, len(values)))
-        for name, values in parts.items()
+        for name, values in values_by_group.items()
         if total
     }
     return Plot(
@@ -128,14 +137,18 @@ def _plot_reliability(runs: Sequence[GatheredRun]) -> Plot:
         curves[f"{_format_run_prefix(run, runs)}step sound in truth"] = compute_share_points(
             steps["value"], steps["sound"]
         )
-    shown = {name: points for name, points in curves.items() if points}
+    curves_with_points = {name: points for name, points in curves.items() if points}
     title = "Do the values hold?"
-    return reliability_plot(title, shown) if shown else Plot(title=title, x_label="", series=[])
+    return (
+        reliability_plot(title, curves_with_points)
+        if curves_with_points
+        else Plot(title=title, x_label="", series=[])
+    )
 
 
-def _make_bars(places: Sequence[float], columns: dict[str, Any]) -> list[Series]:
+def _make_bars(positions: Sequence[float], columns: dict[str, Any]) -> list[Series]:
     return [
-        Series(name=name, x=places, y=list(column), kind="bars", hue=hue)
+        Series(name=name, x=positions, y=list(column), kind="bars", hue=hue)
         for hue, (name, column) in enumerate(columns.items())
     ]
 

@@ -18,7 +18,7 @@ from mclabel.show.figures import WIDTH, Plot, Series, compute_plot_height
 MAX_FOOLED_SHOWN = 5
 """Maximum number of wrong choices shown for each scorer."""
 PROVENANCE = "provenance.json"
-_NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
+_REQUIRED_FIGURES = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
 
 
 def collect_evaluation_data(run: Run) -> dict[str, Any]:
@@ -29,21 +29,23 @@ def collect_evaluation_data(run: Run) -> dict[str, Any]:
     """
     report = read_checked_json(run.store, BEST_OF_N) or {}
     result = report.get("result")
-    if not isinstance(result, Mapping) or any(key not in result for key in _NEEDED):
+    if not isinstance(result, Mapping) or any(key not in result for key in _REQUIRED_FIGURES):
         raise ShardError(
             f"{run.location}/{BEST_OF_N}: was written by another version. Run `mclabel eval "
             "best-of-n` again; its samples and scores are reused"
         )
     config = (read_checked_json(run.store, PROVENANCE) or {}).get("config", {})
     accuracy = {
-        method: {int(n): parse_estimate(figures) for n, figures in by_size.items()}
+        method: {int(size): parse_estimate(figures) for size, figures in by_size.items()}
         for method, by_size in result["accuracy"].items()
     }
     choice = choose_main_results(result)
-    head = {method: accuracy[method] for method in choice["methods"]}
-    main = {method: accuracy[method] for method in select_main_methods(accuracy)}
+    main_accuracy = {method: accuracy[method] for method in choice["methods"]}
+    curve_accuracy = {method: accuracy[method] for method in select_main_methods(accuracy)}
     pairs = {
-        k: parse_estimate(e) for k, e in result["pair_accuracy"].items() if e["value"] is not None
+        scorer: parse_estimate(estimate)
+        for scorer, estimate in result["pair_accuracy"].items()
+        if estimate["value"] is not None
     }
     over_optimised = result["over_optimisation"]
     falls = {name: parse_estimate(figures["fall"]) for name, figures in over_optimised.items()}
@@ -72,8 +74,10 @@ def collect_evaluation_data(run: Run) -> dict[str, Any]:
             for name in select_main_methods(report["fooled"])
         },
         "plots": {
-            "choice": plot_accuracy_curves("Choosing among samples", head, size=(5.2, 3.8)),
-            "curves": plot_accuracy_curves("Accuracy by N", main),
+            "choice": plot_accuracy_curves(
+                "Choosing among samples", main_accuracy, size=(5.2, 3.8)
+            ),
+            "curves": plot_accuracy_curves("Accuracy by N", curve_accuracy),
             "falls": _plot_estimate_rows(title, axis, falls),
             "pairs": _plot_estimate_rows("Pairs ranked right", "share of pairs", pairs, (0, 1.02)),
         },
@@ -88,20 +92,34 @@ def choose_main_results(result: Mapping[str, Any]) -> dict[str, Any]:
     likelihood is the best one on these problems, so the scorer's gain over it is understated.
     """
     accuracy, size = result["accuracy"], str(result["num_samples"])
-    methods = [m for m in accuracy if not is_reference(m, result.get("references", ()))]
+    methods = [
+        method for method in accuracy if not is_reference(method, result.get("references", ()))
+    ]
     likelihoods = [method for method in methods if method.startswith("likelihood:")]
-    others = (MAJORITY, RANDOM, PASS, *likelihoods)
-    scorers = [m for m in methods if m not in others and not m.startswith("vote:")]
+    baselines = (MAJORITY, RANDOM, PASS, *likelihoods)
+    scorers = [
+        method for method in methods if method not in baselines and not method.startswith("vote:")
+    ]
     scorer = next(iter(scorers), None)
-    likelihood = max(likelihoods, key=lambda m: accuracy[m][size]["value"], default=None)
-    less = {} if scorer is None else result["differences"][size][scorer]
-    named = (scorer, likelihood, MAJORITY, PASS)
+    likelihood = max(likelihoods, key=lambda method: accuracy[method][size]["value"], default=None)
+    differences = {} if scorer is None else result["differences"][size][scorer]
+    reported_methods = (scorer, likelihood, MAJORITY, PASS)
     return {
         "scorer": scorer,
         "likelihood": likelihood,
-        "methods": [m for m in (scorer, likelihood, MAJORITY, RANDOM) if m is not None],
-        "solved": {m: parse_estimate(accuracy[m][size]) for m in named if m is not None},
-        "gains": {m: parse_estimate(less[m]) for m in (MAJORITY, likelihood) if m in less},
+        "methods": [
+            method for method in (scorer, likelihood, MAJORITY, RANDOM) if method is not None
+        ],
+        "solved": {
+            method: parse_estimate(accuracy[method][size])
+            for method in reported_methods
+            if method is not None
+        },
+        "gains": {
+            method: parse_estimate(differences[method])
+            for method in (MAJORITY, likelihood)
+            if method in differences
+        },
     }
 
 
@@ -112,13 +130,17 @@ def _make_accuracy_rows(
     rows = []
     for method, by_size in accuracy.items():
         last = max(by_size)
-        less = None if method == PASS else result["differences"][str(last)][method].get(MAJORITY)
+        difference = (
+            None if method == PASS else result["differences"][str(last)][method].get(MAJORITY)
+        )
         rows.append(
             {
                 "method": method,
-                **{f"N={n}": value for n, value in by_size.items()},
-                f"N={last}: vs majority": "" if less is None else format_difference(less),
-                "p-value": "" if less is None else f"{less['p_value']:.3f}",
+                **{f"N={size}": value for size, value in by_size.items()},
+                f"N={last}: vs majority": ""
+                if difference is None
+                else format_difference(difference),
+                "p-value": "" if difference is None else f"{difference['p_value']:.3f}",
             }
         )
     return rows
@@ -129,12 +151,12 @@ def _make_group_tables(result: Mapping[str, Any]) -> dict[str, list[dict[str, An
     methods = [RANDOM, MAJORITY, *select_main_methods(result["pair_accuracy"]), PASS]
     size = str(result["num_samples"])
     return {
-        kind.replace("_", " "): [
+        field_name.replace("_", " "): [
             {"": name, "problems": group["num_problems"]}
             | {method: group["accuracy"][method][size]["value"] for method in methods}
             for name, group in groups.items()
         ]
-        for kind, groups in result["groups"].items()
+        for field_name, groups in result["groups"].items()
     }
 
 
@@ -147,7 +169,7 @@ def _plot_estimate_rows(
     """Plot one estimate with its interval per row, highest first, and a vertical line at zero."""
     names = sorted(estimates, key=lambda name: -(estimates[name].value or 0.0))
     value, low, high = (
-        [getattr(estimates[name], end) for name in names] for end in ("value", "low", "high")
+        [getattr(estimates[name], bound) for name in names] for bound in ("value", "low", "high")
     )
     zero = Series(name="", x=[0, 0], y=[-0.6, len(names) - 0.4], dash=":", is_thin=True)
     points = Series(name="", x=value, y=range(len(names)), low=low, high=high, kind="points", hue=0)
@@ -163,7 +185,7 @@ def _plot_estimate_rows(
 
 def parse_estimate(content: Mapping[str, Any]) -> Estimate:
     """Restore an estimate from its JSON form."""
-    return Estimate(**{end: content[end] for end in ("value", "low", "high")})
+    return Estimate(**{bound: content[bound] for bound in ("value", "low", "high")})
 
 
 def format_difference(content: Mapping[str, float]) -> str:

@@ -30,14 +30,19 @@ MIN_STEPS, MAX_STEPS = 3, 9
 """Minimum and maximum number of steps of a solution that is quick to read."""
 MAX_CHARACTERS = 1500
 """Maximum characters of problem and solution together, if they are quick to read."""
-MAX_SHOWN = 30
+MAX_SHOWN_STEPS = 30
 """Maximum number of steps shown. For a longer solution, these are the steps around its first
 error."""
-_BEFORE = 8
+MAX_STEPS_BEFORE = 8
 """Maximum number of steps shown before the first error."""
 
-_TALLIES = {"given": "imported label", "outcome": "outcome", "judge": "judge", "none": "no label"}
-_WORDS = {True: "sound", False: "wrong", None: "no verdict"}
+_SOURCE_WORDS = {
+    "given": "imported label",
+    "outcome": "outcome",
+    "judge": "judge",
+    "none": "no label",
+}
+_VERDICT_WORDS = {True: "sound", False: "wrong", None: "no verdict"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +62,17 @@ class ExampleCandidate:
         first nor the last step; the label is not known to differ from the truth; the solution is
         quick to read; the value falls far at the first error.
         """
-        row, at = self.row, self.row.first_error
-        count = len(row.steps)
-        inside = row.solution.outcome is Outcome.WRONG and at is not None and 0 < at < count - 1
+        row, first_error = self.row, self.row.first_error
+        num_steps = len(row.steps)
+        is_inner_error = (
+            row.solution.outcome is Outcome.WRONG
+            and first_error is not None
+            and 0 < first_error < num_steps - 1
+        )
         return (
-            inside,
-            not self.has_truth or (self.row.is_decided and self.truth == at),
-            MIN_STEPS <= count <= MAX_STEPS
+            is_inner_error,
+            not self.has_truth or (self.row.is_decided and self.truth == first_error),
+            MIN_STEPS <= num_steps <= MAX_STEPS
             and len(row.solution.text) + len(row.problem.text) <= MAX_CHARACTERS,
             self.fall or 0.0,
         )
@@ -71,9 +80,9 @@ class ExampleCandidate:
     @property
     def fall(self) -> float | None:
         """Value of the step before the first error minus the value of the first wrong step."""
-        at = self.row.first_error
-        pair = self.row.steps[at - 1 : at + 1] if at else ()
-        values = [get_shown_value(step.source, step.estimate) for step in pair]
+        first_error = self.row.first_error
+        steps = self.row.steps[first_error - 1 : first_error + 1] if first_error else ()
+        values = [get_shown_value(step.source, step.estimate) for step in steps]
         return None if not values or None in values else values[0] - values[1]  # type: ignore[operator]
 
 
@@ -88,7 +97,11 @@ def choose_higher_ranked(
     """
     if best is None:
         return other
-    return min(best, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
+    return min(
+        best,
+        other,
+        key=lambda candidate: ([-part for part in candidate.rank], candidate.row.solution.id),
+    )
 
 
 def convert_example(example: ExampleCandidate) -> dict[str, Any]:
@@ -96,32 +109,32 @@ def convert_example(example: ExampleCandidate) -> dict[str, Any]:
 
     A step has its value, interval, rollout counts and verdict.
     """
-    row, at = example.row, example.row.first_error
-    places = group_passages_by_step(row.consensus, row.solution.steps)
-    start = max(0, min((at or 0) - _BEFORE, len(row.steps) - MAX_SHOWN))
-    end = min(len(row.steps), start + MAX_SHOWN)
-    inside, agrees, quick, _ = example.rank
+    row, first_error = example.row, example.row.first_error
+    passages = group_passages_by_step(row.consensus, row.solution.steps)
+    start = max(0, min((first_error or 0) - MAX_STEPS_BEFORE, len(row.steps) - MAX_SHOWN_STEPS))
+    end = min(len(row.steps), start + MAX_SHOWN_STEPS)
+    is_inner_error, agrees_with_truth, is_quick, _ = example.rank
     gold = row.problem.gold
-    tests = gold.get("inputs", ()) if isinstance(gold, Mapping) else ()
+    test_inputs = gold.get("inputs", ()) if isinstance(gold, Mapping) else ()
     values = [step.estimate for step in row.steps]
     return {
         "id": find_imported_id(row) or f"{row.problem.id}, sample {row.solution.sample_index}",
         "problem": row.problem.text,
         "gold": row.problem.answer,
-        "num_tests": len(tests),
+        "num_tests": len(test_inputs),
         "facts": list(_list_solution_facts(example)),
         "start": start,
         "end": end,
         "num_steps": len(row.steps),
         "steps": [
-            _convert_step(example, number, places.get(number, ())) for number in range(start, end)
+            _convert_step(example, number, passages.get(number, ())) for number in range(start, end)
         ],
-        "falls": {"from": values[at - 1], "to": values[at], "at": at}
-        if at and example.fall is not None
+        "falls": {"from": values[first_error - 1], "to": values[first_error], "at": first_error}
+        if first_error and example.fall is not None
         else None,
-        "is_inside": inside,
-        "is_true": example.has_truth and agrees,
-        "is_quick": quick,
+        "is_inside": is_inner_error,
+        "is_true": example.has_truth and agrees_with_truth,
+        "is_quick": is_quick,
     }
 
 
@@ -163,7 +176,7 @@ def _format_error_step(index: int | None) -> str:
 
 
 def _convert_step(
-    example: ExampleCandidate, index: int, places: Sequence[MarkedPassage]
+    example: ExampleCandidate, index: int, passages: Sequence[MarkedPassage]
 ) -> dict[str, Any]:
     row = example.row
     label = row.steps[index]
@@ -177,35 +190,38 @@ def _convert_step(
         marks.append(("differs" if row.is_decided else "", "true first error"))
     return {
         "number": index,
-        "word": _WORDS[label.hard],
+        "word": _VERDICT_WORDS[label.hard],
         "value": get_shown_value(label.source, label.estimate),
         "low": label.low,
         "high": label.high,
         "marks": marks,
-        "pieces": _split_at_passages(row.solution.steps[index].text, places),
-        "reasons": [place.words for place in places],
+        "pieces": _split_at_passages(row.solution.steps[index].text, passages),
+        "reasons": [passage.words for passage in passages],
         "tally": f"{label.counts.num_right} of {label.counts.num_rollouts} right"
         if label.counts.num_rollouts
-        else _TALLIES.get(label.source, "no rollouts"),
+        else _SOURCE_WORDS.get(label.source, "no rollouts"),
         "known": _format_step_evidence(row, index),
     }
 
 
-def _split_at_passages(text: str, places: Sequence[MarkedPassage]) -> list[tuple[str, str]]:
+def _split_at_passages(text: str, passages: Sequence[MarkedPassage]) -> list[tuple[str, str]]:
     """Return pairs of a part of a step's text and the words of the passages that cover it.
 
     Args:
         text: text of the step.
-        places: passages that sources have marked in the step.
+        passages: passages that sources have marked in the step.
     """
     body, indent = strip_step_text(text)
-    moved = [
-        replace(place, start=max(0, place.start - indent), end=max(0, place.end - indent))
-        for place in places
+    shifted_passages = [
+        replace(passage, start=max(0, passage.start - indent), end=max(0, passage.end - indent))
+        for passage in passages
     ]
-    parts = split_at_passages(body[:MAX_CELL], moved)
-    shown = [(part, "\n".join(place.words for place in over)) for part, over in parts]
-    return [*shown, (format_omission_note(body), "")]
+    parts = split_at_passages(body[:MAX_CELL], shifted_passages)
+    parts_and_words = [
+        (part, "\n".join(passage.words for passage in covering_passages))
+        for part, covering_passages in parts
+    ]
+    return [*parts_and_words, (format_omission_note(body), "")]
 
 
 def _format_step_evidence(row: LabeledSolution, index: int) -> str:
@@ -220,13 +236,15 @@ def _format_step_evidence(row: LabeledSolution, index: int) -> str:
         "truncated": counts.num_truncated,
         "ungraded": counts.num_ungraded,
     }
-    own = "" if counts.num_rollouts else "no rollouts from this step"
+    no_rollouts_note = "" if counts.num_rollouts else "no rollouts from this step"
     parts = [
-        ", ".join(f"{n} {name}" for name, n in tally.items() if n and counts.num_rollouts),
-        row.counts_by_completer(index) if counts.num_rollouts else "",
+        ", ".join(
+            f"{number} {name}" for name, number in tally.items() if number and counts.num_rollouts
+        ),
+        row.format_counts_by_completer(index) if counts.num_rollouts else "",
         "" if label.low is None else f"95% {label.low:.2f} to {label.high:.2f}",
         "" if row.posterior is None else f"probability of first error {row.posterior[index]:.2f}",
-        "last step: labelled by the outcome" if label.is_from_outcome else own,
+        "last step: labelled by the outcome" if label.is_from_outcome else no_rollouts_note,
     ]
     return " · ".join(part for part in parts if part)
 
@@ -238,7 +256,7 @@ MAX_LEVELS = 60
 MAX_TEXT = 300
 """Maximum characters shown of a node, and of an answer."""
 
-KINDS = RIGHT, MISSED, NONE = (
+TREE_KINDS = RIGHT, MISSED, NONE = (
     "the chosen solution is right",
     "a right solution was not chosen",
     "no solution is right",
@@ -248,7 +266,7 @@ _OUTCOMES = ("right", "wrong")
 
 
 def convert_trees(store: Store) -> list[dict[str, Any]]:
-    """Return the first tree of each kind in `KINDS`; an empty list if the run is not a search.
+    """Return the first tree of each kind in `TREE_KINDS`; an empty list if the run is not a search.
 
     Raises:
         DamagedFile: a file of trees is missing or damaged.
@@ -256,9 +274,13 @@ def convert_trees(store: Store) -> list[dict[str, Any]]:
     by_kind: dict[str, StoredTree] = {}
     for tree in read_trees(store) if has_trees(store) else ():
         by_kind.setdefault(_classify_tree(tree), tree)
-        if len(by_kind) == len(KINDS):
+        if len(by_kind) == len(TREE_KINDS):
             break
-    return [_convert_tree(kind, by_kind[kind]) for kind in KINDS if kind in by_kind]
+    return [
+        _convert_tree(tree_kind, by_kind[tree_kind])
+        for tree_kind in TREE_KINDS
+        if tree_kind in by_kind
+    ]
 
 
 def _classify_tree(tree: StoredTree) -> str:
@@ -267,14 +289,14 @@ def _classify_tree(tree: StoredTree) -> str:
     return MISSED if any(node.outcome == "right" for node in tree.results) else NONE
 
 
-def _convert_tree(kind: str, tree: StoredTree) -> dict[str, Any]:
+def _convert_tree(tree_kind: str, tree: StoredTree) -> dict[str, Any]:
     nodes = {node.id: node for node in tree.nodes}
-    used = {name for node in tree.results for name in _list_path_ids(node.id, nodes)}
-    opened = set() if tree.chosen is None else set(_list_path_ids(tree.chosen, nodes))
-    kept = _choose_shown_nodes(tree, nodes)
+    used_ids = {node_id for node in tree.results for node_id in _list_path_ids(node.id, nodes)}
+    open_ids = set() if tree.chosen is None else set(_list_path_ids(tree.chosen, nodes))
+    shown_ids = _choose_shown_nodes(tree, nodes)
     children: dict[str, list[StoredNode]] = defaultdict(list)
     for node in tree.nodes:
-        if node.id in kept:
+        if node.id in shown_ids:
             children[node.parent].append(node)
 
     def convert_node(node: StoredNode) -> dict[str, Any]:
@@ -283,18 +305,18 @@ def _convert_tree(kind: str, tree: StoredTree) -> dict[str, Any]:
             "score": node.scores[-1] if node.scores else None,
             "count": node.count,
             "marks": list(_list_node_remarks(node, tree)),
-            "is_used": node.id in used,
-            "is_open": node.id in opened,
+            "is_used": node.id in used_ids,
+            "is_open": node.id in open_ids,
             "below": [convert_node(child) for child in children[node.id]],
         }
 
     return {
-        "kind": kind,
+        "kind": tree_kind,
         "problem_id": tree.problem_id,
         "problem": tree.problem,
         "answer": _truncate_text(tree.answer),
         "num_nodes": len(nodes),
-        "num_left_out": len(nodes) - len(kept),
+        "num_left_out": len(nodes) - len(shown_ids),
         "num_results": len(tree.results),
         "num_sampled": tree.cost.num_sampled,
         "num_scored": tree.cost.num_scored,
@@ -302,13 +324,13 @@ def _convert_tree(kind: str, tree: StoredTree) -> dict[str, Any]:
     }
 
 
-def _list_path_ids(name: str, nodes: Mapping[str, StoredNode]) -> list[str]:
-    """Return the ids of the nodes from the root to the node `name`."""
-    names = []
-    while name:
-        names.append(name)
-        name = nodes[name].parent
-    return names[::-1]
+def _list_path_ids(node_id: str, nodes: Mapping[str, StoredNode]) -> list[str]:
+    """Return the ids of the nodes from the root to the node `node_id`."""
+    node_ids = []
+    while node_id:
+        node_ids.append(node_id)
+        node_id = nodes[node_id].parent
+    return node_ids[::-1]
 
 
 def _choose_shown_nodes(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
@@ -317,12 +339,16 @@ def _choose_shown_nodes(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> se
     The path to the chosen result has priority, then the paths to the best solutions.
     """
     results = sorted(tree.results, key=lambda node: (node.id != tree.chosen, -(node.score or 0.0)))
-    kept: set[str] = set()
+    shown_ids: set[str] = set()
     for node in (*results, *tree.nodes):
-        fresh = [name for name in _list_path_ids(node.id, nodes)[:MAX_LEVELS] if name not in kept]
-        if len(kept) + len(fresh) <= MAX_NODES:
-            kept.update(fresh)
-    return kept
+        new_ids = [
+            node_id
+            for node_id in _list_path_ids(node.id, nodes)[:MAX_LEVELS]
+            if node_id not in shown_ids
+        ]
+        if len(shown_ids) + len(new_ids) <= MAX_NODES:
+            shown_ids.update(new_ids)
+    return shown_ids
 
 
 def _list_node_remarks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:

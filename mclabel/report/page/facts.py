@@ -16,7 +16,11 @@ import numpy as np
 
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, StepLabel
 from mclabel.core.seeds import content_id
-from mclabel.core.stats.bootstrap import clustered_mean, clustered_share, sums_by_problem
+from mclabel.core.stats.bootstrap import (
+    estimate_clustered_mean,
+    estimate_clustered_share,
+    sum_by_problem,
+)
 from mclabel.evaluate.grouping import GROUP_KEYS, get_solution_meta, group_by_dividing_fields
 from mclabel.evaluate.labels.quality import (
     compute_label_cost,
@@ -38,7 +42,7 @@ VERDICTS = {True: "sound", False: "wrong", None: "no verdict"}
 """Names of the verdicts on a step."""
 STEP_FIGURES = ("value", "right", "sound", "drawn")
 """Names of the numbers that are kept for each step; `GatheredRun.steps` explains them."""
-SPENT = ("elapsed_s", "gpu_hours", "num_failures", "num_replayed")
+JOB_FIGURES = ("elapsed_s", "gpu_hours", "num_failures", "num_replayed")
 """Fields in a job's progress log that are summed over all starts of the job."""
 
 
@@ -103,10 +107,14 @@ class GatheredRun:
             for number, value in enumerate(values):
                 sound = float(truth is None or number < truth) if has_truth else np.nan
                 steps.append((np.nan if value is None else value, right, sound, drawn))
-            draws = [v for v in values if v is not None] if drawn and not np.isnan(right) else []
-            error, is_open = row.first_error is not None, _is_undecided(row)
-            gap = sum(draws) - len(draws) * right if draws else 0.0
-            self._tallies.append((1, right == 1, error, is_open, len(draws), gap))
+            drawn_values = (
+                [value for value in values if value is not None]
+                if drawn and not np.isnan(right)
+                else []
+            )
+            error, is_undecided = row.first_error is not None, _is_undecided(row)
+            gap = sum(drawn_values) - len(drawn_values) * right if drawn_values else 0.0
+            self._tallies.append((1, right == 1, error, is_undecided, len(drawn_values), gap))
             self.rows.append(self._reduce_row(row))
             yield row
 
@@ -121,9 +129,11 @@ class GatheredRun:
             )
         problem = self._problems.get(row.problem.id)
         if problem is None:
-            kept = {key: row.problem.meta[key] for key in GROUP_KEYS if key in row.problem.meta}
-            kept.setdefault("answer_type", classify_answer(row.problem.answer))
-            problem = Problem(id=row.problem.id, text="", answer="", meta=kept)
+            kept_meta = {
+                key: row.problem.meta[key] for key in GROUP_KEYS if key in row.problem.meta
+            }
+            kept_meta.setdefault("answer_type", classify_answer(row.problem.answer))
+            problem = Problem(id=row.problem.id, text="", answer="", meta=kept_meta)
             self._problems[row.problem.id] = problem
         return replace(
             row,
@@ -142,30 +152,30 @@ class GatheredRun:
             manifest.get("input", {})
         )
         tallies = np.array(self._tallies, dtype=np.float64).reshape(-1, 6)
-        sums = sums_by_problem([row.problem.id for row in self.rows], tallies)
+        sums = sum_by_problem([row.problem.id for row in self.rows], tallies)
         count, right, error, undecided, steps, gap = sums.T
         starts = read_job_starts(self.run.store)
         labels = [step for row in self.rows for step in row.steps]
         verdicts = Counter(VERDICTS[step.hard] for step in labels)
         rules = Counter(
-            (describe_rule(r.consensus), r.consensus.kept) for r in self.rows if r.consensus
+            (describe_rule(row.consensus), row.consensus.kept) for row in self.rows if row.consensus
         )
         return {
             "name": self.run.name,
             "config": config,
             "versions": manifest.get("versions", {}),
             "job": {"num_starts": len(starts)}
-            | {name: sum(line.get(name, 0) for line in starts) for name in SPENT}
+            | {name: sum(start.get(name, 0) for start in starts) for name in JOB_FIGURES}
             if starts
             else None,
             "health": collect_health_data(self.run.store),
             **self._summarise_group(self.rows),
             "shares": {
-                "right": clustered_share(right, count),
-                "with_error": clustered_share(error, count),
-                "undecided": clustered_share(undecided, count),
+                "right": estimate_clustered_share(right, count),
+                "with_error": estimate_clustered_share(error, count),
+                "undecided": estimate_clustered_share(undecided, count),
                 # mean value of the drawn steps minus the share of them whose solution ends right
-                "gap": clustered_mean(gap, steps, low=-1.0, high=1.0),
+                "gap": estimate_clustered_mean(gap, steps, low=-1.0, high=1.0),
             },
             "steps": {name: verdicts[name] for name in VERDICTS.values()},
             "sources": dict(Counter(step.source for step in labels).most_common()),
@@ -186,14 +196,14 @@ class GatheredRun:
         }
 
     def _summarise_group(self, rows: Sequence[LabeledSolution]) -> dict[str, Any]:
-        are_known = all(row.solution.id in self.truths for row in rows)
+        has_truth = all(row.solution.id in self.truths for row in rows)
         return {
             "num_problems": len({row.problem.id for row in rows}),
             "num_solutions": len(rows),
             "outcomes": Counter(str(row.solution.outcome) for row in rows),
             "num_with_error": sum(row.first_error is not None for row in rows),
             "quality": measure_label_quality(rows, lambda row: self.truths[row.solution.id])
-            if are_known
+            if has_truth
             else None,
         }
 
@@ -210,7 +220,10 @@ class GatheredRun:
         if self.has_truth:
             columns["in truth"] = Counter(self.truths.values())
         return {
-            name: {"none" if at is None else at: n / len(self.rows) for at, n in counts.items()}
+            name: {
+                "none" if first_error is None else first_error: count / len(self.rows)
+                for first_error, count in counts.items()
+            }
             for name, counts in columns.items()
         }
 
@@ -221,17 +234,21 @@ def compute_agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
     Only solutions for which both runs decide on a first error, or on none, are compared.
     """
     rows = []
-    for first, other in combinations(runs, 2):
-        both = first.first_errors.keys() & other.first_errors.keys()
-        pairs = [(first.first_errors[key], other.first_errors[key]) for key in both]
-        either = [pair for pair in pairs if pair != (None, None)]
-        same = sum(a == b for a, b in either)
+    for first, second in combinations(runs, 2):
+        shared_keys = first.first_errors.keys() & second.first_errors.keys()
+        pairs = [(first.first_errors[key], second.first_errors[key]) for key in shared_keys]
+        pairs_with_error = [pair for pair in pairs if pair != (None, None)]
+        num_equal = sum(first_label == other_label for first_label, other_label in pairs_with_error)
         rows.append(
             {
-                "runs": f"{first.run.name}, {other.run.name}",
+                "runs": f"{first.run.name}, {second.run.name}",
                 "distinct solutions decided in both": len(pairs),
-                "same first error": 1 - (len(either) - same) / len(pairs) if pairs else None,
-                "where either has one": same / len(either) if either else None,
+                "same first error": 1 - (len(pairs_with_error) - num_equal) / len(pairs)
+                if pairs
+                else None,
+                "where either has one": num_equal / len(pairs_with_error)
+                if pairs_with_error
+                else None,
             }
         )
     return rows

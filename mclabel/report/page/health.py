@@ -31,10 +31,10 @@ NOTE = (
 
 def format_findings(health: Health) -> Iterator[Text]:
     """Yield one line for each finding, for a terminal; the same remedy is printed only once."""
-    given: set[str] = set()
+    printed_remedies: set[str] = set()
     for finding in health.findings:
-        remedy = "" if finding.remedy in given else f" {finding.remedy}."
-        given.add(finding.remedy)
+        remedy = "" if finding.remedy in printed_remedies else f" {finding.remedy}."
+        printed_remedies.add(finding.remedy)
         line = Text.assemble((f"{finding.severity}: ", STYLES[finding.severity]))
         yield line.append(f"{finding.text}.{remedy}")
 
@@ -58,11 +58,16 @@ def collect_health_data(store: Store) -> dict[str, Any] | None:
         return None
     header = ("figure", *HEADER[1:-1], "finding")
     rows = [dict(zip(header, row, strict=True)) for row in _make_health_rows(health)]
-    problems = [
-        {"": f.severity, "what": f.text, "what to change": f.remedy, "why": f.why}
-        for f in health.findings
+    finding_rows = [
+        {
+            "": finding.severity,
+            "what": finding.text,
+            "what to change": finding.remedy,
+            "why": finding.why,
+        }
+        for finding in health.findings
     ]
-    return {**convert_health_to_json(health), "problems": problems, "table": rows}
+    return {**convert_health_to_json(health), "problems": finding_rows, "table": rows}
 
 
 def _make_health_rows(health: Health) -> Iterator[tuple[str, ...]]:
@@ -78,8 +83,11 @@ def _make_health_rows(health: Health) -> Iterator[tuple[str, ...]]:
             by_check[name].severity if name in by_check else "",
         )
     low, high = SOMETIMES
-    name, rated = f"problems solved {low:.0%} to {high:.0%} of the time", health.solved_sometimes
-    yield name, format_share(rated), f"{rated.total:,}", "-", "-", ""
+    name, solved_sometimes = (
+        f"problems solved {low:.0%} to {high:.0%} of the time",
+        health.solved_sometimes,
+    )
+    yield name, format_share(solved_sometimes), f"{solved_sometimes.total:,}", "-", "-", ""
     ungraded = health.figures["rollouts_ungraded"].count
     for reason, count in health.ungraded.items():
         share = format_share(Figure(count=count, total=ungraded))

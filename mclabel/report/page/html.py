@@ -22,12 +22,12 @@ MAX_CELL = 2000
 """Maximum characters of a text."""
 MAX_ROWS = 40
 """Maximum rows in the table of a plot's numbers."""
-REACH = 0.3
+MAX_BAR_DIFFERENCE = 0.3
 """Largest difference between shares that a signed bar can show. Larger differences are drawn at
 the end of the bar."""
 
 
-_PARTS = {
+_ASSET_FILES = {
     "styles": ("theme.css", "solution.css", "report/report.css"),
     "script": ("theme.js",),
     "latex": ("vendor/katex/katex.min.js", "latex.js", "report/latex.js"),
@@ -42,22 +42,22 @@ def render_page(data: Mapping[str, Any]) -> str:
     Args:
         data: result of `collect_report_data`.
     """
-    own = {
+    assets = {
         name: Markup("".join((STATIC / file).read_text(encoding="utf-8") for file in files))
-        for name, files in _PARTS.items()
+        for name, files in _ASSET_FILES.items()
     }
     policy = Markup(
-        f"default-src 'none'; script-src '{_compute_csp_hash(own['script'])}' "
-        f"'{_compute_csp_hash(own['latex'])}'; "
-        f"style-src '{_compute_csp_hash(own['styles'])}'; "
+        f"default-src 'none'; script-src '{_compute_csp_hash(assets['script'])}' "
+        f"'{_compute_csp_hash(assets['latex'])}'; "
+        f"style-src '{_compute_csp_hash(assets['styles'])}'; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    return make_environment().get_template("report.html").render(data, **own, policy=policy)
+    return make_environment().get_template("report.html").render(data, **assets, policy=policy)
 
 
 def make_environment() -> Environment:
     """Return the template environment with its filters. It shortens and escapes every text."""
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(STATIC / "report"),
         extensions=["jinja2.ext.do"],
         autoescape=True,
@@ -66,7 +66,7 @@ def make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "percent": format_percent,
         "percent_range": format_percent_range,
         "points": format_points,
@@ -83,37 +83,40 @@ def make_environment() -> Environment:
         "scaled": format_bar_position,
         "unfenced": partial(_FENCE.sub, ""),
     }
-    made.tests |= {
+    environment.tests |= {
         "estimate": lambda content: isinstance(content, Estimate),
-        "unclear": lambda e: e.low is not None and e.low <= 0 <= e.high,
+        "unclear": lambda estimate: estimate.low is not None and estimate.low <= 0 <= estimate.high,
         "figure": is_figure,
     }
-    made.globals |= {
+    environment.globals |= {
         "svg": lambda plot, identity: Markup(render_svg(plot, identity)),
         "NOTE": NOTE,
         "DESCRIBED": DESCRIBED,
         "SELECTED": SELECTED,
         "FEW_PROBLEMS": FEW_PROBLEMS,
     }
-    return made
+    return environment
 
 
 def limit_content(content: object) -> object:
     """Cut a text to MAX_CELL characters, with codes for unprintable ones; keep markup unchanged."""
     if isinstance(content, Markup):
         return content
-    whole = str(content)
-    safe = (c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in whole[:MAX_CELL])
-    return "".join(safe) + format_omission_note(whole)
+    text = str(content)
+    safe = (
+        character if character.isprintable() or character in "\n\t" else f"\\u{ord(character):04x}"
+        for character in text[:MAX_CELL]
+    )
+    return "".join(safe) + format_omission_note(text)
 
 
-def format_omission_note(whole: str) -> str:
+def format_omission_note(text: str) -> str:
     """Return a remark on how many characters `limit_content` leaves out; empty for none.
 
     Args:
-        whole: the whole text.
+        text: the whole text.
     """
-    return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
+    return f"… ({len(text) - MAX_CELL:,} more characters)" if len(text) > MAX_CELL else ""
 
 
 def make_plot_table(plot: Plot) -> list[dict[str, object]]:
@@ -123,14 +126,14 @@ def make_plot_table(plot: Plot) -> list[dict[str, object]]:
         for number, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
             if series.is_thin or x is None or y is None:
                 continue
-            place, value = (round(y), x) if plot.rows else (x, y)
-            name = plot.rows[round(y)] if plot.rows else plot.ticks.get(place, place)
+            row_key, value = (round(y), x) if plot.rows else (x, y)
+            name = plot.rows[round(y)] if plot.rows else plot.ticks.get(row_key, row_key)
             ends = (
                 {"low": series.low[number], "high": series.high[number]} if len(series.low) else {}
             )
             cell = Estimate(value=value, **ends) if ends else value
-            rows.setdefault(place, {"": name})[series.name or plot.x_label] = cell
-    return [rows[place] for place in sorted(rows)][:: -(-len(rows) // MAX_ROWS) or 1]
+            rows.setdefault(row_key, {"": name})[series.name or plot.x_label] = cell
+    return [rows[row_key] for row_key in sorted(rows)][:: -(-len(rows) // MAX_ROWS) or 1]
 
 
 def select_differing_rows(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
@@ -142,7 +145,7 @@ def classify_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, str]:
     """Return the kind of each column: `figure` for numbers, aligned to the right, else `word`."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {
-        name: "figure" if 2 * sum(is_figure(r.get(name)) for r in rows) > len(rows) else "word"
+        name: "figure" if 2 * sum(is_figure(row.get(name)) for row in rows) > len(rows) else "word"
         for name in names
     }
 
@@ -157,8 +160,8 @@ def is_figure(cell: object) -> bool:
 def format_cell(cell: object) -> str:
     """Return a cell of a table as text; `-` for an unknown value."""
     if isinstance(cell, float):
-        small = 0 < abs(cell) < 0.001
-        return f"{cell:.2g}" if small else f"{cell:,.{0 if abs(cell) >= 1000 else 3}f}"
+        is_small = 0 < abs(cell) < 0.001
+        return f"{cell:.2g}" if is_small else f"{cell:,.{0 if abs(cell) >= 1000 else 3}f}"
     return "-" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
@@ -167,9 +170,10 @@ def format_bar_position(value: float, *, signed: bool = False) -> str:
 
     Args:
         value: share in [0, 1], or difference.
-        signed: True for a difference. 0 is then in the middle, and the ends are ±`REACH`.
+        signed: True for a difference. 0 is then in the middle, and the ends are
+            ±`MAX_BAR_DIFFERENCE`.
     """
-    return f"{min(1.0, max(0.0, 0.5 + value / (2 * REACH) if signed else value)):.4f}"
+    return f"{min(1.0, max(0.0, 0.5 + value / (2 * MAX_BAR_DIFFERENCE) if signed else value)):.4f}"
 
 
 def format_percent(estimate: Estimate) -> str:
@@ -198,16 +202,21 @@ def format_points_range(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return "-"
     return " to ".join(
-        _format_signed_points(end, _choose_decimals(estimate))
-        for end in (estimate.low, estimate.high)
+        _format_signed_points(bound, _choose_decimals(estimate))
+        for bound in (estimate.low, estimate.high)
     )
 
 
 def format_count(count: float) -> str:
     """Return a count in words, such as `8,214`, `52 thousand` or `1.3 million`."""
-    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand")):
-        if count >= size:
-            scale = count / size * (10 if name == "thousand" else 1)
+    for unit_size, name in (
+        (1e12, "trillion"),
+        (1e9, "billion"),
+        (1e6, "million"),
+        (1e4, "thousand"),
+    ):
+        if count >= unit_size:
+            scale = count / unit_size * (10 if name == "thousand" else 1)
             return f"{scale:.{1 if scale < 10 else 0}f} {name}"
     return f"{count:,.0f}"
 
@@ -215,12 +224,12 @@ def format_count(count: float) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration in its two largest units, such as `28 s`, `2 min 5 s` or `2 d 4 h`."""
     whole = round(seconds)
-    for (name, size), (smaller, part) in pairwise(
+    for (name, unit_size), (smaller, smaller_size) in pairwise(
         (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
     ):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {name}" + (f" {rest} {smaller}" if rest else "")
+        if whole >= unit_size:
+            remainder = whole % unit_size // smaller_size
+            return f"{whole // unit_size} {name}" + (f" {remainder} {smaller}" if remainder else "")
     return f"{whole} s"
 
 

@@ -26,11 +26,11 @@ from mclabel.run.kinds import Run, find_runs
 from mclabel.run.outputs import prepare_output_file
 
 
-def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
+def write_report(locations: Sequence[str], out: str) -> dict[str, Any]:
     """Write the report.
 
     Args:
-        places: outputs of `mclabel label`, `eval best-of-n` and `train`, or folders that
+        locations: outputs of `mclabel label`, `eval best-of-n` and `train`, or folders that
             contain such outputs.
         out: HTML file to write; an existing file is replaced.
 
@@ -41,7 +41,7 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
         ShardError: a place is not a run, or was written by another version.
         ConfigError: `out` cannot be written.
     """
-    runs = find_runs(places)
+    runs = find_runs(locations)
     path = prepare_output_file(out, "-o ")
     data = collect_report_data(runs)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -55,7 +55,7 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
 
 def collect_report_data(runs: Sequence[Run]) -> dict[str, Any]:
     """Collect all data that the page shows."""
-    labelled, chosen, trained = (
+    labelled, evaluations, trained = (
         [run for run in runs if run.kind == kind] for kind in ("labels", "best_of_n", "prm")
     )
     gathered = [GatheredRun(run) for run in labelled]
@@ -68,8 +68,8 @@ def collect_report_data(runs: Sequence[Run]) -> dict[str, Any]:
         "tables": make_label_tables(labels),
         "label_plots": make_label_plots(gathered, labels) if labels else {},
         "agreement": compute_agreement(gathered),
-        "trees": {name: drawn for name, drawn in trees.items() if drawn},
-        "evaluations": {run.name: collect_evaluation_data(run) for run in chosen},
+        "trees": {name: run_trees for name, run_trees in trees.items() if run_trees},
+        "evaluations": {run.name: collect_evaluation_data(run) for run in evaluations},
         "scorers": scorers,
         "scorer_figures": make_comparison_rows(
             {name: scorer["figures"] for name, scorer in scorers.items()}

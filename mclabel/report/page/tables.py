@@ -96,10 +96,10 @@ def compare_configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
 
 def _collect_counts_and_cost(run: Mapping[str, Any]) -> dict[str, object]:
     """Return a run's counts of problems, solutions and steps, and the cost of its job."""
-    shared, job = run["cost"].tokens_per_solution, run["job"]
-    spent = {"time, GPU-hours, faults": "not recorded"}
+    tokens_per_solution, job = run["cost"].tokens_per_solution, run["job"]
+    job_cost = {"time, GPU-hours, faults": "not recorded"}
     if job is not None:
-        spent = {
+        job_cost = {
             "starts of the job": job["num_starts"],
             "time": format_duration(job["elapsed_s"]),
             "GPU-hours": f"{job['gpu_hours']:,.2f}" if job["gpu_hours"] else "none",
@@ -113,11 +113,11 @@ def _collect_counts_and_cost(run: Mapping[str, Any]) -> dict[str, object]:
         **{f"steps: {name}": count for name, count in run["steps"].items()},
         "kept": run["kept"] or None,
         "rollouts": run["num_rollouts"],
-        "rollout tokens": f"{shared * run['num_solutions']:,.0f}",
-        "rollout tokens a solution": f"{shared:,.0f}",
+        "rollout tokens": f"{tokens_per_solution * run['num_solutions']:,.0f}",
+        "rollout tokens a solution": f"{tokens_per_solution:,.0f}",
         "the same if no prefix were shared": f"{run['cost'].tokens_per_solution_unshared:,.0f}",
-        "label sources": ", ".join(f"{name} {n:,}" for name, n in run["sources"].items()),
-        **spent,
+        "label sources": ", ".join(f"{name} {count:,}" for name, count in run["sources"].items()),
+        **job_cost,
     }
 
 

@@ -11,7 +11,7 @@ from mclabel.run.kinds import TRAINING, Run, read_checked_json
 from mclabel.run.shards.manifest import flatten_config
 from mclabel.show.figures import Plot, Series
 
-_TRAINED_ON = {
+_COUNT_DESCRIPTIONS = {
     "num_solutions": "solutions trained on",
     "num_validation": "solutions held out for validation",
     "num_unlabeled": "solutions left out, without a label",
@@ -32,7 +32,9 @@ def collect_scorer_data(run: Run) -> dict[str, Any]:
     return {
         "num_solutions": report.get("num_solutions"),
         "auc": auc if isinstance(auc, float) else None,
-        "figures": {words: report.get(name) for name, words in _TRAINED_ON.items()}
+        "figures": {
+            description: report.get(name) for name, description in _COUNT_DESCRIPTIONS.items()
+        }
         | {
             f"validation: {name.replace('num_', '').replace('_', ' ')}": value
             for name, value in validation.items()
@@ -56,14 +58,16 @@ def plot_training_loss(runs: Sequence[Run]) -> Plot:
                 y=[line["loss"] for line in lines],
                 hue=hue,
             )
-            for hue, (name, lines) in enumerate((n, lines) for n, lines in logs.items() if lines)
+            for hue, (name, lines) in enumerate(
+                (name, lines) for name, lines in logs.items() if lines
+            )
         ],
     )
 
 
 def _read_log(run: Run) -> list[dict[str, Any]]:
-    raw = run.store.read("log.jsonl") or b""
+    content = run.store.read("log.jsonl") or b""
     try:
-        return [json.loads(line) for line in raw.splitlines() if line.strip()]
+        return [json.loads(line) for line in content.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise DataError(f"{run.location}/log.jsonl: not valid JSON lines ({error})") from error

@@ -22,8 +22,8 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Step
 from mclabel.core.seeds import content_id
 from mclabel.evaluate.grouping import GROUP_KEYS
+from mclabel.report.viewer.cache import ResultCache
 from mclabel.report.viewer.index import Index
-from mclabel.report.viewer.kept import ResultCache
 from mclabel.report.viewer.listing import is_number
 from mclabel.run.kinds import has_program_solutions
 from mclabel.run.shards.catalog import labels_shard_name
@@ -52,7 +52,7 @@ MAX_NAME = 200
 """Maximum characters of the name of a checker."""
 MAX_GRADED = 50
 """Maximum number of distinct answers to a step that are graded again."""
-_KEPT_BYTES = 48 << 20
+_MAX_CACHED_BYTES = 48 << 20
 """Maximum bytes of cached shard tables."""
 
 _STEP_FIELDS = (
@@ -78,7 +78,7 @@ class Details:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._tables: ResultCache[pa.Table] = ResultCache(
-            _KEPT_BYTES, size=lambda table: int(table.nbytes)
+            _MAX_CACHED_BYTES, size=lambda table: int(table.nbytes)
         )
 
     def solution(self, run: int, solution_id: str) -> dict[str, Any]:
@@ -91,13 +91,13 @@ class Details:
         Raises:
             DataError: the run has no such solution.
         """
-        indexed, row = self._find_solution(run, solution_id)
+        index_entry, row = self._find_solution(run, solution_id)
         posterior, consensus = row["posterior"], parse_consensus(row["consensus"])
         return {
             "solution_id": solution_id,
             "digest": content_id("same", row["problem"], row["solution"]),
             "problem_id": truncate_text(row["problem_id"]),
-            "given_id": indexed["given_id"],
+            "given_id": index_entry["given_id"],
             "sample_index": row["sample_index"],
             "problem": truncate_text(row["problem"]),
             "answer": truncate_text(row["answer"]),
@@ -106,13 +106,15 @@ class Details:
             "origin": row["origin"],
             "finish_reason": row["finish_reason"],
             "first_error": row["first_error"],
-            "decided": indexed["decided"],
-            "truth": indexed["truth"],
-            "has_truth": indexed["has_truth"],
+            "decided": index_entry["decided"],
+            "truth": index_entry["truth"],
+            "has_truth": index_entry["has_truth"],
             "is_code": has_program_solutions(
                 read_claimed_config(self._index.runs[run].store, MANIFEST) or {}
             ),
-            "meta": {name: indexed[name] for name in GROUP_KEYS if indexed[name] is not None},
+            "meta": {
+                name: index_entry[name] for name in GROUP_KEYS if index_entry[name] is not None
+            },
             "root": row["root"],
             "siblings": row["siblings"],
             "root_value": row["root_value"],
@@ -134,7 +136,7 @@ class Details:
             "sources": list(dict.fromkeys(step["source"] for step in row["steps"])),
             "steps": _convert_steps(row, 0),
             "no_error": None if posterior is None else posterior[-1],
-            "rollouts_kept": self._find_rollouts_shard(run, indexed["block"]) is not None,
+            "rollouts_kept": self._find_rollouts_shard(run, index_entry["block"]) is not None,
             "samples": self._index.query(
                 "SELECT solution_id, sample_index, outcome, first_error, decided "
                 "FROM solutions WHERE run = ? AND problem_id = ? ORDER BY sample_index, id "
@@ -144,7 +146,7 @@ class Details:
             "others": self._index.query(
                 "SELECT run, solution_id, first_error, decided, vals, hard FROM solutions "
                 "WHERE key = ? AND id <> ? AND run <> ? ORDER BY run LIMIT 8",
-                [indexed["key"], indexed["id"], run],
+                [index_entry["key"], index_entry["id"], run],
             ),
         }
 
@@ -179,16 +181,16 @@ class Details:
             DataError: there is no such step.
         """
         _, table = self._read_rollouts(run, solution_id, step)
-        ranked = _count_answers(table)
+        answers_by_count = _count_answers(table)
         reasons = {
             (row["prediction"], row["outcome"]): row["reason"]
             for row in reversed(table.select(["prediction", "outcome", "reason"]).to_pylist())
         }
-        shown = table.slice(max(0, offset), MAX_ROLLOUTS).to_pylist()
+        shown_rollouts = table.slice(max(0, offset), MAX_ROLLOUTS).to_pylist()
         return {
             "total": table.num_rows,
             "offset": max(0, offset),
-            "num_answers": len(ranked),
+            "num_answers": len(answers_by_count),
             "answers": [
                 {
                     "answer": truncate_text(answer[0], 500),
@@ -196,7 +198,7 @@ class Details:
                     "count": count,
                     "reason": reasons[answer],
                 }
-                for answer, count in ranked[:MAX_GRADED]
+                for answer, count in answers_by_count[:MAX_GRADED]
             ],
             "rows": [
                 {
@@ -208,7 +210,7 @@ class Details:
                     "reason": row["reason"],
                     "num_tokens": row["num_tokens"],
                 }
-                for row in shown
+                for row in shown_rollouts
             ],
         }
 
@@ -226,32 +228,43 @@ class Details:
             third-party checker graded it, which the viewer does not call.
         """
         row, table = self._read_rollouts(run, solution_id, step)
-        ranked = [one for one, _ in _count_answers(table)[:MAX_GRADED]]
+        answers = [answer for answer, _ in _count_answers(table)[:MAX_GRADED]]
         config = read_claimed_config(self._index.runs[run].store, MANIFEST) or {}
-        recorded = config.get("checker")
-        kind = recorded.get("kind") if isinstance(recorded, Mapping) else default_checker().kind
-        if not isinstance(kind, str) or kind not in CHECKERS:
-            return {"checker": str(kind)[:MAX_NAME], "grades": [None] * len(ranked)}
+        recorded_checker = config.get("checker")
+        checker_name = (
+            recorded_checker.get("kind")
+            if isinstance(recorded_checker, Mapping)
+            else default_checker().kind
+        )
+        if not isinstance(checker_name, str) or checker_name not in CHECKERS:
+            return {
+                "checker": str(checker_name)[:MAX_NAME],
+                "grades": [None] * len(answers),
+            }
         try:
-            checker = make_checker(read_recorded_checker(recorded))
+            checker = make_checker(read_recorded_checker(recorded_checker))
         except PydanticCustomError as error:
             raise DataError(
                 f"the run's checker cannot be made: {error}. To grade with another checker, run "
                 "mclabel regrade, for example with checker=math"
             ) from error
         texts = {
-            (one["prediction"], one["outcome"]): one["text"] for one in reversed(table.to_pylist())
+            (answer["prediction"], answer["outcome"]): answer["text"]
+            for answer in reversed(table.to_pylist())
         }
-        problem, prefix = parse_problem(row), "".join(s["text"] for s in row["steps"][: step + 1])
+        problem, prefix_text = (
+            parse_problem(row),
+            "".join(step_row["text"] for step_row in row["steps"][: step + 1]),
+        )
         items = [
-            GradeItem(problem=problem, completion=prefix + texts[one])
-            for one in ranked
-            if one[0] is not None
+            GradeItem(problem=problem, completion=prefix_text + texts[answer])
+            for answer in answers
+            if answer[0] is not None
         ]
         grades = iter(asyncio.run(checker.grade(items, run_inline)))
         return {
             "checker": f"{checker.name} {checker.version}",
-            "grades": [None if answer is None else asdict(next(grades)) for answer, _ in ranked],
+            "grades": [None if answer is None else asdict(next(grades)) for answer, _ in answers],
         }
 
     def texts(self, run: int, solution_id: str) -> tuple[str, list[str]]:
@@ -259,36 +272,36 @@ class Details:
         _, row = self._find_solution(run, solution_id)
         return row["problem"], [step["text"] for step in row["steps"]]
 
-    def text_part(self, run: int, solution_id: str, place: str, offset: int) -> dict[str, Any]:
+    def text_part(self, run: int, solution_id: str, text_name: str, offset: int) -> dict[str, Any]:
         """Return the part of a text from `offset` on.
 
         Args:
             run: 0-based index of the run.
             solution_id: id of the solution in the run.
-            place: name of the text: `problem`, `answer`, `prediction`, `step.3`, or `rollout.3.12`
-                for the rollout with index 12 of step 3.
+            text_name: name of the text: `problem`, `answer`, `prediction`, `step.3`, or
+                `rollout.3.12` for the rollout with index 12 of step 3.
             offset: number of characters to skip.
 
         Raises:
             DataError: there is no such text.
         """
-        kind, *numbers = place.split(".")
+        base_name, *numbers = text_name.split(".")
         if not all(map(is_number, numbers)):
-            raise DataError(f"what={place[:80]!r}: is not the name of a text")
-        match kind, [int(number) for number in numbers]:
+            raise DataError(f"what={text_name[:80]!r}: is not the name of a text")
+        match base_name, [int(number) for number in numbers]:
             case "problem" | "answer" | "prediction", []:
-                text = self._find_solution(run, solution_id)[1][kind]
+                text = self._find_solution(run, solution_id)[1][base_name]
             case "step", [step]:
                 text = _get_existing_row(
-                    self._find_solution(run, solution_id)[1]["steps"], step, place
+                    self._find_solution(run, solution_id)[1]["steps"], step, text_name
                 )["text"]
             case "rollout", [step, index]:
                 _, table = self._read_rollouts(run, solution_id, step)
                 text = _get_existing_row(
-                    table.filter(pc.equal(table.column("index"), index)).to_pylist(), 0, place
+                    table.filter(pc.equal(table.column("index"), index)).to_pylist(), 0, text_name
                 )["text"]
             case _:
-                raise DataError(f"what={place!r}: is not the name of a text")
+                raise DataError(f"what={text_name!r}: is not the name of a text")
         return truncate_text((text or "")[max(0, offset) :]) | {"length": len(text or "")}  # type: ignore[operator]
 
     def _find_solution(self, run: int, solution_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -307,17 +320,19 @@ class Details:
         self, run: int, solution_id: str, step: int
     ) -> tuple[dict[str, Any], pa.Table]:
         """Return a solution's row, and the rollouts from one step, by completer and index."""
-        indexed, row = self._find_solution(run, solution_id)
-        prefix = _get_existing_row(row["steps"], step, f"step={step}")["prefix_id"]
-        name = self._find_rollouts_shard(run, indexed["block"])
+        index_entry, row = self._find_solution(run, solution_id)
+        prefix_id = _get_existing_row(row["steps"], step, f"step={step}")["prefix_id"]
+        name = self._find_rollouts_shard(run, index_entry["block"])
         if name is None:
             raise DataError("this run has not stored its rollouts (keep_rollouts=false)")
         table = self._read_table(run, name, "rollouts")
-        same = pc.and_(
-            pc.equal(table.column("prefix_id"), prefix),
+        is_from_step = pc.and_(
+            pc.equal(table.column("prefix_id"), prefix_id),
             pc.equal(table.column("problem_id"), row["problem_id"]),
         )
-        return row, table.filter(same).sort_by([("completer", "ascending"), ("index", "ascending")])
+        return row, table.filter(is_from_step).sort_by(
+            [("completer", "ascending"), ("index", "ascending")]
+        )
 
     def _find_rollouts_shard(self, run: int, block: str) -> str | None:
         matches = self._index.query(
@@ -326,16 +341,16 @@ class Details:
         name: str | None = matches[0]["rollouts"]
         return name
 
-    def _read_table(self, run: int, name: str, kind: Any) -> pa.Table:
+    def _read_table(self, run: int, name: str, shard_kind: Any) -> pa.Table:
         store = self._index.runs[run].store
-        return self._tables.get((run, name), lambda: read_shard(store, name, kind)[1])
+        return self._tables.get((run, name), lambda: read_shard(store, name, shard_kind)[1])
 
 
 def _convert_steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
     """Return at most MAX_STEPS steps from `offset` on, with their texts and labels."""
     steps, posterior = row["steps"], row["posterior"]
     texts = [Step(text=step["text"], end=step["end"]) for step in steps]
-    places = group_passages_by_step(parse_consensus(row["consensus"]), texts)
+    passages = group_passages_by_step(parse_consensus(row["consensus"]), texts)
     return [
         {
             "text": truncate_text(steps[number]["text"]),
@@ -343,7 +358,7 @@ def _convert_steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
             "value": get_shown_value(steps[number]["source"], steps[number]["value"]),
             "chance": None if posterior is None else posterior[number],
             "by_completer": [completer["steps"][number] for completer in row["completers"]],
-            "places": [asdict(place) for place in places.get(number, ())],
+            "places": [asdict(passage) for passage in passages.get(number, ())],
         }
         for number in range(max(0, offset), min(len(steps), max(0, offset) + MAX_STEPS))
     ]
@@ -366,8 +381,8 @@ def _count_answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:
 
 
 def _get_existing_row(
-    rows: Sequence[Mapping[str, Any]], number: int, place: str
+    rows: Sequence[Mapping[str, Any]], number: int, row_name: str
 ) -> Mapping[str, Any]:
     if not 0 <= number < len(rows):
-        raise DataError(f"{place[:80]}: does not exist in this solution")
+        raise DataError(f"{row_name[:80]}: does not exist in this solution")
     return rows[number]

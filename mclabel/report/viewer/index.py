@@ -27,14 +27,14 @@ from mclabel.run.kinds import Run
 from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
 from mclabel.show.texts import classify_answer
 
-MEMORY = "128MB"
+MAX_MEMORY = "128MB"
 """Maximum memory of DuckDB."""
-THREADS = 2
+MAX_THREADS = 2
 """Maximum number of threads of DuckDB."""
-SHARDS_A_BATCH = 32
+MAX_BATCH_SHARDS = 32
 """Maximum number of shards that are added to the index at once."""
-ROWS_A_BATCH = 4096
-"""Number of rows from which a batch is added even if it has fewer than SHARDS_A_BATCH shards."""
+MAX_BATCH_ROWS = 4096
+"""Number of rows from which a batch is added even if it has fewer than MAX_BATCH_SHARDS shards."""
 
 
 class _NewShard(NamedTuple):
@@ -59,18 +59,19 @@ class Index:
         self._database = duckdb.connect(
             str(Path(self._folder) / "index.duckdb"),
             config={
-                "memory_limit": MEMORY,
-                "threads": THREADS,
+                "memory_limit": MAX_MEMORY,
+                "threads": MAX_THREADS,
                 "temp_directory": str(Path(self._folder) / "spill"),
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
             },
         )
         self._database.execute("SET enable_external_access = false")
-        self._database.execute(TABLES)
-        self._local = threading.local()
-        self._writing = threading.Lock()
-        self._known: set[tuple[int, str]] = set()  # 0-based run and block of all indexed rows
+        self._database.execute(CREATE_TABLES)
+        self._thread_local = threading.local()
+        self._write_lock = threading.Lock()
+        self._indexed_blocks: set[tuple[int, str]] = set()
+        """0-based run and block of all indexed rows."""
         self._superseded: list[Mapping[str, frozenset[str]]] = [{} for _ in self.runs]
         self._num_rows = 0
         self.num_pending = 0
@@ -92,57 +93,57 @@ class Index:
         Raises:
             ShardError: a shard is damaged, or was written by another version.
         """
-        with self._writing:
+        with self._write_lock:
             catalogs = [read_catalog(run.store) for run in self.runs]
-            fresh = [
+            new_shards = [
                 (number, block)
                 for number, catalog in enumerate(catalogs)
                 for block in catalog.blocks
-                if (number, block) not in self._known
+                if (number, block) not in self._indexed_blocks
             ]
-            dropped = [
+            drops = [
                 self._drop_superseded(number, catalog) for number, catalog in enumerate(catalogs)
             ]
-            self.num_pending = len(fresh)
+            self.num_pending = len(new_shards)
             batch: list[pa.Table] = []
             shards: list[_NewShard] = []
-            for number, block in fresh:
+            for number, block in new_shards:
                 metadata, table = read_labels_shard(self.runs[number].store, block)
                 table = table.append_column("row", pa.array(range(len(table)), pa.uint32()))
                 table = catalogs[number].drop_superseded_rows(block, table)
                 batch.append(build_index_columns(table, number, block))
                 shards.append(_NewShard(number, block, metadata["rollouts"]))
-                rows = sum(part.num_rows for part in batch)
-                if len(batch) == SHARDS_A_BATCH or rows >= ROWS_A_BATCH:
+                num_rows = sum(table.num_rows for table in batch)
+                if len(batch) == MAX_BATCH_SHARDS or num_rows >= MAX_BATCH_ROWS:
                     self._insert_shards(batch, shards)
                     batch, shards = [], []
             if batch:
                 self._insert_shards(batch, shards)
-            changed = bool(fresh) or any(dropped)
+            changed = bool(new_shards) or any(drops)
             if changed and len(self.runs) > 1:
                 self._record_differing()
             return changed
 
     def query(
-        self, sql: str, arguments: Sequence[Any] = (), *, asked: pa.Table | None = None
+        self, sql: str, arguments: Sequence[Any] = (), *, matching: pa.Table | None = None
     ) -> list[dict[str, Any]]:
         """Run a query, and return its rows as values by column name.
 
         Args:
             sql: SQL query.
             arguments: values for the placeholders `?` of the query.
-            asked: table that the query can use as `asked`; None for none.
+            matching: table that the query can use as `matching`; None for none.
         """
         cursor = self._get_cursor()
-        if asked is not None:
-            cursor.register("asked", asked)
+        if matching is not None:
+            cursor.register("matching", matching)
         try:
-            answer = cursor.execute(sql, list(arguments))
-            names = [column[0] for column in answer.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+            result = cursor.execute(sql, list(arguments))
+            names = [column[0] for column in result.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
         finally:
-            if asked is not None:
-                cursor.unregister("asked")
+            if matching is not None:
+                cursor.unregister("matching")
 
     def column(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
         """Run a query, and return the first column of its result as an array."""
@@ -150,9 +151,9 @@ class Index:
         return next(iter(columns.values()))
 
     def _get_cursor(self) -> duckdb.DuckDBPyConnection:
-        if not hasattr(self._local, "cursor"):
-            self._local.cursor = self._database.cursor()
-        cursor: duckdb.DuckDBPyConnection = self._local.cursor
+        if not hasattr(self._thread_local, "cursor"):
+            self._thread_local.cursor = self._database.cursor()
+        cursor: duckdb.DuckDBPyConnection = self._thread_local.cursor
         return cursor
 
     def _insert_shards(self, batch: Sequence[pa.Table], shards: Sequence[_NewShard]) -> None:
@@ -160,30 +161,31 @@ class Index:
         incoming = pa.concat_tables(batch)
         cursor.register("incoming", incoming)
         cursor.execute("BEGIN")
-        cursor.execute(INSERT, [self._num_rows])
+        cursor.execute(INSERT_ROWS, [self._num_rows])
         cursor.executemany("INSERT INTO shards VALUES (?, ?, ?)", shards)
         cursor.execute("COMMIT")
         cursor.unregister("incoming")
         self._num_rows += incoming.num_rows
-        self._known |= {(shard.run, shard.block) for shard in shards}
+        self._indexed_blocks |= {(shard.run, shard.block) for shard in shards}
         self.num_pending -= len(shards)
         self.version += 1
 
     def _drop_superseded(self, run: int, catalog: Catalog) -> bool:
         """Remove rows of a run that newer rows have replaced; return True if there were any."""
-        before, self._superseded[run] = self._superseded[run], catalog.superseded
-        fresh = [
+        previously_superseded, self._superseded[run] = self._superseded[run], catalog.superseded
+        superseded_rows = [
             (run, block, problem_id)
             for block, ids in catalog.superseded.items()
-            if (run, block) in self._known
-            for problem_id in ids - before.get(block, frozenset())
+            if (run, block) in self._indexed_blocks
+            for problem_id in ids - previously_superseded.get(block, frozenset())
         ]
-        if fresh:
+        if superseded_rows:
             self._get_cursor().executemany(
-                "DELETE FROM solutions WHERE run = ? AND block = ? AND problem_id = ?", fresh
+                "DELETE FROM solutions WHERE run = ? AND block = ? AND problem_id = ?",
+                superseded_rows,
             )
             self.version += 1
-        return bool(fresh)
+        return bool(superseded_rows)
 
     def _record_differing(self) -> None:
         """Record the solutions on whose first error decided labels of different runs differ."""
@@ -193,17 +195,17 @@ class Index:
         cursor.execute(
             """
             INSERT INTO differing
-            SELECT one.id FROM solutions one JOIN (
+            SELECT solution.id FROM solutions solution JOIN (
                 SELECT key FROM solutions WHERE decided GROUP BY key
                 HAVING count(DISTINCT coalesce(first_error, -1)) > 1 AND count(DISTINCT run) > 1
-            ) USING (key) WHERE one.decided
+            ) USING (key) WHERE solution.decided
             """
         )
         cursor.execute("COMMIT")
         self.version += 1
 
 
-EVERY_S = 2.0
+REFRESH_INTERVAL_S = 2.0
 """Seconds between two refreshes of the index."""
 
 
@@ -235,7 +237,7 @@ class IndexRefresher:
                 self.fault = None
             except (ShardError, OSError, duckdb.Error) as error:
                 self.fault = str(error)
-            self._ended.wait(EVERY_S)
+            self._ended.wait(REFRESH_INTERVAL_S)
 
 
 MAX_LISTED = 280
@@ -247,11 +249,12 @@ MAX_SEARCHED = 20_000
 MAX_FACET = 60
 """Maximum characters of a metadata value by which solutions can be filtered."""
 NUM_BINS = 10
+"""Number of bins of step values, each a tenth wide."""
 BINS = tuple(f"bin{number}" for number in range(NUM_BINS))
 """Names of the index columns that count a solution's steps by tenths of their value, without the
 last step. The counts are computed once, so a chart adds only NUM_BINS numbers per solution."""
 
-TABLES = f"""
+CREATE_TABLES = f"""
 CREATE TABLE solutions (
     id INTEGER, run UTINYINT, block VARCHAR, row UINTEGER, solution_id VARCHAR,
     problem_id VARCHAR, sample_index INTEGER, problem VARCHAR, answer VARCHAR, prediction VARCHAR,
@@ -272,7 +275,7 @@ outcome IN ('{Outcome.RIGHT}', '{Outcome.WRONG}') AND len(steps) > 0 AND (first_
 """
 """`LabeledSolution.is_decided` in SQL, over the columns of a labels shard."""
 
-INSERT = f"""
+INSERT_ROWS = f"""
 INSERT INTO solutions
 SELECT ? + row_number() OVER () - 1, run, block, row, solution_id, problem_id, sample_index,
     left(problem, {MAX_LISTED}), left(answer, {MAX_ANSWER}), left(prediction, {MAX_ANSWER}),
@@ -326,31 +329,36 @@ def build_index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
         run: 0-based index of the run.
         block: name of the shard's block.
     """
-    meta = [json.loads(text) for text in table.column("meta").to_pylist()]
+    metadata_of_rows = [json.loads(text) for text in table.column("meta").to_pylist()]
     answers, steps = (table.column(name).to_pylist() for name in ("answer", "steps"))
-    have_truth = [has_known_truth(fields) for fields in meta]
+    known_truths = [has_known_truth(fields) for fields in metadata_of_rows]
     truths = [
-        find_true_first_error(fields, [step["text"] for step in own]) if knows else None
-        for knows, fields, own in zip(have_truth, meta, steps, strict=True)
+        find_true_first_error(fields, [step["text"] for step in solution_steps])
+        if has_truth
+        else None
+        for has_truth, fields, solution_steps in zip(
+            known_truths, metadata_of_rows, steps, strict=True
+        )
     ]
     columns = {
         "run": pa.array([run] * table.num_rows, pa.uint8()),
         "block": pa.array([block] * table.num_rows, pa.string()),
         "truth": pa.array(truths, pa.int32()),
-        "has_truth": pa.array(have_truth, pa.bool_()),
+        "has_truth": pa.array(known_truths, pa.bool_()),
         "given_id": pa.array(
             [
                 fields.get("id", "")[:MAX_FACET] or None
-                if any(step["source"] == "given" for step in own)
+                if any(step["source"] == "given" for step in solution_steps)
                 else None
-                for fields, own in zip(meta, steps, strict=True)
+                for fields, solution_steps in zip(metadata_of_rows, steps, strict=True)
             ],
             pa.string(),
         ),
         "kept": pc.struct_field(table.column("consensus"), "kept"),
         **{
             name: pa.array(
-                [fields.get(name, "")[:MAX_FACET] or None for fields in meta], pa.string()
+                [fields.get(name, "")[:MAX_FACET] or None for fields in metadata_of_rows],
+                pa.string(),
             )
             for name in GROUP_KEYS
         },
@@ -358,12 +366,12 @@ def build_index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
     columns["answer_type"] = pa.array(
         [
             fields.get("answer_type", "")[:MAX_FACET] or classify_answer(answer)
-            for fields, answer in zip(meta, answers, strict=True)
+            for fields, answer in zip(metadata_of_rows, answers, strict=True)
         ],
         pa.string(),
     )
-    kept = table.select([name for name in COLUMNS if name != "meta"])
-    kept = kept.replace_schema_metadata()
+    index_table = table.select([name for name in COLUMNS if name != "meta"])
+    index_table = index_table.replace_schema_metadata()
     for name, column in columns.items():
-        kept = kept.append_column(name, column)
-    return kept
+        index_table = index_table.append_column(name, column)
+    return index_table

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.evaluate.grouping import GROUP_KEYS
+from mclabel.report.viewer.cache import ResultCache
 from mclabel.report.viewer.index import BINS, Index
-from mclabel.report.viewer.kept import ResultCache
 
 MAX_PAGE = 200
 """Maximum number of solutions in a page of the list."""
@@ -28,7 +28,7 @@ MAX_FACET_VALUES = 40
 """Maximum number of values of a metadata field that the filter offers."""
 MAX_WORDS = 12
 """Maximum number of words and phrases in a search; further ones are ignored."""
-_KEPT = 16
+_MAX_CACHED = 16
 """Number of cached query results, so that paging through a result needs no new search."""
 
 MARKS = {
@@ -64,7 +64,7 @@ SORTS = {
 """SQL orders of the list, by name. `width`: widest interval first. `fall`: largest fall of the
 value from one step to the next first."""
 
-_LISTED = (
+_LISTED_COLUMNS = (
     "id, solution_id, given_id, left(problem_id, 200) AS problem_id, sample_index, problem, "
     "answer, prediction, outcome, first_error, decided, truth, has_truth, num_steps, vals, hard, "
     "width, num_truncated, num_ungraded, kept, "
@@ -102,7 +102,7 @@ class ListingQuery:
             DataError: a parameter has a value that is not allowed.
         """
         try:
-            asked = cls(
+            parsed = cls(
                 run=int(query.get("run", 0)),
                 words=query.get("q", "")[:500],
                 outcome=query.get("outcome", ""),
@@ -115,19 +115,19 @@ class ListingQuery:
         except ValueError as error:
             raise DataError(f"run, width: must be numbers ({error})") from error
         allowed = {
-            "run": asked.run in range(num_runs),
-            "outcome": asked.outcome in ("", *Outcome),
-            "error": asked.error in ("", *ERRORS) or is_number(asked.error),
-            "mark": asked.mark == "" or asked.mark in MARKS,
-            "sort": asked.sort in SORTS,
-            "width": 0 <= asked.width <= 1,
+            "run": parsed.run in range(num_runs),
+            "outcome": parsed.outcome in ("", *Outcome),
+            "error": parsed.error in ("", *ERRORS) or is_number(parsed.error),
+            "mark": parsed.mark == "" or parsed.mark in MARKS,
+            "sort": parsed.sort in SORTS,
+            "width": 0 <= parsed.width <= 1,
         }
-        if wrong := [name for name, fine in allowed.items() if not fine]:
+        if invalid_names := [name for name, is_allowed in allowed.items() if not is_allowed]:
             raise DataError(
-                f"{wrong[0]}={query.get(wrong[0])!r}: is not a value of this parameter. Choose "
-                "the filters on the page"
+                f"{invalid_names[0]}={query.get(invalid_names[0])!r}: is not a value of this "
+                "parameter. Choose the filters on the page"
             )
-        return asked
+        return parsed
 
     def build_where_clause(self) -> tuple[str, list[Any]]:
         """Return the SQL condition of the query, and the arguments for its placeholders."""
@@ -159,74 +159,86 @@ class Listing:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._kept: ResultCache[NDArray[np.int32]] = ResultCache(_KEPT)
+        self._cache: ResultCache[NDArray[np.int32]] = ResultCache(_MAX_CACHED)
 
-    def list_ids(self, question: ListingQuery) -> NDArray[np.int32]:
+    def list_ids(self, query: ListingQuery) -> NDArray[np.int32]:
         """Return the ids in the index of all solutions that match a query, in the query's order."""
-        return self._kept.get((self._index.version, question), partial(self._query_ids, question))
+        return self._cache.get((self._index.version, query), partial(self._query_ids, query))
 
-    def _query_ids(self, question: ListingQuery) -> NDArray[np.int32]:
-        where, arguments = question.build_where_clause()
-        sql = f"SELECT id FROM solutions WHERE {where} ORDER BY {SORTS[question.sort]}"
+    def _query_ids(self, query: ListingQuery) -> NDArray[np.int32]:
+        condition, arguments = query.build_where_clause()
+        sql = f"SELECT id FROM solutions WHERE {condition} ORDER BY {SORTS[query.sort]}"
         ids: NDArray[np.int32] = self._index.column(sql, arguments)
         return ids
 
-    def list_page(self, question: ListingQuery, offset: int, limit: int) -> dict[str, Any]:
+    def list_page(self, query: ListingQuery, offset: int, limit: int) -> dict[str, Any]:
         """Return one page of the result: its `total` of solutions, and the `rows` from `offset` on.
 
         Args:
-            question: query for solutions.
+            query: query for solutions.
             offset: 0-based offset of the first row.
             limit: maximum number of rows; MAX_PAGE is an upper bound.
         """
-        ids = self.list_ids(question)
-        shown = [int(i) for i in ids[max(0, offset) :][: max(1, min(limit, MAX_PAGE))]]
-        marks = ", ".join("?" * len(shown)) or "NULL"
-        rows = self._index.query(f"SELECT {_LISTED} FROM solutions WHERE id IN ({marks})", shown)
+        ids = self.list_ids(query)
+        page_ids = [
+            int(index_id) for index_id in ids[max(0, offset) :][: max(1, min(limit, MAX_PAGE))]
+        ]
+        placeholders = ", ".join("?" * len(page_ids)) or "NULL"
+        rows = self._index.query(
+            f"SELECT {_LISTED_COLUMNS} FROM solutions WHERE id IN ({placeholders})", page_ids
+        )
         by_id = {row.pop("id"): row for row in rows}
         return {
             "total": len(ids),
             "offset": max(0, offset),
-            "rows": [by_id[i] for i in shown],
+            "rows": [by_id[index_id] for index_id in page_ids],
         }
 
-    def locate_solution(self, question: ListingQuery, solution_id: str) -> dict[str, Any]:
+    def locate_solution(self, query: ListingQuery, solution_id: str) -> dict[str, Any]:
         """Return a solution's 0-based `offset` in the result, and the ids of its neighbours.
 
         They are None if the solution does not match the query, and a missing neighbour is None.
         """
-        ids = self.list_ids(question)
-        own = self._index.query(
+        ids = self.list_ids(query)
+        matches = self._index.query(
             "SELECT id FROM solutions WHERE run = ? AND solution_id = ?",
-            [question.run, solution_id],
+            [query.run, solution_id],
         )
-        at = np.flatnonzero(ids == own[0]["id"]) if own else np.array([], dtype=np.int64)
-        if not len(at):
+        positions = (
+            np.flatnonzero(ids == matches[0]["id"]) if matches else np.array([], dtype=np.int64)
+        )
+        if not len(positions):
             return {"offset": None, "total": len(ids), "previous": None, "next": None}
-        offset = int(at[0])
-        near = {
+        offset = int(positions[0])
+        neighbour_ids = {
             "previous": int(ids[offset - 1]) if offset else None,
             "next": int(ids[offset + 1]) if offset + 1 < len(ids) else None,
         }
         names = {
             row["id"]: row["solution_id"]
             for row in self._index.query(
-                "SELECT id, solution_id FROM solutions WHERE id IN (?, ?)", list(near.values())
+                "SELECT id, solution_id FROM solutions WHERE id IN (?, ?)",
+                list(neighbour_ids.values()),
             )
         }
         return {
             "offset": offset,
             "total": len(ids),
-            **{way: None if i is None else names[i] for way, i in near.items()},
+            **{
+                direction: None if neighbour_id is None else names[neighbour_id]
+                for direction, neighbour_id in neighbour_ids.items()
+            },
         }
 
 
 def count_facets(index: Index, run: int) -> dict[str, Any]:
     """Return the number of solutions of a run for each value of each filter."""
-    marks, errors = (_count_by_condition(index, run, kinds) for kinds in (MARKS, ERRORS))
-    by: dict[str, dict[str, int]] = {}
-    most_first = "n DESC, kind"
-    orders = {"outcome": most_first, "first_error": "kind"} | dict.fromkeys(GROUP_KEYS, most_first)
+    marks, errors = (_count_by_condition(index, run, conditions) for conditions in (MARKS, ERRORS))
+    counts_by_field: dict[str, dict[str, int]] = {}
+    most_frequent_first = "n DESC, kind"
+    orders = {"outcome": most_frequent_first, "first_error": "kind"} | dict.fromkeys(
+        GROUP_KEYS, most_frequent_first
+    )
     for name, order in orders.items():
         rows = index.query(
             f"SELECT {name} AS kind, count(*) AS n FROM solutions WHERE run = ? AND {name} IS NOT "
@@ -234,13 +246,13 @@ def count_facets(index: Index, run: int) -> dict[str, Any]:
             [run],
         )
         if rows:
-            by[name] = {str(row["kind"]): row["n"] for row in rows}
-    return {"total": sum(errors.values()), "marks": marks, "errors": errors, "by": by}
+            counts_by_field[name] = {str(row["kind"]): row["n"] for row in rows}
+    return {"total": sum(errors.values()), "marks": marks, "errors": errors, "by": counts_by_field}
 
 
-def _count_by_condition(index: Index, run: int, kinds: Mapping[str, str]) -> dict[str, int]:
+def _count_by_condition(index: Index, run: int, conditions: Mapping[str, str]) -> dict[str, int]:
     """Return the number of solutions of a run that satisfy each SQL condition, by its name."""
-    sums = ", ".join(f'count(*) FILTER ({sql}) AS "{name}"' for name, sql in kinds.items())
+    sums = ", ".join(f'count(*) FILTER ({sql}) AS "{name}"' for name, sql in conditions.items())
     return index.query(f"SELECT {sums} FROM solutions WHERE run = ?", [run])[0]
 
 
@@ -252,17 +264,17 @@ def _split_search_text(text: str) -> list[str]:
     return [word for word in words if word.strip()][:MAX_WORDS]
 
 
-MAX_PLACE = 11
+MAX_STEP_INDEX = 11
 """Largest 0-based step that is counted separately; later first errors are counted together."""
 MAX_PART = 1000
 """Maximum number of solutions in a part of an export."""
 MAX_PART_STEPS = 20_000
 """Maximum number of steps in a part of an export, unless its first solution has more."""
 
-_NAMES = {-1: "none", -2: "undecided"}
+_CODE_NAMES = {-1: "none", -2: "undecided"}
 """Names of the negative codes that SQL uses in place of a step's index."""
 
-_EXPORTED = (
+_EXPORTED_COLUMNS = (
     "id, problem_id, solution_id, sample_index, outcome, first_error, decided, truth, has_truth, "
     "num_steps, vals, hard"
 )
@@ -273,40 +285,39 @@ class Selection:
 
     def __init__(self, index: Index, listing: Listing) -> None:
         self._index, self._listing = index, listing
-        self._kept: ResultCache[dict[str, Any]] = ResultCache(_KEPT)
+        self._cache: ResultCache[dict[str, Any]] = ResultCache(_MAX_CACHED)
 
-    def compute_counts(self, question: ListingQuery) -> dict[str, Any]:
+    def compute_counts(self, query: ListingQuery) -> dict[str, Any]:
         """Return counts over all solutions that match a query.
 
         Returns:
             `total` solutions, `num_problems`, `num_steps`, and `num_with_truth` solutions whose
             truth is known. `outcomes` counts solutions by outcome. `errors` and `truths` count
             solutions by the 0-based index of the labelled and of the true first error. Indices
-            above MAX_PLACE are counted together; `none` means no error, `undecided` no verdict.
-            `values` counts steps, without the last of each solution, by tenths of their value.
+            above MAX_STEP_INDEX are counted together; `none` means no error, `undecided` no
+            verdict. `values` counts steps, without the last of each solution, by tenths of their
+            value.
         """
-        question = replace(question, sort="")  # the order does not matter
-        return self._kept.get(
-            (self._index.version, question), partial(self._compute_summary, question)
-        )
+        query = replace(query, sort="")  # the order does not matter
+        return self._cache.get((self._index.version, query), partial(self._compute_summary, query))
 
-    def export_part(self, question: ListingQuery, offset: int) -> dict[str, Any]:
+    def export_part(self, query: ListingQuery, offset: int) -> dict[str, Any]:
         """Return ids and labels of the solutions that match a query, from `offset` on.
 
         Returns:
             The `total` of matching solutions, `offset`, and 1 to MAX_PART `rows`, or none after the
             end. The next part begins at `offset` plus the number of rows.
         """
-        ids = self._listing.list_ids(question)
-        wanted = ids[offset : offset + MAX_PART]
+        ids = self._listing.list_ids(query)
+        part_ids = ids[offset : offset + MAX_PART]
         rows = self._index.query(
-            f"SELECT {_EXPORTED} FROM solutions SEMI JOIN asked USING (id)",
-            asked=pa.table({"id": wanted}),
+            f"SELECT {_EXPORTED_COLUMNS} FROM solutions SEMI JOIN matching USING (id)",
+            matching=pa.table({"id": part_ids}),
         )
         by_id = {row.pop("id"): row for row in rows}
         part: list[dict[str, Any]] = []
         num_steps = 0
-        for row in (by_id[int(i)] for i in wanted):
+        for row in (by_id[int(index_id)] for index_id in part_ids):
             num_steps += row["num_steps"]
             if part and num_steps > MAX_PART_STEPS:
                 break
@@ -325,20 +336,20 @@ class Selection:
             )
         return {"total": len(ids), "offset": offset, "rows": part}
 
-    def _compute_summary(self, question: ListingQuery) -> dict[str, Any]:
-        asked = pa.table({"id": self._listing.list_ids(question)})
+    def _compute_summary(self, query: ListingQuery) -> dict[str, Any]:
+        matching = pa.table({"id": self._listing.list_ids(query)})
         problems = self._index.query(
             "SELECT count(DISTINCT hash(problem_id)) AS num_problems "
-            "FROM solutions SEMI JOIN asked USING (id)",
-            asked=asked,
+            "FROM solutions SEMI JOIN matching USING (id)",
+            matching=matching,
         )[0]
         sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in ("num_steps", *BINS))
         groups = self._index.query(
             f"SELECT outcome, has_truth, "
             f"{_build_step_index_sql('first_error', 'decided')} AS error, "
             f"{_build_step_index_sql('truth', 'has_truth')} AS truth, count(*) AS total, {sums} "
-            "FROM solutions SEMI JOIN asked USING (id) GROUP BY ALL",
-            asked=asked,
+            "FROM solutions SEMI JOIN matching USING (id) GROUP BY ALL",
+            matching=matching,
         )
         with_truth = [group for group in groups if group["has_truth"]]
         return {
@@ -354,15 +365,18 @@ class Selection:
 
 
 def _build_step_index_sql(column: str, condition: str) -> str:
-    """Return an SQL expression for a step's index, at most MAX_PLACE + 1, or a code in `_NAMES`."""
-    none = f"CASE WHEN {condition} THEN -1 ELSE -2 END"
-    place = f"least({column}, {MAX_PLACE + 1})"  # passes over NULL
-    return f"(CASE WHEN {column} IS NULL THEN {none} ELSE {place} END)::TINYINT"
+    """Return an SQL expression for a step's index, or for a code in `_CODE_NAMES`.
+
+    The index is at most MAX_STEP_INDEX + 1.
+    """
+    missing_code = f"CASE WHEN {condition} THEN -1 ELSE -2 END"
+    step_index = f"least({column}, {MAX_STEP_INDEX + 1})"  # passes over NULL
+    return f"(CASE WHEN {column} IS NULL THEN {missing_code} ELSE {step_index} END)::TINYINT"
 
 
 def _sum_totals_by_column(groups: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
     """Return the number of solutions by the value of the column `name`, summed over groups."""
     totals: Counter[str] = Counter()
     for group in groups:
-        totals[_NAMES.get(group[name], str(group[name]))] += group["total"]
+        totals[_CODE_NAMES.get(group[name], str(group[name]))] += group["total"]
     return dict(totals)

@@ -34,7 +34,12 @@ from mclabel.report.viewer.index import Index, IndexRefresher
 from mclabel.report.viewer.listing import Listing, ListingQuery, Selection, count_facets, is_number
 from mclabel.run.kinds import find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
-from mclabel.serving.access import PageFence, listen_on_loopback, page_address, serve_page
+from mclabel.serving.access import (
+    PageAccessControl,
+    format_page_address,
+    listen_on_loopback,
+    serve_page,
+)
 from mclabel.show.texts import STATIC
 
 if TYPE_CHECKING:
@@ -45,12 +50,12 @@ Query = Mapping[str, str]
 """Parameters of a URL."""
 
 
-def make_app(index: Index, follower: IndexRefresher, scorers: Scorers, *, token: str) -> ASGIApp:
+def make_app(index: Index, refresher: IndexRefresher, scorers: Scorers, *, token: str) -> ASGIApp:
     """Make the ASGI application of the viewer.
 
     Args:
         index: index of the runs shown.
-        follower: thread that keeps the index up to date.
+        refresher: thread that keeps the index up to date.
         scorers: PRMs whose scores are shown beside the labels.
         token: secret token that requests must contain.
     """
@@ -72,14 +77,14 @@ def make_app(index: Index, follower: IndexRefresher, scorers: Scorers, *, token:
     def read_solution_key(query: Query) -> tuple[int, str]:
         return read_number(query, "run"), query.get("id", "")
 
-    answers: dict[str, Callable[[Query], Any]] = {
+    handlers: dict[str, Callable[[Query], Any]] = {
         "state": lambda query: {
             "runs": [run.name for run in index.runs],
             "identities": identities,
             "prms": list(scorers.folders),
             "version": index.version,
             "pending": index.num_pending,
-            "fault": follower.fault,
+            "fault": refresher.fault,
             "counts": count_facets(index, read_number(query, "run")),
         },
         "solutions": lambda query: listing.list_page(
@@ -110,16 +115,19 @@ def make_app(index: Index, follower: IndexRefresher, scorers: Scorers, *, token:
     app = Starlette(
         routes=[
             Route("/", lambda request: FileResponse(STATIC / "viewer" / "index.html")),
-            *(Route(f"/api/{name}", partial(_send_json, made)) for name, made in answers.items()),
+            *(
+                Route(f"/api/{name}", partial(_send_json, handler))
+                for name, handler in handlers.items()
+            ),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
-    return PageFence(app, {token: ""}, command="mclabel view")
+    return PageAccessControl(app, {token: ""}, command="mclabel view")
 
 
-async def _send_json(made: Callable[[Query], Any], request: Request) -> Response:
+async def _send_json(handler: Callable[[Query], Any], request: Request) -> Response:
     try:
-        content, status = await run_in_threadpool(made, request.query_params), 200
+        content, status = await run_in_threadpool(handler, request.query_params), 200
     except MclabelError as error:
         content, status = {"error": str(error)}, 404
     body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -132,7 +140,7 @@ PORT = 8780
 
 
 def serve(
-    places: Sequence[str],
+    locations: Sequence[str],
     *,
     port: int | None,
     on_ready: Callable[[str], None],
@@ -140,7 +148,7 @@ def serve(
     """Serve the viewer on this machine until the process is interrupted.
 
     Args:
-        places: labelling runs, PRMs whose scores are shown beside the labels, or folders that
+        locations: labelling runs, PRMs whose scores are shown beside the labels, or folders that
             contain such outputs.
         port: port of the server. None takes PORT, or any free port if PORT is in use.
         on_ready: function that is called with the address of the page when it is served.
@@ -149,27 +157,29 @@ def serve(
         ShardError: a place is not a run, or its shards were written by another version.
         ConfigError: the port is in use.
     """
-    outputs = find_runs(places)
-    runs = [run for run in outputs if run.kind == "labels"]
+    runs_and_prms = find_runs(locations)
+    runs = [run for run in runs_and_prms if run.kind == "labels"]
     if not runs:
-        raise ShardError(f"{', '.join(places)}: holds no labels. Give the `out` of `mclabel label`")
+        raise ShardError(
+            f"{', '.join(locations)}: holds no labels. Give the `out` of `mclabel label`"
+        )
     listening = listen_on_loopback(port, PORT)
     for run in runs:
         # Check that no shard is missing, and that the first shard can be read. The page shows
         # faults of later shards.
         for block in islice(read_catalog(run.store).blocks, 1):
             read_labels_shard(run.store, block)
-    scorers = Scorers({run.name: run.location for run in outputs if is_finished_prm(run)})
+    scorers = Scorers({run.name: run.location for run in runs_and_prms if is_finished_prm(run)})
     index = Index(runs)
-    follower = IndexRefresher(index)
+    refresher = IndexRefresher(index)
     try:
-        follower.start()
+        refresher.start()
         token = secrets.token_urlsafe(24)
-        app = make_app(index, follower, scorers, token=token)
-        on_ready(f"{page_address(listening)}/?token={token}")
+        app = make_app(index, refresher, scorers, token=token)
+        on_ready(f"{format_page_address(listening)}/?token={token}")
         serve_page(app, listening)
     finally:
-        follower.close()
+        refresher.close()
         scorers.close()
         index.close()
 
@@ -206,11 +216,11 @@ class Scorers:
                 initargs=(signal.SIGINT, signal.SIG_IGN),  # the server ends the child process
             )
         try:
-            futures = {
+            scores_by_prm = {
                 name: self._pool.submit(_score_solution, folder, problem, steps)
                 for name, folder in self.folders.items()
             }
-            return {name: future.result() for name, future in futures.items()}
+            return {name: future.result() for name, future in scores_by_prm.items()}
         except BrokenProcessPool:
             self.close()
             reason = "the scoring process died, perhaps for lack of memory; open the solution again"

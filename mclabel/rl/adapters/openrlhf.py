@@ -46,14 +46,14 @@ def make_reward_func(
                 )
                 for query, prompt, label in zip(queries, prompts, labels, strict=True)
             ]
-            scored = score_and_check(client, items)
+            batch_rewards = score_and_check(client, items)
         except RewardError:
             _log.exception("no rewards: OpenRLHF continues with completions without rewards")
             raise
-        rewards = [rewarded.reward for rewarded in scored]
+        rewards = [item_rewards.reward for item_rewards in batch_rewards]
         logs = {
-            "refused": [float(rewarded.refused is not None) for rewarded in scored],
-            "masked": [float(rewarded.masked) for rewarded in scored],
+            "refused": [float(item_rewards.refused is not None) for item_rewards in batch_rewards],
+            "masked": [float(item_rewards.masked) for item_rewards in batch_rewards],
         }
         if len(rewards) == 1:  # OpenRLHF passes one completion and converts each value to a tensor
             first = {name: values[0] for name, values in logs.items()}

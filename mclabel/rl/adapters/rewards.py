@@ -47,30 +47,32 @@ def score_and_check(client: RewardClient, items: Sequence[RewardItem]) -> list[S
         RewardError: the request failed, a reward, credit or score is not finite, or the numbers of
             rewards or credits are wrong.
     """
-    scored = client.score(items) if items else []
-    if len(scored) != len(items):
+    batch_rewards = client.score(items) if items else []
+    if len(batch_rewards) != len(items):
         raise RewardError(
-            f"reward server {client.url}: gave {len(scored)} rewards for {len(items)} items, but "
-            "must give one reward per item"
+            f"reward server {client.url}: gave {len(batch_rewards)} rewards for {len(items)} "
+            "items, but must give one reward per item"
         )
-    for position, rewarded in enumerate(scored):
-        numbers = (rewarded.reward, *rewarded.credits, *rewarded.scores)
-        if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
+    for position, item_rewards in enumerate(batch_rewards):
+        numbers = (item_rewards.reward, *item_rewards.credits, *item_rewards.scores)
+        if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
             raise RewardError(
                 f"reward server {client.url}: item {position} has a number that is not finite: "
-                f"reward {rewarded.reward}, credits {rewarded.credits}, scores {rewarded.scores}. "
-                "Check the PRM of the server. This batch was not trained on"
+                f"reward {item_rewards.reward}, credits {item_rewards.credits}, scores "
+                f"{item_rewards.scores}. Check the PRM of the server. This batch was not trained on"
             )
-        if not len(rewarded.credits) == len(rewarded.ends_segment) or len(rewarded.credits) not in (
+        if not len(item_rewards.credits) == len(item_rewards.ends_segment) or len(
+            item_rewards.credits
+        ) not in (
             0,
-            len(rewarded.ends),
+            len(item_rewards.ends),
         ):
             raise RewardError(
-                f"reward server {client.url}: item {position} has {len(rewarded.ends)} steps, "
-                f"{len(rewarded.credits)} credits and {len(rewarded.ends_segment)} flags in "
-                "ends_segment, but must have as many of each"
+                f"reward server {client.url}: item {position} has {len(item_rewards.ends)} steps, "
+                f"{len(item_rewards.credits)} credits and {len(item_rewards.ends_segment)} flags "
+                "in ends_segment, but must have as many of each"
             )
-    return scored
+    return batch_rewards
 
 
 def extract_text(content: Any) -> str:
@@ -89,7 +91,7 @@ def extract_text(content: Any) -> str:
     if isinstance(content, Mapping):
         return extract_text(content.get("content"))
     if isinstance(content, Sequence):
-        if content and all(isinstance(x, Mapping) and "type" in x for x in content):
+        if content and all(isinstance(block, Mapping) and "type" in block for block in content):
             return "".join(str(block.get("text") or "") for block in content)
         texts = [text for message in content if (text := extract_text(message))]
         return texts[-1] if texts else ""
@@ -103,7 +105,11 @@ def extract_problem(prompt: Any) -> str:
         RewardError: the prompt contains no text of the user.
     """
     messages = prompt if isinstance(prompt, list | tuple) else [prompt]
-    user_messages = [x for x in messages if not isinstance(x, Mapping) or x.get("role") == "user"]
+    user_messages = [
+        message
+        for message in messages
+        if not isinstance(message, Mapping) or message.get("role") == "user"
+    ]
     problem = extract_text(user_messages)
     if not problem:
         raise RewardError(
@@ -162,14 +168,14 @@ def decode_completion(ids: Sequence[int], tokenizer: Any) -> str:
 
 
 def _place_credits(
-    place: Callable[[Sequence[float], Sequence[int], int], list[float]],
+    place_on_tokens: Callable[[Sequence[float], Sequence[int], int], list[float]],
     rewards: StepRewards,
     credits: Sequence[float],
     ids: Sequence[int],
     tokenizer: Any,
 ) -> list[float]:
-    without_steps = (rewards.refused is not None or rewards.masked) and not credits
-    if without_steps or not len(ids):
+    has_no_steps = (rewards.refused is not None or rewards.masked) and not credits
+    if has_no_steps or not len(ids):
         return [0.0] * len(ids)
     length = len(decode_completion(ids, tokenizer))
     if not credits:
@@ -183,4 +189,4 @@ def _place_credits(
             "tokenizer of the policy"
         )
     ends = find_token_ends(ids, rewards.ends, lambda part: decode_completion(part, tokenizer))
-    return place(credits, ends, len(ids))
+    return place_on_tokens(credits, ends, len(ids))

@@ -74,20 +74,26 @@ class _BatchClient:
         problems = problems or [extract_problem(prompt) for prompt in prompts]
         answers = self._find_column(self.answer_column, columns) or [None] * len(texts)
         items = [
-            RewardItem(str(problem), text, answer, truncated=cut)
-            for problem, text, answer, cut in zip(
+            RewardItem(str(problem), text, answer, truncated=is_truncated)
+            for problem, text, answer, is_truncated in zip(
                 problems, texts, answers, truncated or [False] * len(texts), strict=True
             )
         ]
-        scored = _score_in_first_process(items, lambda whole: score_and_check(self.client, whole))
+        batch_rewards = _score_in_first_process(
+            items, lambda all_items: score_and_check(self.client, all_items)
+        )
         log = columns.get("log_metric")
-        if log is not None and scored:
+        if log is not None and batch_rewards:
             log(
                 "rewards/refused",
-                sum(rewarded.refused is not None for rewarded in scored) / len(scored),
+                sum(item_rewards.refused is not None for item_rewards in batch_rewards)
+                / len(batch_rewards),
             )
-            log("rewards/masked", sum(rewarded.masked for rewarded in scored) / len(scored))
-        return scored
+            log(
+                "rewards/masked",
+                sum(item_rewards.masked for item_rewards in batch_rewards) / len(batch_rewards),
+            )
+        return batch_rewards
 
     @staticmethod
     def _find_column(name: str | None, columns: dict[str, Any]) -> list[Any] | None:
@@ -135,34 +141,35 @@ class ProcessReward(_BatchClient):
         """
         texts = [extract_text(completion) for completion in completions]
         return [
-            self._reduce_reward(rewarded) for rewarded in self._score_batch(prompts, texts, columns)
+            self._reduce_reward(item_rewards)
+            for item_rewards in self._score_batch(prompts, texts, columns)
         ]
 
-    def _reduce_reward(self, rewarded: StepRewards) -> float | None:
-        if rewarded.masked:
+    def _reduce_reward(self, item_rewards: StepRewards) -> float | None:
+        if item_rewards.masked:
             return None
-        if rewarded.refused is not None:
+        if item_rewards.refused is not None:
             return 0.0
         if self.reduce == "reward":
-            return rewarded.reward
+            return item_rewards.reward
         if self.reduce == "outcome":
-            if rewarded.outcome is None:
+            if item_rewards.outcome is None:
                 raise RewardError(
                     "reduce='outcome': needs outcomes, but the server does not check answers. "
                     "Start it with check=true, or set another reduce"
                 )
-            return float(rewarded.outcome == "right")
-        if not rewarded.scores:
+            return float(item_rewards.outcome == "right")
+        if not item_rewards.scores:
             raise RewardError(
                 f"reduce={self.reduce!r}: needs step scores, but the server has no PRM. Start it "
                 "with prm=FOLDER, or set another reduce"
             )
         if self.reduce == "min_score":
-            return min(rewarded.scores)
+            return min(item_rewards.scores)
         return (
-            rewarded.scores[-1]
+            item_rewards.scores[-1]
             if self.reduce == "last_score"
-            else math.fsum(rewarded.scores) / len(rewarded.scores)
+            else math.fsum(item_rewards.scores) / len(item_rewards.scores)
         )
 
 
@@ -184,19 +191,21 @@ class ServerCredit(_BatchClient):
         """
         super().__init__(url, **options)
         self.tokenizer = tokenizer
-        self._kept: tuple[list[tuple[int, ...]], list[StepRewards]] = ([], [])
+        self._cached_rewards: tuple[list[tuple[int, ...]], list[StepRewards]] = ([], [])
 
     def __call__(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[list[float] | None]:
         """Return for each completion one advantage per token id; None if its reward is unknown."""
-        key, scored = self._kept
-        self._kept = ([], [])  # used only once: a later policy may sample the same ids
-        if not key or key != [tuple(ids) for ids in completion_ids]:
-            scored = self._score_completion_ids(prompts, completion_ids, columns)
+        cached_ids, batch_rewards = self._cached_rewards
+        self._cached_rewards = ([], [])  # used only once: a later policy may sample the same ids
+        if not cached_ids or cached_ids != [tuple(ids) for ids in completion_ids]:
+            batch_rewards = self._score_completion_ids(prompts, completion_ids, columns)
         return [
-            None if rewarded.masked else spread_credits_over_tokens(rewarded, ids, self.tokenizer)
-            for rewarded, ids in zip(scored, completion_ids, strict=True)
+            None
+            if item_rewards.masked
+            else spread_credits_over_tokens(item_rewards, ids, self.tokenizer)
+            for item_rewards, ids in zip(batch_rewards, completion_ids, strict=True)
         ]
 
     def process_reward(
@@ -206,20 +215,20 @@ class ServerCredit(_BatchClient):
 
         The server's answer is kept for the next call of this object as `step_credit`.
         """
-        scored = self._score_completion_ids(prompts, completion_ids, columns)
-        self._kept = ([tuple(ids) for ids in completion_ids], scored)
-        return [rewarded.reward for rewarded in scored]
+        batch_rewards = self._score_completion_ids(prompts, completion_ids, columns)
+        self._cached_rewards = ([tuple(ids) for ids in completion_ids], batch_rewards)
+        return [item_rewards.reward for item_rewards in batch_rewards]
 
     def _score_completion_ids(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any
     ) -> list[StepRewards]:
         texts = [decode_completion(ids, self.tokenizer) for ids in completion_ids]
-        ends = {
+        end_token_ids = {
             self.tokenizer.eos_token_id,
             self.tokenizer.pad_token_id,
         }  # TRL's rule for truncated completions
-        cut = [not len(ids) or ids[-1] not in ends for ids in completion_ids]
-        return self._score_batch(prompts, texts, columns, cut)
+        truncated = [not len(ids) or ids[-1] not in end_token_ids for ids in completion_ids]
+        return self._score_batch(prompts, texts, columns, truncated)
 
 
 class StepGRPOTrainer(GRPOTrainer):
@@ -272,9 +281,9 @@ class StepGRPOTrainer(GRPOTrainer):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self.model is None or not self.model.training:
             return rewards
-        own_arguments = ("prompt", "completion", "completion_ids")
+        direct_arguments = ("prompt", "completion", "completion_ids")
         columns: dict[str, Any] = {
-            key: [x[key] for x in inputs] for key in inputs[0] if key not in own_arguments
+            key: [row[key] for row in inputs] for key in inputs[0] if key not in direct_arguments
         }
         columns["trainer_state"] = self.state
         if hasattr(self, "_log_metric"):
@@ -298,28 +307,33 @@ class StepGRPOTrainer(GRPOTrainer):
                 f"{tuple(shape)} and {len(self._credits)} credits. This version of TRL is not "
                 "supported: install trl from 1.6 to 1.16"
             )
-        table = advantages.new_zeros(shape)
-        for number, tokens in enumerate(self._credits):
-            if tokens is None:
-                output["completion_mask"][number] = 0  # excludes it from the loss and its KL term
+        token_advantages = advantages.new_zeros(shape)
+        for index, advantages_of_completion in enumerate(self._credits):
+            if advantages_of_completion is None:
+                output["completion_mask"][index] = 0  # excludes it from the loss and its KL term
             else:
-                table[number, : len(tokens)] = torch.tensor(tokens, dtype=table.dtype)
-        output["advantages"] = table
+                token_advantages[index, : len(advantages_of_completion)] = torch.tensor(
+                    advantages_of_completion, dtype=token_advantages.dtype
+                )
+        output["advantages"] = token_advantages
         return output
 
 
 def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequence[int]]) -> None:
     required_lengths = [len(completion) for completion in ids]
-    given_lengths = [None if tokens is None else len(tokens) for tokens in credits]
+    given_lengths = [None if advantages is None else len(advantages) for advantages in credits]
     expected_lengths = [
-        b if a is not None else None for a, b in zip(given_lengths, required_lengths, strict=False)
+        required_length if given_length is not None else None
+        for given_length, required_length in zip(given_lengths, required_lengths, strict=False)
     ]
     if len(given_lengths) != len(required_lengths) or given_lengths != expected_lengths:
         raise ValueError(
             f"step_credit gave {given_lengths} advantages for completions of {required_lengths} "
             "ids, but must give one advantage per id"
         )
-    if not all(math.isfinite(x) for tokens in credits for x in tokens or ()):
+    if not all(
+        math.isfinite(advantage) for advantages in credits for advantage in advantages or ()
+    ):
         raise ValueError("step_credit gave an advantage that is not finite")
 
 
@@ -338,20 +352,25 @@ def _score_in_first_process(
     Returns:
         The rewards of this process's items.
     """
-    group = torch.distributed
-    if not (group.is_available() and group.is_initialized()) or group.get_world_size() == 1:
+    distributed = torch.distributed
+    if (
+        not (distributed.is_available() and distributed.is_initialized())
+        or distributed.get_world_size() == 1
+    ):
         return score(items)
-    parts: list[Any] = [None] * group.get_world_size()
-    group.all_gather_object(parts, items)
-    answer: list[Any] = [None]
-    if group.get_rank() == 0:
+    items_by_process: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(items_by_process, items)
+    broadcast_rewards: list[Any] = [None]
+    if distributed.get_rank() == 0:
         try:
-            answer = [score([item for part in parts for item in part])]
+            broadcast_rewards = [
+                score([item for process_items in items_by_process for item in process_items])
+            ]
         except RewardError as error:  # raised again in every process, so that no process hangs
-            answer = [error]
-    group.broadcast_object_list(answer, src=0)
-    if isinstance(answer[0], RewardError):
-        raise answer[0]
-    start = sum(len(part) for part in parts[: group.get_rank()])
-    scored: list[StepRewards] = answer[0]
-    return scored[start : start + len(items)]
+            broadcast_rewards = [error]
+    distributed.broadcast_object_list(broadcast_rewards, src=0)
+    if isinstance(broadcast_rewards[0], RewardError):
+        raise broadcast_rewards[0]
+    start = sum(len(process_items) for process_items in items_by_process[: distributed.get_rank()])
+    batch_rewards: list[StepRewards] = broadcast_rewards[0]
+    return batch_rewards[start : start + len(items)]

@@ -46,8 +46,8 @@ def compute_score(
         RewardError: `extra_info` holds no problem, or the server cannot score the completion.
     """
     item = RewardItem(_get_problem(extra_info, None), solution_str, ground_truth)
-    (rewarded,) = score_and_check(make_client_from_environment(), [item])
-    return {"score": rewarded.reward, **_make_logged_figures(rewarded)}
+    (item_rewards,) = score_and_check(make_client_from_environment(), [item])
+    return {"score": item_rewards.reward, **_make_logged_figures(item_rewards)}
 
 
 class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
@@ -73,8 +73,8 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.client = make_client_from_environment()
         model = config.reward.reward_model
         self.per_token = bool(model.enable and not model.enable_resource_pool)
-        self._waiting: list[tuple[RewardItem, asyncio.Future[StepRewards]]] = []
-        self._sending: set[asyncio.Task[None]] = set()
+        self._pending_items: list[tuple[RewardItem, asyncio.Future[StepRewards]]] = []
+        self._request_tasks: set[asyncio.Task[None]] = set()
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Score the last completion of a trajectory. Return its reward and figures for the log."""
@@ -89,43 +89,47 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
             truncated=length == row.batch["responses"].shape[-1]
             and ids[-1:] != [self.tokenizer.eos_token_id],
         )
-        rewarded = await self._score_in_batch(item)
-        reward = self._place_values_on_tokens(rewarded, ids) if self.per_token else rewarded.reward
-        return {"reward_score": reward, "reward_extra_info": _make_logged_figures(rewarded)}
+        item_rewards = await self._score_in_batch(item)
+        reward = (
+            self._place_values_on_tokens(item_rewards, ids)
+            if self.per_token
+            else item_rewards.reward
+        )
+        return {"reward_score": reward, "reward_extra_info": _make_logged_figures(item_rewards)}
 
     @classmethod
     def assemble_rm_scores(cls, data: Any, scores: Sequence[Sequence[float]]) -> torch.Tensor:
         """Return token rewards [batch, response], padded with 0 after each completion."""
-        table = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
-        for row, tokens in zip(table, scores, strict=True):
-            row[: len(tokens)] = torch.tensor(tokens, dtype=torch.float32)
-        return table
+        token_scores = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
+        for row, token_rewards in zip(token_scores, scores, strict=True):
+            row[: len(token_rewards)] = torch.tensor(token_rewards, dtype=torch.float32)
+        return token_scores
 
-    def _place_values_on_tokens(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
-        return place_rewards_at_step_ends(rewarded, ids, self.tokenizer)
+    def _place_values_on_tokens(self, item_rewards: StepRewards, ids: list[int]) -> list[float]:
+        return place_rewards_at_step_ends(item_rewards, ids, self.tokenizer)
 
     async def _score_in_batch(self, item: RewardItem) -> StepRewards:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[StepRewards] = loop.create_future()
-        self._waiting.append((item, answer))
-        if len(self._waiting) == 1:  # the task starts after all items of this batch are added
-            task = loop.create_task(self._score_waiting())
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-        return await answer
+        reward_future: asyncio.Future[StepRewards] = loop.create_future()
+        self._pending_items.append((item, reward_future))
+        if len(self._pending_items) == 1:  # the task starts after all items of this batch are added
+            task = loop.create_task(self._score_pending_items())
+            self._request_tasks.add(task)
+            task.add_done_callback(self._request_tasks.discard)
+        return await reward_future
 
-    async def _score_waiting(self) -> None:
-        sent, self._waiting = self._waiting, []
+    async def _score_pending_items(self) -> None:
+        batch, self._pending_items = self._pending_items, []
         try:
-            scored = await asyncio.to_thread(
-                score_and_check, self.client, [item for item, _ in sent]
+            batch_rewards = await asyncio.to_thread(
+                score_and_check, self.client, [item for item, _ in batch]
             )
         except Exception as error:  # raised again in every waiting caller
-            for _, answer in sent:
-                answer.set_exception(error)
+            for _, reward_future in batch:
+                reward_future.set_exception(error)
             return
-        for (_, answer), rewarded in zip(sent, scored, strict=True):
-            answer.set_result(rewarded)
+        for (_, reward_future), item_rewards in zip(batch, batch_rewards, strict=True):
+            reward_future.set_result(item_rewards)
 
 
 class StepCreditManager(StepRewardManager):
@@ -134,8 +138,8 @@ class StepCreditManager(StepRewardManager):
     It is for `algorithm.adv_estimator=step_credit`.
     """
 
-    def _place_values_on_tokens(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
-        return spread_credits_over_tokens(rewarded, ids, self.tokenizer)
+    def _place_values_on_tokens(self, item_rewards: StepRewards, ids: list[int]) -> list[float]:
+        return spread_credits_over_tokens(item_rewards, ids, self.tokenizer)
 
 
 @register_adv_est("step_credit")  # type: ignore[untyped-decorator]
@@ -150,12 +154,16 @@ def step_credit(
     return advantages, advantages
 
 
-def _make_logged_figures(rewarded: StepRewards) -> dict[str, float]:
-    right = rewarded.reward if rewarded.outcome is None else float(rewarded.outcome == "right")
+def _make_logged_figures(item_rewards: StepRewards) -> dict[str, float]:
+    accuracy = (
+        item_rewards.reward
+        if item_rewards.outcome is None
+        else float(item_rewards.outcome == "right")
+    )
     return {
-        "acc": right,
-        "refused": float(rewarded.refused is not None),
-        "masked": float(rewarded.masked),
+        "acc": accuracy,
+        "refused": float(item_rewards.refused is not None),
+        "masked": float(item_rewards.masked),
     }
 
 
