@@ -267,7 +267,7 @@ def select_solutions(
     Args:
         solutions: a run of `label`, or a file of solutions.
         out: path of the manifest, which must end in .parquet; `label` accepts it as `solutions`.
-        rule: `uniform`, `convincing`, `uncertain` or `module:function`.
+        rule: `uniform`, `convincing` or `module:function`.
         budget: number of solutions to select.
         keys: other keys of the job (`mclabel select --keys`), such as `prm="runs/prm"`.
 

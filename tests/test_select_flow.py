@@ -204,7 +204,7 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_prm_scores_the_pool_and_is_named(tmp_path: Path, prm: Path) -> None:
     pool = write_run(tmp_path / "pool", arith_rows(12, per_problem=3, seed=1))
-    options = ("--rule", "uncertain", "--prm", prm)
+    options = ("--rule", "convincing", "--prm", prm)
     out = select(pool, tmp_path / "next.parquet", *options, budget=6)
     first = out.read_bytes()
     assert read_selected(str(out)).about["prm"]["weights"]
@@ -215,7 +215,7 @@ def test_a_prm_scores_the_pool_and_is_named(tmp_path: Path, prm: Path) -> None:
             pool,
             tmp_path / "again.parquet",
             "--rule",
-            "uncertain",
+            "convincing",
             "--scores",
             tmp_path / "next.parquet.scores.jsonl",
             budget=6,
@@ -247,28 +247,28 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     scores, out = tmp_path / "scores.jsonl", tmp_path / "next.parquet"
     other = write(tmp_path / "other.jsonl", [{"problem": "Q", "solution": "x", "scores": [0.5]}])
     bad = write(tmp_path / "bad.jsonl", [{"problem": "Q", "solution": "x", "outcome": "good"}])
-    uniform, uncertain = ("--rule", "uniform"), ("--rule", "uncertain")
+    uniform, convincing = ("--rule", "uniform"), ("--rule", "convincing")
     cases: list[tuple[Path, Path, int, tuple[object, ...], str]] = [
         (pool, out, 31, uniform, "there are 30 solutions to choose from. Give at most 30"),
-        (pool, out, 3, uncertain, "ranks by scores, but no scores are given. Give --prm PRM"),
+        (pool, out, 3, convincing, "ranks by scores, but no scores are given. Give --prm PRM"),
         (
             pool,
             out,
             3,
-            (*uncertain, "--prm", "x", "--scores", scores),
+            (*convincing, "--prm", "x", "--scores", scores),
             "prm and scores are both given",
         ),
-        (pool, out, 3, ("--rule", "best"), "Choose one of uniform, convincing, uncertain"),
+        (pool, out, 3, ("--rule", "best"), "Choose one of uniform, convincing"),
         (pool, out, 3, (*uniform, "--uniform-share", 1.5), "uniform-share"),
         (
             pool,
             out,
             30,
-            (*uncertain, "--scores", scores, "--uniform-share", 0),
+            (*convincing, "--scores", scores, "--uniform-share", 0),
             "the rule is to choose 30 solutions, but of 30 in the pool it ranks 28",
         ),
         (pool, out, 3, ("--rule", "math:exp", "--scores", scores), "rule=math:exp: its parameter"),
-        (pool, out, 3, (*uncertain, "--scores", other), "Give the scores of this pool"),
+        (pool, out, 3, (*convincing, "--scores", other), "Give the scores of this pool"),
         (
             other,
             out,

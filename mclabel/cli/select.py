@@ -20,7 +20,7 @@ from mclabel.cli.output import add_json_option, console, fail_if_stopped, print_
     "--rule",
     required=True,
     metavar="RULE",
-    help="uniform, convincing, uncertain, or module:function of your own.",
+    help="uniform, convincing, or module:function of your own.",
 )
 @click.option(
     "--budget",

@@ -7,6 +7,5 @@ from collections.abc import Mapping
 RULES: Mapping[str, str] = {
     "uniform": "mclabel.select.pool:UNIFORM",
     "convincing": "mclabel.select.pool:CONVINCING",
-    "uncertain": "mclabel.select.pool:UNCERTAIN",
 }
 """Maps the name of each built-in rule in a configuration to its object, as `module:name`."""

@@ -65,7 +65,7 @@ class SelectConfig(RunsInProcess):
     out: Annotated[str, OPERATIONAL]
     """Manifest to write: a file that ends in .parquet."""
     rule: str
-    """Rule: `uniform`, `convincing`, `uncertain` or `module:function` (docs/select.md)."""
+    """Rule: `uniform`, `convincing` or `module:function` (docs/select.md)."""
     budget: int = Field(ge=1, le=MAX_COUNT)
     """Number of solutions to choose."""
     prm: str | None = None

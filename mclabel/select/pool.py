@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -363,30 +362,12 @@ class Rule:
     has enough. None ranks by keys alone."""
 
 
-def compute_first_error_entropy(scores: tuple[float, ...]) -> float:
-    """Return the entropy, in nats, of the first error: which step it is, or that there is none.
-
-    Each score is taken as the probability that a step is right given that all earlier steps are.
-    """
-    sound_probability, entropy = 1.0, 0.0
-    for score in scores:
-        entropy -= _compute_x_log_x(sound_probability * (1 - score))
-        sound_probability *= score
-    return entropy - _compute_x_log_x(sound_probability)
-
-
-def _compute_x_log_x(x: float) -> float:
-    return x * math.log(x) if x > 0 else 0.0
-
-
 UNIFORM = Rule(key=None)
 # Convincing wrong answers, from "Let's Verify Step by Step" (arXiv 2305.20050, section 4.2). 80% of
 # the choices are the wrong answers with the highest scores; the others are the best right answers.
 # The paper ranks 1,000 samples of each problem separately; here all problems share one budget and
 # take turns.
 CONVINCING = Rule(key=lambda row: row.score, wrong_share=0.8)
-# ActPRM (arXiv 2504.10559) also selects where the PRM is uncertain, by thresholds and an ensemble.
-UNCERTAIN = Rule(key=lambda row: compute_first_error_entropy(row.scores))
 
 
 def find_rule(name: str) -> Rule:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from types import ModuleType
 from typing import Any
@@ -13,7 +12,6 @@ from mclabel.core.errors import ComponentError, ConfigError, DataError
 from mclabel.core.records import Outcome
 from mclabel.select.pool import (
     ScoredSolution,
-    compute_first_error_entropy,
     find_rule,
     make_scored_solution,
 )
@@ -28,16 +26,6 @@ def key(name: str, row: ScoredSolution) -> float:
     found = find_rule(name).key
     assert found is not None
     return found(row)
-
-
-def test_entropy_of_the_first_error() -> None:
-    # first error at 0: 0.1, at 1: 0.45, none: 0.45
-    by_hand = -(0.1 * math.log(0.1) + 2 * 0.45 * math.log(0.45))
-    assert compute_first_error_entropy((0.9, 0.5)) == pytest.approx(by_hand)
-    assert (
-        compute_first_error_entropy((1.0, 1.0)) == compute_first_error_entropy((1.0, 0.0, 0.5)) == 0
-    )
-    assert key("uncertain", solution()) == pytest.approx(by_hand)
 
 
 def test_convincing_is_the_score_of_the_solution() -> None:
