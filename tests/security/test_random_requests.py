@@ -33,15 +33,22 @@ def get_status(port: int, path: str, cookie: str) -> int:
         return connection.getresponse().status
 
 
-NAMES = ["state", "solutions", "place", "summary", "export", "solution", "rollouts", "grades"]
-NAMES += ["scores", "text", "text", "text", "nothing"]
+NAMES = (
+    *("state", "solutions", "place", "summary", "export", "solution", "rollouts", "grades"),
+    *("scores", "text", "text", "text", "nothing"),
+)
 """Paths of the viewer's API; the last one does not exist."""
-NUMBERS: list[Any] = [*near(0, 1, 50, 200, 1_000, 10**9, 2**31, 2**63), 10**400, -1.5, 1e308]
-NUMBERS += ["nan", "-nan", "inf", "1e400", "\u0663", "\u00b2", "1_0", "+1", " 1 ", "0x1", "", "\0"]
-NUMBERS += ["1" * 5_000, "\ud800", "'; DROP TABLE solutions; --", "%", "x" * 20_000]
-TEXTS = ["step.0", "step.-1", "step.\u0663", "step.\u00b2", f"step.{10**30}", "step." + "1" * 5_000]
-TEXTS += ["rollout.0.0", "rollout.0.-1", f"rollout.0.{2**63}", "rollout.0", "problem", "answer"]
-TEXTS += ["step.", "", '"', '"a b" c']
+NUMBERS = (
+    *near(0, 1, 50, 200, 1_000, 10**9, 2**31, 2**63),
+    *(10**400, -1.5, 1e308),
+    *("nan", "-nan", "inf", "1e400", "\u0663", "\u00b2", "1_0", "+1", " 1 ", "0x1", "", "\0"),
+    *("1" * 5_000, "\ud800", "'; DROP TABLE solutions; --", "%", "x" * 20_000),
+)
+TEXTS = (
+    *("step.0", "step.-1", "step.\u0663", "step.\u00b2", f"step.{10**30}", "step." + "1" * 5_000),
+    *("rollout.0.0", "rollout.0.-1", f"rollout.0.{2**63}", "rollout.0", "problem", "answer"),
+    *("step.", "", '"', '"a b" c'),
+)
 SORTED_BY = ["any", "none", "right", "truncated", "lucky", "undecided", "width", "fall", "tokens"]
 _ASKED = {"run offset limit step width id port": NUMBERS, "what q level": [*TEXTS, *NUMBERS]}
 _ASKED["outcome mark sort error"] = [*SORTED_BY, *NUMBERS]
