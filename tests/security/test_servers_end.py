@@ -52,7 +52,7 @@ class Credit(OutcomeCredit):
         spin()
 
 
-async def page(request):
+async def answer(handler, request):
     spin()
 
 
@@ -60,7 +60,7 @@ if __name__ == "__main__":
     from mclabel.__main__ import main
     from mclabel.report.viewer import server
 
-    server._send_page = page
+    server._send_json = answer
     main()
 '''
 SEARCH = {"model": "arith:policy", "messages": [{"role": "user", "content": "1 + 1"}]}
@@ -71,7 +71,7 @@ SERVERS = {
         ("/v1/chat/completions", SEARCH),
     ),
     "serve-rewards": (["serve-rewards", "empty.yaml", "credit=spins:Credit"], ("/score", SCORE)),
-    "view": (["view", "run"], ("/", None)),
+    "view": (["view", "run"], ("/api/state", None)),
 }
 
 
