@@ -244,7 +244,7 @@ VERBS: dict[str, dict[str, Slot]] = {
             "score", w["prm"], w["solutions.jsonl"], "--device", v]),
         "url": Slot((NOBODY, "x", "", "file:///etc", "http://[", "http://127.0.0.1:99999"),
                     lambda w, v, out: ["score", w["prm"], w["solutions.jsonl"], "--url", v]),
-        "form": Slot("run", lambda w, v, out: ["score", v, w["solutions.jsonl"],
+        "prm_format": Slot("run", lambda w, v, out: ["score", v, w["solutions.jsonl"],
                                                "--format", "trl"]),
         "overrides": Slot(
             ("x", "=", "nothing=1", "block_solutions=0", "block_solutions=x", "ray=[1]",
@@ -258,9 +258,9 @@ VERBS: dict[str, dict[str, Slot]] = {
         "solutions": Slot("rows", lambda w, v, out: _select(v, out)),
         "solutions, a run": Slot("run", lambda w, v, out: _select(v, out), _unread),
         "prm": Slot("run", lambda w, v, out: _select(
-            w["solutions.jsonl"], out, "--prm", v, rule="uncertain")),
+            w["solutions.jsonl"], out, "--prm", v, rule="convincing")),
         "scores": Slot("rows", lambda w, v, out: _select(
-            w["solutions.jsonl"], out, "--scores", v, rule="uncertain")),
+            w["solutions.jsonl"], out, "--scores", v, rule="convincing")),
         "rule": Slot((*BAD_NAMES, "os:system", "json:loads", "unifor"), lambda w, v, out: _select(
             w["solutions.jsonl"], out, rule=v)),
         "budget": Slot(("x", "0", "-1", "1e9"), lambda w, v, out: _select(
@@ -430,7 +430,7 @@ VERBS: dict[str, dict[str, Slot]] = {
         "answer": Slot(("1",), lambda w, v, out: ["check", "--answer", v]),
         "completion": Slot("rows", lambda w, v, out: ["check", "--gold", "1", "--completion", v],
                            _always),
-        "pairs": Slot("rows", lambda w, v, out: ["check", "--file", v], _always),
+        "pairs_path": Slot("rows", lambda w, v, out: ["check", "--file", v], _always),
         "out": Slot("output", lambda w, v, out: ["check", "--file", w["pairs.jsonl"], "-o", v]),
     },
     "show": {
@@ -480,7 +480,7 @@ HARMLESS = {
     ("quickstart", "size"),
     ("quickstart", "keys"),
     ("label", "strict"),
-    ("train", "look"),
+    ("train", "is_preflight"),
     ("import", "strict"),
     ("export", "strict"),
     ("eval processbench", "strict"),
@@ -503,9 +503,9 @@ HARMLESS = {
     ),
     ("show", "problem"),
     ("show", "wrong"),
-    ("eval best-of-n", "shape"),
-    ("eval labels", "shape"),
-    ("eval processbench", "shape"),
+    ("eval best-of-n", "table_format"),
+    ("eval labels", "table_format"),
+    ("eval processbench", "table_format"),
     ("score", "trust_remote_code"),
     ("eval processbench", "trust_remote_code"),
     ("label", "keys"),

@@ -168,7 +168,7 @@ def test_the_unknown_has_null_scores_in_a_file(tmp_path: Path) -> None:
     assert "1 solutions scored" in said and "1 solutions have no scores" in said
     chosen = run(
         "select", file, "-o", f"{tmp_path}/chosen.parquet", "--scores", str(out),
-        "--rule", "uncertain", "--budget", "1",
+        "--rule", "convincing", "--budget", "1",
     )  # fmt: skip
     assert "1 of them have no scores" in chosen
 
