@@ -157,7 +157,8 @@ def test_a_scorer_that_is_closed_ends_what_it_was_asked() -> None:
 
 
 def test_the_unknown_has_null_scores_in_a_file(tmp_path: Path) -> None:
-    rows = [{"problem": text, "steps": STEPS} for text in ("p [error 1]", "p [unknown]")]
+    row = {"steps": STEPS, "final_answer_correct": False}
+    rows = [row | {"problem": text} for text in ("p [error 1]", "p [unknown]")]
     file, out = str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     Path(file).write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = run("score", "m", file, "-o", str(out), "--format", "generative", keys("")[-1])
