@@ -113,11 +113,7 @@ def label(
             **keys,
             "out": require_place(out, "out") if out is not None else str(input_folder / "run"),
             "problems": _make_rows_section(
-                problems,
-                input_folder / "problems.jsonl",
-                "problems",
-                key="source",
-                columns=PROBLEM_COLUMNS,
+                problems, "problems", input_folder, key="source", columns=PROBLEM_COLUMNS
             ),
             "policy": _make_policy_section(policy),
             "estimator": _make_component_section("estimators", estimator),
@@ -125,11 +121,7 @@ def label(
         }
         if solutions is not None:
             content["solutions"] = _make_rows_section(
-                solutions,
-                input_folder / "solutions.jsonl",
-                "solutions",
-                key="path",
-                columns=("solution", "steps"),
+                solutions, "solutions", input_folder, key="path", columns=("solution", "steps")
             )
         config = check_config(LabelConfig, content)
     except BaseException:
@@ -247,11 +239,7 @@ def search_answers(
             "out": require_place(out, "out"),
             "policy": _make_policy_section(policy),
             "problems": _make_rows_section(
-                problems,
-                Path(input_folder) / "problems.jsonl",
-                "problems",
-                key="source",
-                columns=PROBLEM_COLUMNS,
+                problems, "problems", Path(input_folder), key="source", columns=PROBLEM_COLUMNS
             ),
         }
         config = check_config(SearchConfig, content)
@@ -482,14 +470,14 @@ def _make_policy_section(policy: Any) -> Any:
 
 
 def _make_rows_section(
-    rows: Any, path: Path, argument: str, *, key: str, columns: Iterable[str]
+    rows: Any, argument: str, folder: Path, *, key: str, columns: Iterable[str]
 ) -> Any:
     """Convert the argument `problems` or `solutions` to the section of the configuration.
 
     Args:
         rows: the argument.
-        path: file to which rows of data are written.
         argument: name of the argument.
+        folder: folder for a file to which rows of data are written.
         key: key of the section for the place of the rows.
         columns: columns of which a row has at least one.
     """
@@ -497,7 +485,7 @@ def _make_rows_section(
         return {key: require_place(rows, argument)}
     if isinstance(rows, Settings) or _is_configuration(rows, columns):
         return rows
-    return {key: _write_rows(rows, path, argument)}
+    return {key: _write_rows(rows, folder / f"{argument}.jsonl", argument)}
 
 
 def _is_configuration(value: Any, columns: Iterable[str]) -> bool:

@@ -28,7 +28,7 @@ from mclabel.cli.output import (
 if TYPE_CHECKING:
     from mclabel.labeling.config import LabelConfig
     from mclabel.run.plan_index import InputChanges
-    from mclabel.run.tally import JobState
+    from mclabel.run.tally import JobReport, JobState
 
 
 MAX_COUNTED = 1 << 26
@@ -114,8 +114,6 @@ def label(
     from mclabel.core.config.load import load_config
     from mclabel.labeling.config import LabelConfig
     from mclabel.labeling.job import label as run_label
-    from mclabel.run.shards.labels import read_labels
-    from mclabel.run.shards.store import Store
     from mclabel.show.progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides, allow=allow)
@@ -134,6 +132,14 @@ def label(
 
         report = run_label(checked, on_state, accept_changes=accept_changes)
     first_solution_printer.show(is_resumed=report.num_blocks_resumed > 0)
+    _print_report(report, checked)
+
+
+def _print_report(report: JobReport, config: LabelConfig) -> None:
+    """Print and record a job's result, and exit with an error if it stopped or left no labels."""
+    from mclabel.run.shards.labels import read_labels
+    from mclabel.run.shards.store import Store
+
     _print_input_changes(report.changes)
     resumed_note = (
         f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were done before"
@@ -147,9 +153,9 @@ def label(
         highlight=False,
         soft_wrap=True,
     )
-    _print_row_limit(checked)
-    print_num_rejected(report.num_rejected, REJECTED, checked.out)
-    record_result({"out": checked.out, "job": report, "health": _print_run_health(checked.out)})
+    _print_row_limit(config)
+    print_num_rejected(report.num_rejected, REJECTED, config.out)
+    record_result({"out": config.out, "job": report, "health": _print_run_health(config.out)})
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
         tokens_note = "" if tokens is None else f", about {tokens:,.0f} tokens,"
@@ -159,13 +165,13 @@ def label(
             "in the journals. Run the same command with a larger budget to continue",
             EXIT_BUDGET,
         )
-    if next(read_labels(Store(checked.out)), None) is None:
+    if next(read_labels(Store(config.out)), None) is None:
         fail(
-            f"no problem could be labelled: all were left out. {checked.out}/rejects.jsonl has the "
+            f"no problem could be labelled: all were left out. {config.out}/rejects.jsonl has the "
             "reasons",
             EXIT_NOTHING,
         )
-    console.print(f"The labels are in {checked.out}. Look at them: mclabel show {checked.out}")
+    console.print(f"The labels are in {config.out}. Look at them: mclabel show {config.out}")
 
 
 def _print_row_limit(config: LabelConfig) -> None:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -30,9 +30,6 @@ from mclabel.core.errors import ConfigError, shorten_detail
 from mclabel.data.exchange import FORMATS, PARQUET, VERIFIER_CHAINS
 from mclabel.prm.scoring import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring import OWN_FORMAT
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
