@@ -46,7 +46,7 @@ SLOW_DECISIONS = (
 """Reason that an error message gives for the limit on `rollouts` of an estimator whose decisions
 become slow."""
 MAX_LAG = 256
-"""Maximum return value of `RunLearner.lag`, in problems."""
+"""Maximum number of problems that `RunLearner.lag` may return."""
 TEXTS_IN_MEMORY = "the text of every rollout is held in memory until its block is committed"
 """Reason that error messages give for a limit on a number of rollouts."""
 

@@ -47,7 +47,7 @@ from mclabel.labeling.estimators.posterior.arithmetic import (
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     NUM_TO_GO,
-    TABLE,
+    TABLE_SIZE,
     ClassPriors,
     agreement_likelihood,
 )
@@ -119,6 +119,7 @@ class EvidenceLikelihoods:
     """Likelihoods of the evidence, scaled to at most 1.
 
     A step has one of three kinds: it is right, it is the first wrong step, or it follows an error.
+    Prefix r is the prefix with r steps to go, and R is the number of steps of the longest solution.
     """
 
     rollouts: Floats
@@ -209,7 +210,7 @@ def _compute_first_error_marginal(
     """
     count, width = evidence.right.shape
     sound, fallen = _compute_forward_messages(evidence.num_steps, priors, seen, keep_all=False)
-    lost, back = _compute_backward_messages(evidence.outcome, priors, seen, most=1)
+    lost, back = _compute_backward_messages(evidence.outcome, priors, seen, max_steps_to_go=1)
     ends = np.empty((_SIZE, width, count))  # at one step to go
     np.multiply(sound[:, 0, None], back[0], out=ends[:, :2])
     np.multiply(lost[:, 0, None], fallen[0], out=ends[:, 2:])
@@ -245,7 +246,9 @@ def _compute_forward_messages(
     moved = np.zeros((2, size, width - 1, count))  # sound and wrong
     flat = moved.reshape(2 * size, width - 1, count)
     for r in range(width - 1, 1, -1):
-        weighted_sums(priors.from_sound[min(r, NUM_TO_GO) - 1], sound[:, r - 1], flat[:, r - 2])
+        weighted_sums(
+            priors.transitions_from_sound[min(r, NUM_TO_GO) - 1], sound[:, r - 1], flat[:, r - 2]
+        )
         if r - 1 in starting:  # chains that start at this prefix have no message from before it
             sound[:, r - 2] += moved[0, :, r - 2] * step[0, :, r - 1]
         else:
@@ -267,7 +270,11 @@ def _compute_forward_messages(
 
 
 def _compute_backward_messages(
-    outcome: Floats, priors: ClassPriors, seen: EvidenceLikelihoods, *, most: int | None = None
+    outcome: Floats,
+    priors: ClassPriors,
+    seen: EvidenceLikelihoods,
+    *,
+    max_steps_to_go: int | None = None,
 ) -> tuple[Floats, list[Floats]]:
     """Compute backward messages: likelihood of the evidence after a prefix, given its state.
 
@@ -277,7 +284,8 @@ def _compute_backward_messages(
         outcome: [batch, 2], as in `Evidence.outcome`.
         priors: priors of the chains' answer class.
         seen: likelihoods of the evidence.
-        most: largest number of steps to go for which messages are computed; None means R.
+        max_steps_to_go: largest number of steps to go for which messages are computed; None means
+            R, the number of steps of the longest solution.
 
     Returns:
         A pair. First, messages to unsound prefixes, [grid, R, batch], which exclude the rollouts
@@ -285,7 +293,7 @@ def _compute_backward_messages(
         for e from 0 to r, which include the rollouts from the prefix.
     """
     size, width, count = seen.rollouts.shape
-    width = width if most is None else most + 1
+    width = width if max_steps_to_go is None else max_steps_to_go + 1
     # Likelihood of the step from r, and of the rollouts from prefix r.
     step = seen.agreement[:, None, 1:width] * seen.rollouts[:, 1:width]  # [kind, grid, R, batch]
     wrong, right = priors.leaf.transpose(2, 0, 1)[..., None]
@@ -296,7 +304,9 @@ def _compute_backward_messages(
     moved[:, :, 0] = ends[1:]
     for r in range(1, width):
         if r > 1:
-            weighted_sums(priors.to_unsound[min(r, NUM_TO_GO) - 1], lost[:, r - 2], flat[:, r - 1])
+            weighted_sums(
+                priors.transitions_to_unsound[min(r, NUM_TO_GO) - 1], lost[:, r - 2], flat[:, r - 1]
+            )
         np.multiply(moved[1, :, r - 1], step[2, :, r - 1], out=lost[:, r - 1])
     last, after = moved
     last *= step[1]
@@ -306,7 +316,7 @@ def _compute_backward_messages(
     for r in range(1, width):
         before = np.empty((size, r + 1, count))
         if r > 1:
-            weighted_sums(priors.to_sound[min(r, NUM_TO_GO) - 1], back, before[:, :r])
+            weighted_sums(priors.transitions_to_sound[min(r, NUM_TO_GO) - 1], back, before[:, :r])
             before[:, :r] *= step[0, :, r - 1, None]
         else:
             np.multiply(back, step[0, :, :1], out=before[:, :1])
@@ -329,14 +339,16 @@ def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLike
     """Compute the likelihoods of a batch's evidence."""
     counts = (evidence.right, evidence.wrong, evidence.same, evidence.others)
     right, wrong, same, others = (np.ascontiguousarray(count.T) for count in counts)
-    if max(right.max(), wrong.max()) < TABLE:
+    if max(right.max(), wrong.max()) < TABLE_SIZE:
         emission = np.take(
-            _make_likelihood_table(), (right * TABLE + wrong).astype(np.intp), axis=1
+            _make_likelihood_table(), (right * TABLE_SIZE + wrong).astype(np.intp), axis=1
         )
     else:
         emission = rollouts_likelihood(right, wrong)
-    if others.max() < TABLE:
-        agree = np.take(priors.agreements, (others * TABLE + same).astype(np.intp), axis=1)
+    if others.max() < TABLE_SIZE:
+        agree = np.take(
+            priors.agreement_table, (others * TABLE_SIZE + same).astype(np.intp), axis=1
+        )
     else:
         agree = agreement_likelihood(same, others, priors.agreement)
     agree[1] *= evidence.external_likelihood.T  # if the step from r is the first wrong one, e = r
@@ -347,8 +359,11 @@ def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLike
 
 @lru_cache(maxsize=1)
 def _make_likelihood_table() -> Floats:
-    """Return `rollouts_likelihood` of all counts below `TABLE`, [grid, right * TABLE + wrong]."""
-    right, wrong = np.divmod(np.arange(TABLE * TABLE), TABLE)
+    """Return `rollouts_likelihood` of all counts below `TABLE_SIZE`.
+
+    Its shape is [grid, TABLE_SIZE * TABLE_SIZE]; the last index is right * TABLE_SIZE + wrong.
+    """
+    right, wrong = np.divmod(np.arange(TABLE_SIZE * TABLE_SIZE), TABLE_SIZE)
     return rollouts_likelihood(right, wrong)
 
 
@@ -386,14 +401,6 @@ class Messages:
     """[R + 1, batch, kind]: likelihood of how many other samples took the same step from prefix r,
     under each kind of step."""
 
-    @property
-    def pairs(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Two pairs of a forward and a backward message array: first for sound prefixes, then for
-        unsound ones.
-        """
-        (forward, fallen), (back, lost) = self.forward, self.back
-        return (forward, back), (fallen, lost)
-
 
 def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
     """Compute forward and backward messages along every chain, for all first errors at once."""
@@ -424,7 +431,7 @@ def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
     )
 
 
-def error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
+def compute_first_error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
     """Compute the probability of each first error, [batch, R + 1], by `pass_messages`.
 
     It is zero beyond a chain's length.
