@@ -294,7 +294,7 @@ class RunEvidence:
         estimator = PosteriorEstimator(self._settings, paths)
         for rollout in rollouts:
             if rollout.prefix_id in numbers:
-                received = table.to_recorded(numbers[rollout.prefix_id], rollout)
+                received = table.to_recorded_rollout(numbers[rollout.prefix_id], rollout)
                 estimator.record(replace(received, is_requested=False))
         names = tuple(row.solution.id for row in rows)
         self._problems.append(

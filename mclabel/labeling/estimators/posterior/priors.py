@@ -209,7 +209,8 @@ class Priors:
 
         Args:
             answer_class: a result of `mclabel.labeling.estimators.paths.answer_class`.
-            rare_luck: True applies `ClassPriors.with_rare_luck` if the chance of a right guess is 0.
+            rare_luck: True applies `ClassPriors.with_rare_luck` if the chance of a right guess is
+                0.
 
         Returns:
             For each hypothesis, in this order, its prior probability and the priors under it.

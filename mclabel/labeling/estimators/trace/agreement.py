@@ -150,8 +150,8 @@ class _SampleCounts:
 def _iter_step_observations(
     path: SolutionPath, others: _SampleCounts
 ) -> Iterator[tuple[int, str, int, int]]:
-    """Yield what is observed on a solution's steps as tuples: step index from 0, name of the source,
-    index of the kind (as in `SOURCES`), and count.
+    """Yield what is observed on a solution's steps as tuples: step index from 0, name of the
+    source, index of the kind (as in `SOURCES`), and count.
     """
     held: set[str] = set()
     after: dict[str | None, str] = {}
