@@ -124,9 +124,7 @@ class DecisionBatcher:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerState:
-    """What the estimator of a new problem receives from a run's learner: a snapshot of its
-    state.
-    """
+    """Snapshot of a run's learner, with which the estimators of later problems start."""
 
     knowledge: Knowledge
     """Fitted parameters with which the estimator starts."""

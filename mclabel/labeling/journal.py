@@ -141,9 +141,9 @@ def may_resume_with_changes(store: Store, changed: Sequence[str]) -> bool:
     if read_catalog(store, require_complete=False).blocks or _journals_hold_verdicts(store):
         raise ShardError(
             f"{store.location}: holds a run of another configuration: its verdicts come from "
-            f"another version of the checker ({CHECKER_VERSION_KEY}). Choose another out=…, restore the old "
-            "checker to resume that run, or grade its results again with the current checker: "
-            f"mclabel regrade {store.location} -o NEW"
+            f"another version of the checker ({CHECKER_VERSION_KEY}). Choose another out=…, "
+            "restore the old checker to resume that run, or grade its results again with the "
+            f"current checker: mclabel regrade {store.location} -o NEW"
         )
     return True
 

@@ -107,8 +107,9 @@ class Sampler:
         return self._ids_by_prefix[prefix.id]
 
     def count_prefix_tokens(self, prefix: Prefix) -> int:
-        """Return the number of tokens of `get_prefix_ids`, without building them if the sampling model
-        wrote the prefix.
+        """Return the number of tokens of a prefix in the sampling model's vocabulary.
+
+        The token ids are not built if the sampling model wrote the prefix.
         """
         if self.is_author:
             return prefix.num_tokens

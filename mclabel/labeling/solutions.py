@@ -144,8 +144,8 @@ async def render_prompts(
         if len(prompt) >= policy.max_context:
             return RejectReason(
                 "prompt_too_long",
-                f"its prompt has {len(prompt)} tokens, but {model_noun} takes {policy.max_context:g} of "
-                "prompt and solution together",
+                f"its prompt has {len(prompt)} tokens, but {model_noun} takes "
+                f"{policy.max_context:g} of prompt and solution together",
             )
     reason = await checker.refuse(problem, executor.run)
     if reason is not None:

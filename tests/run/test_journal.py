@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
-from mclabel.labeling.journal import make_rollout_line, make_solution_line, read_entry
+from mclabel.labeling.journal import make_rollout_line, make_solution_line, parse_entry
 from mclabel.run.shards import durable
 from mclabel.run.shards.journal import BlockJournal, delete_journal, read_journal, write_journal
 from mclabel.run.shards.store import Store
@@ -31,14 +31,14 @@ def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
 
 def solutions_in(store: Store, block: str) -> dict[tuple[str | int, ...], Solution]:
     """Return the solutions in a block's journals, by problem id and sample index."""
-    entries = read_journal(store, block, read_entry)
+    entries = read_journal(store, block, parse_entry)
     found = {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
     return {key: content.solution for key, content in found.items()}
 
 
 def rollouts_in(store: Store, block: str) -> dict[tuple[str | int, ...], Rollout]:
     """Return the rollouts in a block's journals, by completer, prefix id and rollout index."""
-    entries = read_journal(store, block, read_entry)
+    entries = read_journal(store, block, parse_entry)
     return {key[1:]: entry.content.rollout for key, entry in entries.items() if key[0] == "rollout"}
 
 
@@ -62,7 +62,7 @@ SOLUTION = Solution(
 
 def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    journal = BlockJournal(store, "b", "one", read_entry)
+    journal = BlockJournal(store, "b", "one", parse_entry)
     ids = completion("so \\boxed{1}").ids
     journal.add(lambda: make_solution_line(SOLUTION))
     journal.add(lambda: make_rollout_line(rollout(0), ids))
@@ -71,7 +71,7 @@ def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     journal.add(lambda: make_rollout_line(rollout(2), ids))
     journal.flush()
     assert store.names("journals") == [f"journals/b/one.0000{n}.jsonl.gz" for n in (0, 1)]
-    journal = BlockJournal(store, "b", "two", read_entry)
+    journal = BlockJournal(store, "b", "two", parse_entry)
     journal.read()
     taken = journal.take(("solution", "p", 3))
     assert taken is not None and taken.solution == SOLUTION and not taken.failed
@@ -152,7 +152,7 @@ def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Pat
     blocked = tmp_path / "journals"
     blocked.write_text("a file where the folder should be")
     store = Store(str(tmp_path))
-    journal = BlockJournal(store, "b", "a", read_entry)
+    journal = BlockJournal(store, "b", "a", parse_entry)
     journal.add(lambda: make_solution_line(SOLUTION))
     with pytest.raises(Exception, match="journals"):
         journal.flush()

@@ -55,7 +55,8 @@ def compute_method_accuracy(problem: ProblemSamples, size: int, *, seed: int) ->
 
     Args:
         problem: samples of the problem.
-        size: number of samples among which a method chooses, at most the number of samples.
+        size: number N of samples among which a method chooses, at most the number of the problem's
+            samples.
         seed: seed of the random subsets for votes.
     """
     num_right, num_samples = sum(problem.right), len(problem.right)

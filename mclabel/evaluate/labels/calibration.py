@@ -127,7 +127,7 @@ def measure_calibration(
         brier=estimate_from_sums(
             table,
             weights,
-            lambda sums: divide_or_nan(sums[..., -2], _sum_predictions(sums, num_bins)),
+            lambda sums: divide_or_nan(sums[..., -2], _count_predictions(sums, num_bins)),
         ),
         base_brier=estimate_from_sums(
             table, weights, lambda sums: _compute_base_brier(sums, num_bins)
@@ -135,18 +135,18 @@ def measure_calibration(
     )
 
 
-def _sum_predictions(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
+def _count_predictions(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     total: NDArray[np.float64] = sums[..., :num_bins].sum(-1)
     return total
 
 
 def _compute_ece(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     apart = sums[..., num_bins : 2 * num_bins] - sums[..., 2 * num_bins : 3 * num_bins]
-    return divide_or_nan(np.abs(apart).sum(-1), _sum_predictions(sums, num_bins))
+    return divide_or_nan(np.abs(apart).sum(-1), _count_predictions(sums, num_bins))
 
 
 def _compute_base_brier(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
-    share = divide_or_nan(sums[..., -1], _sum_predictions(sums, num_bins))
+    share = divide_or_nan(sums[..., -1], _count_predictions(sums, num_bins))
     return share * (1 - share)
 
 
@@ -214,7 +214,7 @@ def check_intervals(
         for name, group in groups.items()
     }
     return {
-        name: _check_coverage(group, len(groups[name]) - len(group), seed)
+        name: _measure_coverage(group, len(groups[name]) - len(group), seed)
         for name, group in usable.items()
         if group
     }
@@ -243,7 +243,7 @@ def count_independent_rollouts(
     }
 
 
-def _check_coverage(
+def _measure_coverage(
     group: Sequence[_ComparedInterval], num_unchecked: int, seed: int
 ) -> IntervalCheck:
     low = np.array([interval.step.low for interval in group], dtype=np.float64)

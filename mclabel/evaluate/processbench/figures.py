@@ -293,7 +293,7 @@ def compute_split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 MAX_NAMED = 5
 """Maximum number of missing solutions that a note names."""
-WHY = {
+REASON_WORDS = {
     "too_long": "longer than the PRM reads (its max_tokens)",
     "unreadable": "not to be read by the PRM's tokenizer",
     "not_in_run": "not in the run",
@@ -306,7 +306,8 @@ WHY = {
     "not_kept": "without agreement of the judges",
     "unknown": "for no known reason",
 }
-"""Words that describe solutions without a prediction, by the code of the reason."""
+"""Words that describe solutions without a prediction, by `LeftOut.reason_code`. They follow the
+number of solutions in a note."""
 
 
 def processbench_grid(result: ProcessBenchResult) -> Grid:
@@ -351,7 +352,9 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
         named = ", ".join(missing[:MAX_NAMED]) + (", …" if len(missing) > MAX_NAMED else "")
         notes.append(f"Left out because they have no prediction: {len(missing):,} ({named}).")
         reasons = sum((Counter(split.reasons) for split in result.splits.values()), Counter())
-        why = "; ".join(f"{n:,} {WHY.get(code, code)}" for code, n in reasons.most_common())
+        why = "; ".join(
+            f"{n:,} {REASON_WORDS.get(code, code)}" for code, n in reasons.most_common()
+        )
         notes.append(f"Reasons: {why}. With -o, left_out.jsonl has the reason of each.")
     counted = ("split", "wrong", "right", "left out", *(("kept",) if has_kept else ()))
     more, blank = (("ECE",), ("",)) if has_scores else ((), ())

@@ -17,7 +17,7 @@ from mclabel.evaluate.health import (
     convert_health_to_json,
     format_share,
 )
-from mclabel.evaluate.health_counts import SOMETIMES
+from mclabel.evaluate.health_counts import SOLVED_SOMETIMES
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import Grid
 
@@ -82,7 +82,7 @@ def _make_health_rows(health: Health) -> Iterator[tuple[str, ...]]:
             "-" if check.error_share is None else f"{check.error_share:.1%}".replace(".0%", "%"),
             by_check[name].severity if name in by_check else "",
         )
-    low, high = SOMETIMES
+    low, high = SOLVED_SOMETIMES
     name, solved_sometimes = (
         f"problems solved {low:.0%} to {high:.0%} of the time",
         health.solved_sometimes,

@@ -289,8 +289,9 @@ def _normalise_logs(logs: Floats) -> Floats:
 
 def _multiply_messages(matrix: Floats, messages: Floats) -> Floats:
     """Multiply messages [T, from, chain] by a matrix [from, to]; return [T, to, chain]."""
-    by_state = np.ascontiguousarray(np.moveaxis(messages, 1, 0))
-    return np.moveaxis(weighted_sums(matrix, by_state), 0, 1)
+    return np.moveaxis(
+        weighted_sums(matrix, np.ascontiguousarray(np.moveaxis(messages, 1, 0))), 0, 1
+    )
 
 
 def _compute_level_probabilities(evidence: TraceEvidence, rates: ClassRates) -> Floats:
