@@ -224,7 +224,8 @@ def _make_finding_if_faulty(name: str, figure: Figure, counts: HealthCounts) -> 
         total=figure.total,
         share=share,
         threshold=threshold,
-        text=f"{figure.count:,} of {figure.total:,} {check.cases_noun} ({format_share(figure)}) {text}",
+        text=f"{figure.count:,} of {figure.total:,} {check.cases_noun} "
+        f"({format_share(figure)}) {text}",
         why=check.why,
         remedy=remedy,
     )

@@ -75,8 +75,8 @@ class HealthCounts:
     """Number of problems with several right solutions that answer with a number, if a guess hits
     their answer with probability 0."""
     num_answers_differing: int = 0
-    """Number of problems counted in `num_answers_compared` with right solutions whose numbers differ by
-    more than `ROUNDING`."""
+    """Number of problems counted in `num_answers_compared` with right solutions whose numbers
+    differ by more than `ROUNDING`."""
     num_rated: int = 0
     """Number of problems with at least `MIN_TRIES` solutions that have an outcome; rollouts do not
     count."""
@@ -288,8 +288,9 @@ def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
 class _LabelsShardColumns:
     """Columns of a labels shard as arrays. The steps of all solutions follow one another.
 
-    `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_step_of_prefix` one
-    per distinct prefix, `first_rows` and `chance` one per problem, the others one per solution.
+    `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_step_of_prefix`
+    one per distinct prefix, `first_rows` and `chance` one per problem, the others one per
+    solution.
     """
 
     def __init__(self, table: pa.Table) -> None:

@@ -97,7 +97,7 @@ def check_interval_width(width: float | None) -> None:
 
 
 def explain_narrowing(report: LabelReport, width: float) -> str:
-    """Return a sentence on the number of further solutions that would narrow an interval to a width.
+    """Return a sentence on the number of further solutions that would narrow an interval.
 
     The interval is that of `first_error_accuracy` over all solutions. Its width falls with the
     square root of the number of solutions, so n * (current width / width)^2 solutions are needed.

@@ -264,7 +264,8 @@ class _MissingLabelExplainer:
 
         Args:
             rows: solutions of the run whose labels do not decide on a first error.
-            sole_solutions: decided solutions that are the only solutions of their problems, by problem id.
+            sole_solutions: decided solutions that are the only solutions of their problems, by
+                problem id.
         """
         self._by_key = {labelled_solution_key(row): row for row in reversed(rows)}
         self._by_id, self._alone = find_sole_given_solutions(rows), sole_solutions
