@@ -37,7 +37,7 @@ Severity = Literal["warning", "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class CountedShare:
     """A share that a check compares with its thresholds, as two counts.
 
     The cases are solutions, rollouts, steps, problems or tokens.
@@ -79,9 +79,9 @@ class Health:
 
     findings: tuple[Finding, ...]
     """Faults of the run, errors first."""
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, CountedShare]
     """Share that each check measures, by name of the check."""
-    solved_sometimes: Figure
+    solved_sometimes: CountedShare
     """Problems whose share of right solutions is within `SOLVED_SOMETIMES`, among those with enough
     solutions. No check uses this share."""
     num_shards: int
@@ -142,7 +142,7 @@ def assess_health(counts: HealthCounts) -> Health:
     return Health(
         findings=tuple(sorted(findings, key=lambda finding: finding.severity != "error")),
         figures=figures,
-        solved_sometimes=Figure(count=counts.num_sometimes_solved, total=counts.num_rated),
+        solved_sometimes=CountedShare(count=counts.num_sometimes_solved, total=counts.num_rated),
         num_shards=counts.num_shards,
         num_read=counts.num_read,
         num_problems=counts.num_problems,
@@ -163,7 +163,7 @@ def convert_health_to_json(health: Health) -> dict[str, Any]:
     }
 
 
-def compute_health_figures(counts: HealthCounts) -> dict[str, Figure]:
+def compute_health_figures(counts: HealthCounts) -> dict[str, CountedShare]:
     """Return the share that each check compares with its thresholds, by name of the check."""
     solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
     long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)
@@ -190,10 +190,10 @@ def compute_health_figures(counts: HealthCounts) -> dict[str, Figure]:
         "right_with_error": (counts.num_right_with_error, counts.num_right_decided),
         "wrong_without_error": (counts.num_wrong_without_error, counts.num_wrong_decided),
     }
-    return {name: Figure(count=count, total=total) for name, (count, total) in pairs.items()}
+    return {name: CountedShare(count=count, total=total) for name, (count, total) in pairs.items()}
 
 
-def format_share(figure: Figure) -> str:
+def format_share(figure: CountedShare) -> str:
     """Return a share as text; a share below 1 is never rounded up to 1."""
     if figure.share is None:
         return "-"
@@ -202,7 +202,9 @@ def format_share(figure: Figure) -> str:
     return f"{figure.share:.0%}"
 
 
-def _make_finding_if_faulty(name: str, figure: Figure, counts: HealthCounts) -> Finding | None:
+def _make_finding_if_faulty(
+    name: str, figure: CountedShare, counts: HealthCounts
+) -> Finding | None:
     check, share, max_tokens = CHECKS[name], figure.share, counts.max_tokens
     if share is None or figure.total < MIN_SEEN or share < check.warning_share:
         return None
@@ -251,7 +253,7 @@ have 5 and 6 steps in the median, and at most 32."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class ShareCheck:
     """A check of a share: its thresholds, and the texts of the finding if one is reached."""
 
     name: str
@@ -288,8 +290,8 @@ _HELP = (
 _EASIER = _HELP.format(problems="easier problems")
 _HARDER = "harder problems (problems.source), or solutions.balance with more solutions.per_problem"
 
-CHECKS: Mapping[str, Check] = {
-    "solutions_truncated": Check(
+CHECKS: Mapping[str, ShareCheck] = {
+    "solutions_truncated": ShareCheck(
         name="solutions cut at the limit",
         warning_share=0.1,
         error_share=0.5,
@@ -299,7 +301,7 @@ CHECKS: Mapping[str, Check] = {
         "this share",
         remedy=_CUT_REMEDY,
     ),
-    "rollouts_truncated": Check(
+    "rollouts_truncated": ShareCheck(
         name="rollouts cut at the limit",
         warning_share=0.1,
         error_share=0.5,
@@ -308,7 +310,7 @@ CHECKS: Mapping[str, Check] = {
         why="values are off by up to this share; at .1 by as much as the noise of 16 rollouts",
         remedy=_CUT_REMEDY,
     ),
-    "rollouts_withheld": Check(
+    "rollouts_withheld": ShareCheck(
         name="rollouts skipped: context limit",
         warning_share=0.1,
         error_share=0.5,
@@ -318,7 +320,7 @@ CHECKS: Mapping[str, Check] = {
         "rollouts would be cut if they were sampled",
         remedy=_CUT_REMEDY,
     ),
-    "tokens_at_limit": Check(
+    "tokens_at_limit": ShareCheck(
         name="tokens of solutions that were cut",
         warning_share=0.25,
         error_share=0.75,
@@ -327,7 +329,7 @@ CHECKS: Mapping[str, Check] = {
         why="these tokens cost money and carry no information",
         remedy="End rambling solutions with policy.stop, or lower policy.max_tokens",
     ),
-    "solutions_ungraded": Check(
+    "solutions_ungraded": ShareCheck(
         name="solutions without a verdict",
         warning_share=0.05,
         error_share=0.5,
@@ -337,7 +339,7 @@ CHECKS: Mapping[str, Check] = {
         "biased selection",
         remedy=_UNGRADED_REMEDY,
     ),
-    "rollouts_ungraded": Check(
+    "rollouts_ungraded": ShareCheck(
         name="rollouts without a verdict",
         warning_share=0.05,
         error_share=0.5,
@@ -347,7 +349,7 @@ CHECKS: Mapping[str, Check] = {
         "biased selection",
         remedy=_UNGRADED_REMEDY,
     ),
-    "rollouts_weak": Check(
+    "rollouts_weak": ShareCheck(
         name="rollouts with a weak verdict",
         warning_share=0.1,
         error_share=0.5,
@@ -360,7 +362,7 @@ CHECKS: Mapping[str, Check] = {
         "without a verdict (checker.grade_guesses=false); give tests that call functions "
         "with plain data",
     ),
-    "never_solved": Check(
+    "never_solved": ShareCheck(
         name="problems never solved",
         warning_share=0.5,
         error_share=0.9,
@@ -369,7 +371,7 @@ CHECKS: Mapping[str, Check] = {
         why="all their labels are wrong, so no step differs from another",
         remedy=f"{_EASIER[:1].upper()}{_EASIER[1:]}; solutions.balance leaves such problems out",
     ),
-    "always_solved": Check(
+    "always_solved": ShareCheck(
         name="problems always solved",
         warning_share=0.5,
         error_share=0.9,
@@ -378,7 +380,7 @@ CHECKS: Mapping[str, Check] = {
         why="all their labels are sound, so no step differs from another",
         remedy=f"Choose {_HARDER}",
     ),
-    "guessable": Check(
+    "guessable": ShareCheck(
         name="problems whose answer can be guessed",
         warning_share=0.5,
         error_share=None,
@@ -389,7 +391,7 @@ CHECKS: Mapping[str, Check] = {
         remedy="In this order"
         + _HELP.format(problems="problems with numbers as answers").removeprefix("in this order"),
     ),
-    "right_answers_differ": Check(
+    "right_answers_differ": ShareCheck(
         name="problems whose right answers differ",
         warning_share=0.05,
         error_share=None,
@@ -400,7 +402,7 @@ CHECKS: Mapping[str, Check] = {
         remedy="Set problems.chance to the probability that a wrong answer is graded as right, or "
         "use a checker that accepts only the gold answer",
     ),
-    "labels_wrong": Check(
+    "labels_wrong": ShareCheck(
         name="wrong labels",
         warning_share=0.98,
         error_share=0.995,
@@ -409,7 +411,7 @@ CHECKS: Mapping[str, Check] = {
         why="a scorer with one constant answer does as well; ProcessBench has .35 to .42",
         remedy=f"If right answers are among them, correct the golds; else, {_EASIER}",
     ),
-    "labels_sound": Check(
+    "labels_sound": ShareCheck(
         name="sound labels",
         warning_share=0.98,
         error_share=0.995,
@@ -418,7 +420,7 @@ CHECKS: Mapping[str, Check] = {
         why="a scorer with one constant answer does as well; ProcessBench has .58 to .65",
         remedy=f"Choose {_HARDER}",
     ),
-    "undecided": Check(
+    "undecided": ShareCheck(
         name="undecided solutions",
         warning_share=0.5,
         error_share=0.95,
@@ -428,7 +430,7 @@ CHECKS: Mapping[str, Check] = {
         remedy="Raise solutions.per_problem, since the agreement of solutions is evidence; or, "
         f"{_EASIER}",
     ),
-    "one_step": Check(
+    "one_step": ShareCheck(
         name="solutions of one step",
         warning_share=0.5,
         error_share=0.9,
@@ -439,7 +441,7 @@ CHECKS: Mapping[str, Check] = {
         "(policy.system). With split.region=answer, thinking that never ends is one step: raise "
         "policy.max_tokens, or set split.region=think",
     ),
-    "many_steps": Check(
+    "many_steps": ShareCheck(
         name=f"solutions of more than {MANY_STEPS} steps",
         warning_share=0.5,
         error_share=None,
@@ -449,7 +451,7 @@ CHECKS: Mapping[str, Check] = {
         "information; the maximum in ProcessBench is 32",
         remedy="Join steps with split.max_steps, split.min_tokens or split.by=blank_line",
     ),
-    "right_with_error": Check(
+    "right_with_error": ShareCheck(
         name="right solutions with a labelled error",
         warning_share=0.3,
         error_share=0.7,
@@ -460,7 +462,7 @@ CHECKS: Mapping[str, Check] = {
         remedy="Raise estimator.rollouts (or lower estimator.min_gain). Check that rollouts are "
         "sampled with the same settings as solutions, and are not cut",
     ),
-    "wrong_without_error": Check(
+    "wrong_without_error": ShareCheck(
         name="wrong solutions without a labelled error",
         warning_share=0.05,
         error_share=0.5,

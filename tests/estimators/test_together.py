@@ -80,8 +80,8 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         num_steps=request.num_steps,
         right=right,
         wrong=wrong,
-        same=same,
-        others=others,
+        num_agreeing=same,
+        num_other_samples=others,
         outcome=request.outcome,
         external_likelihood=request.external_likelihood,
     )

@@ -130,13 +130,14 @@ def measure_best_of_n(
     Raises:
         ValueError: there are no problems, or their numbers of samples differ.
     """
-    if not problems or len({len(p.keys) for p in problems}) != 1:
+    if not problems or len({len(p.answer_keys) for p in problems}) != 1:
         raise ValueError(
-            f"{len(problems)} problems with {sorted({len(p.keys) for p in problems})} samples: "
-            "there must be at least one problem, and the same number of samples of each"
+            f"{len(problems)} problems with "
+            f"{sorted({len(p.answer_keys) for p in problems})} samples: there must be at least "
+            "one problem, and the same number of samples of each"
         )
     problems = add_pass_rate_groups(problems)
-    num_samples = len(problems[0].keys)
+    num_samples = len(problems[0].answer_keys)
     sizes = [2**i for i in range(num_samples.bit_length()) if 2**i < num_samples] + [num_samples]
     by_problem = [
         {size: compute_method_accuracy(p, size, seed=seed + i) for size in sizes}
@@ -154,7 +155,7 @@ def measure_best_of_n(
         differences={size: _estimate_differences(accuracies, size, weights) for size in sizes},
         pair_accuracy={
             name: estimate_mean(
-                np.array([compute_pair_accuracy(p.scores[name], p.right) for p in problems]),
+                np.array([compute_pair_accuracy(p.scores[name], p.is_right) for p in problems]),
                 weights,
             )
             for name in problems[0].scores
@@ -181,7 +182,7 @@ def add_pass_rate_groups(problems: Sequence[ProblemSamples]) -> list[ProblemSamp
 
     The pass rate is the share of right samples. Problems with equal rates are in the same fifth.
     """
-    rates = np.array([sum(p.right) / len(p.right) for p in problems])
+    rates = np.array([sum(p.is_right) / len(p.is_right) for p in problems])
     fifths = np.searchsorted(np.quantile(rates, [0.2, 0.4, 0.6, 0.8]), rates, side="left")
     return [
         replace(problem, groups={**problem.groups, PASS_RATE: QUINTILES[fifth]})

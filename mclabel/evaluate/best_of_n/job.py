@@ -314,10 +314,10 @@ def _score_samples(
         samples.append(
             ProblemSamples(
                 problem_id=problem.id,
-                keys=tuple(keys),
-                right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
+                answer_keys=tuple(keys),
+                is_right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
                 scores={name: tuple(values[part_of]) for name, values in scores.items()},
-                weights={name: tuple(values[part_of]) for name, values in weights.items()},
+                vote_weights={name: tuple(values[part_of]) for name, values in weights.items()},
                 groups={k: problem.meta[k] for k in GROUP_KEYS if k in problem.meta},
             )
         )
@@ -418,7 +418,8 @@ def _list_fooling_solutions(
     for problem_samples, rows in zip(samples, problems, strict=True):
         scores = problem_samples.scores[name]
         best = {
-            flag: _find_best_sample(scores, problem_samples.right, flag) for flag in (True, False)
+            flag: _find_best_sample(scores, problem_samples.is_right, flag)
+            for flag in (True, False)
         }
         right, wrong = best[True], best[False]
         if right is None or wrong is None or not -inf < scores[right] < scores[wrong]:

@@ -51,7 +51,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bin:
+class CalibrationBin:
     """Summary of the predictions whose probability is in one range."""
 
     low: float
@@ -71,7 +71,7 @@ class Calibration:
 
     num_problems: int
     num_predictions: int
-    bins: tuple[Bin, ...]
+    bins: tuple[CalibrationBin, ...]
     """Bins that contain predictions."""
     ece: Estimate
     """Expected calibration error (Naeini et al. 2015): mean over predictions of the absolute
@@ -113,7 +113,7 @@ def measure_calibration(
         num_problems=len(table),
         num_predictions=len(predictions),
         bins=tuple(
-            Bin(
+            CalibrationBin(
                 low=float(edges[i]),
                 high=float(edges[i + 1]),
                 num_predictions=int(counts[:, i].sum()),

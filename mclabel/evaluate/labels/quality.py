@@ -309,7 +309,7 @@ NUM_POSITIONS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Position:
+class PositionMean:
     """Mean value of the steps whose relative position in their solution is in one range.
 
     The relative position is the step's number, from 1, divided by the number of steps.
@@ -344,7 +344,7 @@ def estimate_values_by_position(
     *,
     num_positions: int = NUM_POSITIONS,
     seed: int = 0,
-) -> dict[str, tuple[Position, ...]]:
+) -> dict[str, tuple[PositionMean, ...]]:
     """Return the mean value by relative position, for several kinds of steps.
 
     Args:
@@ -393,7 +393,7 @@ def measure_monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> M
 
 def _estimate_position_curve(
     steps: Sequence[tuple[LabeledSolution, int, float]], num_positions: int, seed: int
-) -> tuple[Position, ...]:
+) -> tuple[PositionMean, ...]:
     at = np.array(
         [-(-(index + 1) * num_positions // len(row.steps)) - 1 for row, index, _ in steps]
     )
@@ -405,7 +405,7 @@ def _estimate_position_curve(
     )
     weights = resample_weights(len(table), seed)
     return tuple(
-        Position(
+        PositionMean(
             low=i / num_positions,
             high=(i + 1) / num_positions,
             num_steps=int(inside[:, i].sum()),

@@ -39,7 +39,7 @@ from mclabel.evaluate.labels.quality import (
     DescribedPopulation,
     LabelQuality,
     Monotonicity,
-    Position,
+    PositionMean,
     estimate_label_cost,
     estimate_values_by_position,
     find_described_population,
@@ -181,7 +181,7 @@ class GroupReport:
     """
     intervals: dict[str, IntervalCheck]
     """Checks of intervals by label source; empty without another run's rollouts."""
-    positions: dict[str, tuple[Position, ...]]
+    positions: dict[str, tuple[PositionMean, ...]]
     """Mean values by position in the solution, by kind: all steps, steps of right and of wrong
     solutions, sound and unsound steps."""
     monotonicity: Monotonicity

@@ -12,7 +12,7 @@ from rich.table import Table
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.evaluate.labels.calibration import NUM_BINS
-from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, Position
+from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, PositionMean
 from mclabel.evaluate.labels.report import GroupReport
 from mclabel.show.figures import WIDTH, Grid, Plot, Series, describe_share, format_estimate
 
@@ -140,7 +140,7 @@ def position_plot(group: GroupReport) -> Plot | None:
     )
 
 
-def _make_position_series(name: str, curve: Sequence[Position], hue: int) -> Series:
+def _make_position_series(name: str, curve: Sequence[PositionMean], hue: int) -> Series:
     middles = [(part.low + part.high) / 2 for part in curve]
     values, low, high = (
         [getattr(part.value, end) for part in curve] for end in ("value", "low", "high")

@@ -33,9 +33,9 @@ from mclabel.evaluate.labels.truth import (
 )
 from mclabel.evaluate.processbench.figures import (
     THRESHOLD_SPLIT,
-    LeftOut,
+    LeftOutReason,
+    LeftOutReasons,
     ProcessBenchResult,
-    Reasons,
     measure_processbench,
     processbench_grid,
 )
@@ -167,7 +167,7 @@ def _check_threshold_split(splits: Mapping[str, Sequence[JudgedSolution]]) -> No
 
 def _encode_solutions(
     prm: PRM, splits: Splits
-) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOut]]]:
+) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOutReason]]]:
     """Encode the solutions for the PRM.
 
     Returns:
@@ -177,7 +177,7 @@ def _encode_solutions(
     from mclabel.prm.examples.encode import TooLongError
 
     readable: list[tuple[str, str, EncodedSolution]] = []
-    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    refused: dict[str, dict[str, LeftOutReason]] = {name: {} for name in splits}
     for name, rows in splits.items():
         for row in rows:
             given = require_solution({"steps": list(row.steps)}, row.id)
@@ -185,7 +185,7 @@ def _encode_solutions(
             try:
                 readable.append((name, row.id, prm.encoder.encode_text(row.problem, steps, row.id)))
             except DataError as error:
-                refused[name][row.id] = LeftOut(
+                refused[name][row.id] = LeftOutReason(
                     reason_code="too_long" if isinstance(error, TooLongError) else "unreadable",
                     detail=str(error).removeprefix(f"{row.id}: "),
                 )
@@ -226,7 +226,7 @@ def processbench_of_labels(
     sole_solutions = find_sole_given_solutions(rows)
     left_out = _MissingLabelExplainer(undecided, sole_solutions)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
-    reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    reasons: dict[str, dict[str, LeftOutReason]] = {name: {} for name in splits}
     for name, judged in splits.items():
         for solution in judged:
             if (labelled := by_key.get(solution_key(solution.problem, solution.steps))) is not None:
@@ -270,37 +270,37 @@ class _MissingLabelExplainer:
         self._by_key = {labelled_solution_key(row): row for row in reversed(rows)}
         self._by_id, self._alone = find_sole_given_solutions(rows), sole_solutions
 
-    def explain(self, solution: JudgedSolution) -> LeftOut:
+    def explain(self, solution: JudgedSolution) -> LeftOutReason:
         """Return the reason why a judged solution has no prediction."""
         row = self._by_key.get(solution_key(solution.problem, solution.steps))
         named = self._by_id.get(solution.id) or self._alone.get(solution.id)
         if row is None and named is not None:
             if len(named.steps) != len(solution.steps):
-                return LeftOut(
+                return LeftOutReason(
                     reason_code="other_steps",
                     detail=(
                         f"{len(named.steps)} steps in the run, {len(solution.steps)} in the file"
                     ),
                 )
             if not has_same_words(named, solution.problem, solution.steps):
-                return LeftOut(
+                return LeftOutReason(
                     reason_code="other_text",
                     detail="the run has this id for another problem or solution",
                 )
             row = named
         if row is None:
-            return LeftOut(
+            return LeftOutReason(
                 reason_code="not_in_run",
                 detail="not labelled: the problem has no gold answer (eval processbench-golds "
                 "lists such problems), or the solution is in the run's rejects.jsonl",
             )
         if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
-            return LeftOut(
+            return LeftOutReason(
                 reason_code="no_verdict",
                 detail=f"its answer {row.solution.prediction!r} is {row.solution.outcome} compared "
                 f"with the gold answer {row.problem.answer!r}",
             )
-        return LeftOut(
+        return LeftOutReason(
             reason_code="outcome_only",
             detail=f"only the last of {len(row.steps)} steps has a label",
         )
@@ -372,7 +372,7 @@ def write_results(
     result: ProcessBenchResult,
     splits: Splits,
     predictions: Predictions,
-    reasons: Reasons,
+    reasons: LeftOutReasons,
     rejects: Mapping[str, Sequence[Reject]],
     out: str | None,
 ) -> None:

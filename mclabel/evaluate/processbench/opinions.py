@@ -13,9 +13,9 @@ from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.labels.job import check_out_folder
 from mclabel.evaluate.labels.truth import solution_key
 from mclabel.evaluate.processbench.figures import (
-    LeftOut,
+    JudgePanel,
+    LeftOutReason,
     MeasuredJudge,
-    Panel,
     ProcessBenchResult,
     measure_processbench,
 )
@@ -69,18 +69,18 @@ def processbench_of_opinions(
     for name, of_split in judges.items():
         _check_some_judge_names_errors(name, of_split)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
-    reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    reasons: dict[str, dict[str, LeftOutReason]] = {name: {} for name in splits}
     unknown: dict[str, list[str]] = {name: [] for name in splits}
     for name, rows in splits.items():
         for row in rows:
             prediction = _predict_first_error(judges[name], row)
-            if isinstance(prediction, LeftOut):
+            if isinstance(prediction, LeftOutReason):
                 reasons[name][row.id] = prediction
                 if prediction.reason_code == NO_VERDICT:
                     unknown[name].append(row.id)
             else:
                 predictions[name][row.id] = prediction.first_error
-    panel = Panel(
+    panel = JudgePanel(
         {
             name: tuple(
                 MeasuredJudge(name=judge.run.judge, claim=judge.run.claim) for judge in of_split
@@ -137,23 +137,27 @@ class _SplitJudge:
         """Return the location and id of the run and the name of its judge, for provenance.json."""
         return {"location": self.run.location, "run": self.identity, "judge": self.run.judge}
 
-    def get_opinion(self, row: JudgedSolution) -> Opinion | LeftOut:
+    def get_opinion(self, row: JudgedSolution) -> Opinion | LeftOutReason:
         """Return the judge's opinion on a solution, or the reason why there is none."""
         name = self.run_ids.get(row.id)
         if name is None:
             detail = "not judged: it is in the run's rejects.jsonl, or the job has not ended"
-            return LeftOut(reason_code="not_in_run", detail=detail)
+            return LeftOutReason(reason_code="not_in_run", detail=detail)
         if (num_steps := self.run.num_steps[name]) != len(row.steps):
-            return LeftOut(
+            return LeftOutReason(
                 reason_code="other_steps",
                 detail=f"{num_steps} steps in the run, {len(row.steps)} in the file",
             )
         if self.text_keys[row.id] != solution_key(row.problem, row.steps):
             detail = "the run has this id for another problem or solution"
-            return LeftOut(reason_code="other_text", detail=detail)
+            return LeftOutReason(reason_code="other_text", detail=detail)
         opinion = self.run.opinions[name]
         reason = NO_VERDICT if self.run.claim == "scores" else "no_opinion"
-        return opinion if opinion.is_known else LeftOut(reason_code=reason, detail=opinion.reason)
+        return (
+            opinion
+            if opinion.is_known
+            else LeftOutReason(reason_code=reason, detail=opinion.reason)
+        )
 
 
 def _assign_judges_to_splits(
@@ -241,7 +245,7 @@ def _check_some_judge_names_errors(split: str, judges: Sequence[_SplitJudge]) ->
 
 def _predict_first_error(
     judges: Sequence[_SplitJudge], row: JudgedSolution
-) -> _FirstErrorPrediction | LeftOut:
+) -> _FirstErrorPrediction | LeftOutReason:
     """Return the prediction for a solution, or the reason why there is none.
 
     Args:
@@ -254,7 +258,7 @@ def _predict_first_error(
         (only,) = opinions
         return (
             only
-            if isinstance(only, LeftOut)
+            if isinstance(only, LeftOutReason)
             else _FirstErrorPrediction(first_error=only.first_error)
         )
     sources = [
@@ -272,11 +276,11 @@ def _predict_first_error(
         f"{judge.run.judge} ({judge.run.location}): {_describe_opinion(judge, opinion)}"
         for judge, opinion in zip(judges, opinions, strict=True)
     )
-    return LeftOut(reason_code="not_kept", detail=details)
+    return LeftOutReason(reason_code="not_kept", detail=details)
 
 
-def _describe_opinion(judge: _SplitJudge, opinion: Opinion | LeftOut) -> str:
-    if isinstance(opinion, LeftOut):
+def _describe_opinion(judge: _SplitJudge, opinion: Opinion | LeftOutReason) -> str:
+    if isinstance(opinion, LeftOutReason):
         return f"{opinion.reason_code}, {opinion.detail}" if opinion.detail else opinion.reason_code
     if judge.names_first_errors:
         return "no error" if opinion.first_error is None else f"first error {opinion.first_error}"

@@ -29,7 +29,7 @@ from mclabel.judge.consensus.models import SURENESS, FirstErrorJudgeModel, Judge
 from mclabel.judge.consensus.posterior import ROLLOUTS
 from mclabel.judge.opinions import OpinionRun, hash_texts
 from mclabel.labeling.estimators import ProblemPaths, answer_class
-from mclabel.labeling.estimators.posterior.chain import Evidence, first_error_posterior_by_luck
+from mclabel.labeling.estimators.posterior.chain import Evidence, average_first_error_posterior
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import (
     external_likelihoods,
@@ -355,11 +355,13 @@ def _compute_reading_chances(
     if len(reading) == 1:
         by_luck = priors.luck_variants(answer_class, rare_luck=rare_luck)
         return _reorder_by_step(
-            reading[AUTHOR], first_error_posterior_by_luck(reading[AUTHOR], by_luck)
+            reading[AUTHOR], average_first_error_posterior(reading[AUTHOR], by_luck)
         )
     for name, evidence in reading.items():
         mine = priors.for_completer(name).for_class(answer_class)
-        counts = np.stack([evidence.right, evidence.wrong, evidence.same, evidence.others])
+        counts = np.stack(
+            [evidence.right, evidence.wrong, evidence.num_agreeing, evidence.num_other_samples]
+        )
         request = ChainEvidence(
             num_steps=evidence.num_steps,
             counts=counts,

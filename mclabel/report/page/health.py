@@ -10,7 +10,7 @@ from rich.text import Text
 from mclabel.evaluate.health import (
     CHECKS,
     MIN_SEEN,
-    Figure,
+    CountedShare,
     Finding,
     Health,
     assess_run_health,
@@ -90,7 +90,7 @@ def _make_health_rows(health: Health) -> Iterator[tuple[str, ...]]:
     yield name, format_share(solved_sometimes), f"{solved_sometimes.total:,}", "-", "-", ""
     ungraded = health.figures["rollouts_ungraded"].count
     for reason, count in health.ungraded.items():
-        share = format_share(Figure(count=count, total=ungraded))
+        share = format_share(CountedShare(count=count, total=ungraded))
         yield f"rollouts without a verdict: {reason}", share, f"{ungraded:,}", "-", "-", ""
     if health.median_steps is not None:
         yield "steps of a solution, median", f"{health.median_steps:g}", "", "", "", ""

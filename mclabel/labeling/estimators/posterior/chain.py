@@ -22,9 +22,9 @@ the batch. Sums along other axes run from the first term to the last
 (`mclabel.labeling.estimators.posterior.arithmetic`). A chain that is shorter than the longest has
 zeros for the prefixes that it lacks, and they come last in its sums.
 
-Fitting the priors needs only marginals. `pass_messages` computes them in linear time, for all first
-errors at once. It uses BLAS matrix products, which are faster, but whose last bits depend on the
-batch and the CPU. No decision rests on its results.
+Fitting the priors needs only marginals. `compute_messages` computes them in linear time, for all
+first errors at once. It uses BLAS matrix products, which are faster, but whose last bits depend on
+the batch and the CPU. No decision depends on its results.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Evidence:
     """[batch, R + 1]: number of right rollouts from the prefix with r steps to go."""
     wrong: Floats
     """[batch, R + 1]: number of wrong rollouts from the prefix with r steps to go."""
-    same: Floats
+    num_agreeing: Floats
     """[batch, R + 1]: number of other samples (solutions or rollouts) that reached the prefix with
     r steps to go and took the solution's next step."""
-    others: Floats
+    num_other_samples: Floats
     """[batch, R + 1]: number of other samples that reached the prefix with r steps to go."""
     outcome: Floats
     """[batch, 2]: likelihood of the solution's observed outcome if it ended wrong, and if it ended
@@ -174,8 +174,8 @@ def first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
     return np.asarray(marginal / sum_in_order(marginal))
 
 
-def first_error_posterior_by_luck(
-    evidence: Evidence, by_luck: Sequence[tuple[float, ClassPriors]]
+def average_first_error_posterior(
+    evidence: Evidence, luck_variants: Sequence[tuple[float, ClassPriors]]
 ) -> Floats:
     """Compute the probability of each first error, [batch, R + 1], averaged over hypotheses about
     luck.
@@ -185,12 +185,12 @@ def first_error_posterior_by_luck(
 
     Args:
         evidence: evidence on a batch of solutions.
-        by_luck: for each hypothesis, its prior probability and the priors of chains under it, as
-            `Priors.luck_variants` returns them.
+        luck_variants: for each hypothesis, its prior probability and the priors of chains under it,
+            as `Priors.luck_variants` returns them.
     """
     whole = _pad_to_whole_vectors(evidence)
     chances, logs = [], []
-    for probability, priors in by_luck:
+    for probability, priors in luck_variants:
         seen = compute_likelihoods(whole, priors)
         marginal = _compute_first_error_marginal(whole, priors, seen)
         mass = sum_in_order(marginal)
@@ -337,7 +337,7 @@ def _pad_to_whole_vectors(evidence: Evidence) -> Evidence:
 
 def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLikelihoods:
     """Compute the likelihoods of a batch's evidence."""
-    counts = (evidence.right, evidence.wrong, evidence.same, evidence.others)
+    counts = (evidence.right, evidence.wrong, evidence.num_agreeing, evidence.num_other_samples)
     right, wrong, same, others = (np.ascontiguousarray(count.T) for count in counts)
     if max(right.max(), wrong.max()) < TABLE_SIZE:
         emission = np.take(
@@ -402,7 +402,7 @@ class Messages:
     under each kind of step."""
 
 
-def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
+def compute_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
     """Compute forward and backward messages along every chain, for all first errors at once."""
     seen = compute_likelihoods(evidence, priors)
     emission, kinds = (x.transpose(1, 2, 0).copy() for x in (seen.rollouts, seen.agreement))
@@ -432,11 +432,11 @@ def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
 
 
 def compute_first_error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
-    """Compute the probability of each first error, [batch, R + 1], by `pass_messages`.
+    """Compute the probability of each first error, [batch, R + 1], by `compute_messages`.
 
     It is zero beyond a chain's length.
     """
-    messages = pass_messages(evidence, priors)
+    messages = compute_messages(evidence, priors)
     forward, lost = messages.forward[0], messages.back[1]
     count, width = evidence.right.shape
     chances = np.zeros((count, width))

@@ -99,8 +99,8 @@ class EvidenceTable:
         """[chain]: number of steps."""
         width = int(self.num_steps.max(initial=1)) + 1
         self.counts = np.zeros((4, len(chains), width))
-        """[4, chain, R + 1]: the fields `right`, `wrong`, `same` and `others` of `Evidence`, by
-        number of steps to go."""
+        """[4, chain, R + 1]: the fields `right`, `wrong`, `num_agreeing` and `num_other_samples` of
+        `Evidence`, by number of steps to go."""
         self._right, self._wrong, self._same, self._others = self.counts
         # Parts of right and wrong: outcomes that also count at the prefix where they started.
         self._repeated_outcomes = np.zeros((2, len(chains), width))
@@ -158,8 +158,8 @@ class EvidenceTable:
             num_steps=self.num_steps[self.chain_index],
             right=right,
             wrong=wrong,
-            same=same,
-            others=others,
+            num_agreeing=same,
+            num_other_samples=others,
             outcome=self.outcome[self.chain_index],
             external_likelihood=(self.step_odds * external_likelihood)[self.chain_index],
         )
@@ -286,8 +286,8 @@ def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
         num_steps=np.concatenate([part.num_steps for part in parts]),
         right=stack_padded("right"),
         wrong=stack_padded("wrong"),
-        same=stack_padded("same"),
-        others=stack_padded("others"),
+        num_agreeing=stack_padded("num_agreeing"),
+        num_other_samples=stack_padded("num_other_samples"),
         external_likelihood=stack_padded("external_likelihood"),
         outcome=np.concatenate([part.outcome for part in parts]),
     )
@@ -321,16 +321,16 @@ def external_likelihoods(posteriors: Sequence[Floats], priors: Sequence[Floats])
         likely = np.ones_like(posteriors[0])
         for other, chances in enumerate(shown):
             if other != number:
-                likely = _scale_to_largest(likely * chances)
+                likely = _divide_by_largest(likely * chances)
         if number > 0:
             begun = priors[number - 1].copy()
             begun[:, :2] = _divide_or_zero(posteriors[number][:, :2], shown[number][:, :2])
             likely = _divide_or_zero(likely, begun)
-        by_completer.append(_scale_to_largest(likely))
+        by_completer.append(_divide_by_largest(likely))
     return by_completer
 
 
-def evidence_likelihoods(posterior: Floats, prior: Floats) -> Floats:
+def divide_posterior_by_prior(posterior: Floats, prior: Floats) -> Floats:
     """Return the likelihood of the evidence under each first error.
 
     Args:
@@ -340,7 +340,7 @@ def evidence_likelihoods(posterior: Floats, prior: Floats) -> Floats:
     Returns:
         The likelihoods, [chain, R + 1], scaled so that the largest one of each chain is 1.
     """
-    return _scale_to_largest(_divide_or_zero(posterior, prior))
+    return _divide_by_largest(_divide_or_zero(posterior, prior))
 
 
 def _compute_other_completer_likelihood(posterior: Floats, prior: Floats) -> Floats:
@@ -368,7 +368,7 @@ def _divide_or_zero(dividend: Floats, divisor: Floats) -> Floats:
     return np.asarray(np.where(divisor > 0, dividend / np.where(divisor > 0, divisor, 1.0), 0.0))
 
 
-def _scale_to_largest(likely: Floats) -> Floats:
+def _divide_by_largest(likely: Floats) -> Floats:
     return np.asarray(np.maximum(likely / likely.max(-1, keepdims=True), MIN_LIKELIHOOD))
 
 
@@ -408,8 +408,8 @@ def empty_evidence(num_steps: NDArray[np.int64]) -> Evidence:
         num_steps=num_steps,
         right=right,
         wrong=wrong,
-        same=same,
-        others=others,
+        num_agreeing=same,
+        num_other_samples=others,
         outcome=np.ones((len(num_steps), 2)),
         external_likelihood=np.ones(shape),
     )

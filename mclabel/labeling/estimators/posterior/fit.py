@@ -29,7 +29,7 @@ from mclabel.labeling.estimators.paths import guess_probability
 from mclabel.labeling.estimators.posterior.chain import (
     Evidence,
     compute_first_error_chances,
-    pass_messages,
+    compute_messages,
 )
 from mclabel.labeling.estimators.posterior.evidence import (
     external_likelihoods,
@@ -327,9 +327,9 @@ class _ExpectedCounts:
     wrong: Floats
     unsound: Floats
     leaf: Floats
-    same: Floats
+    num_agreeing: Floats
     """[n]: for each of these steps, number of other samples that took it."""
-    others: Floats
+    num_other_samples: Floats
     """[n]: for each of these steps, number of other samples that reached the prefix before it."""
     weight: Floats
     """[3, n]: probability that the step is right, that it is the first wrong step, and that it
@@ -344,7 +344,7 @@ def _sum_expected_counts(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
         },
         **{
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("same", "others", "weight")
+            for name in ("num_agreeing", "num_other_samples", "weight")
         },
     )
 
@@ -361,7 +361,7 @@ def _slice_evidence(evidence: Evidence, part: slice) -> Evidence:
 
 
 def _compute_chunk_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedCounts:
-    messages = pass_messages(evidence, priors)
+    messages = compute_messages(evidence, priors)
     (forward, fallen), (back, lost) = messages.forward, messages.back
     width = evidence.right.shape[1]
     batch, starts = np.arange(len(evidence.num_steps)), evidence.num_steps
@@ -401,7 +401,7 @@ def _compute_chunk_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedC
 
 
 def _select_agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
-    """Return the fields `same`, `others` and `weight` of `_ExpectedCounts`.
+    """Return the fields `num_agreeing`, `num_other_samples` and `weight` of `_ExpectedCounts`.
 
     Steps before which there were no other samples are left out.
 
@@ -411,10 +411,10 @@ def _select_agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Fl
             step, and that it follows an error.
     """
     r = np.arange(evidence.right.shape[1])
-    there = (evidence.others > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
+    there = (evidence.num_other_samples > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
     return {
-        "same": evidence.same[there],
-        "others": evidence.others[there],
+        "num_agreeing": evidence.num_agreeing[there],
+        "num_other_samples": evidence.num_other_samples[there],
         "weight": weight[:, there],
     }
 
@@ -446,7 +446,11 @@ def _estimate_priors_from_counts(
         agreement=np.array(
             [
                 _fit_beta_binomial(
-                    expected.same, expected.others, weight, towards.agreement[kind], strength
+                    expected.num_agreeing,
+                    expected.num_other_samples,
+                    weight,
+                    towards.agreement[kind],
+                    strength,
                 )
                 for kind, weight in enumerate(expected.weight)
             ]
@@ -475,7 +479,11 @@ _SIZES = np.array([0.3, 0.5, 0.8, 1.2, 2.0, 3.0, 5.0, 8.0, 16.0])
 
 
 def _fit_beta_binomial(
-    same: Floats, others: Floats, weight: Floats, towards: Floats, strength: float
+    num_agreeing: Floats,
+    num_other_samples: Floats,
+    weight: Floats,
+    towards: Floats,
+    strength: float,
 ) -> Floats:
     """Return the two parameters of a beta-binomial distribution by weighted maximum likelihood over
     a grid.
@@ -483,13 +491,15 @@ def _fit_beta_binomial(
     The grid consists of means and sizes; the size is the sum of the two parameters.
 
     Args:
-        same: [n], as in `_ExpectedCounts`.
-        others: [n], as in `_ExpectedCounts`.
+        num_agreeing: [n], as in `_ExpectedCounts`.
+        num_other_samples: [n], as in `_ExpectedCounts`.
         weight: [n], probability that the step is of the kind whose distribution is fitted.
         towards: the two parameters of a distribution, towards whose mean the result is shrunk.
         strength: weight of `towards`, in pairs of samples.
     """
-    pairs, where = np.unique(np.stack([same, others]), axis=1, return_inverse=True)
+    pairs, where = np.unique(
+        np.stack([num_agreeing, num_other_samples]), axis=1, return_inverse=True
+    )
     weights = np.bincount(where.reshape(-1), weights=weight, minlength=pairs.shape[1])
     a = (_MEANS[:, None] * _SIZES).reshape(-1, 1)
     b = ((1 - _MEANS[:, None]) * _SIZES).reshape(-1, 1)

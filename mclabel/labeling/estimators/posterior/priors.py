@@ -454,21 +454,24 @@ def _normalise_rows(rows: Floats) -> Floats:
     return np.asarray(rows / rows.sum(-1, keepdims=True))
 
 
-def agreement_likelihood(same: NDArray[Any], others: NDArray[Any], parameters: Floats) -> Floats:
-    """Return the probability that `same` of `others` samples take the same step (beta-binomial).
+def agreement_likelihood(
+    num_agreeing: NDArray[Any], num_other_samples: NDArray[Any], parameters: Floats
+) -> Floats:
+    """Return the beta-binomial probability that so many of the other samples take the same step.
 
     The binomial coefficient is left out, since it does not depend on the state.
 
     Args:
-        same: any shape, number of other samples that took the same step.
-        others: the same shape, number of other samples.
+        num_agreeing: any shape, number of other samples that took the same step.
+        num_other_samples: the same shape, number of other samples that reached the prefix before
+            it.
         parameters: [3, 2], as in `ClassPriors.agreement`.
 
     Returns:
         [4, *shape]: the probability for each kind of step, divided by the largest of the three, and
         last this divisor.
     """
-    m, n = same.astype(np.intp), others.astype(np.intp)
+    m, n = num_agreeing.astype(np.intp), num_other_samples.astype(np.intp)
     a, b = parameters[:, :1], parameters[:, 1:]
     count = np.arange(int(n.max(initial=0)))
 

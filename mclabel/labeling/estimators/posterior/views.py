@@ -24,10 +24,10 @@ from mclabel.labeling.estimators.paths import (
     RecordedRollout,
     SolutionPath,
 )
-from mclabel.labeling.estimators.posterior.chain import Evidence, first_error_posterior_by_luck
+from mclabel.labeling.estimators.posterior.chain import Evidence, average_first_error_posterior
 from mclabel.labeling.estimators.posterior.evidence import (
     EvidenceTable,
-    evidence_likelihoods,
+    divide_posterior_by_prior,
     external_likelihoods,
     prior_first_error_chances,
 )
@@ -82,7 +82,7 @@ class CompleterView:
         self.table = EvidenceTable(
             paths, agreement=agreement, truncated=truncated, is_author=completer.is_author
         )
-        self.candidates = find_candidates(self.table, completer)
+        self.candidates = find_probe_candidates(self.table, completer)
         self.num_asked: dict[int, int] = {}
         """Number of requested and recorded rollouts, by prefix index."""
         self.full_candidates: set[int] = set()
@@ -298,7 +298,7 @@ class CompleterViews:
         """
         view = self.requestable_views[completer_index]
         if len(self._luck_variants) > 1:
-            return first_error_posterior_by_luck(view.evidence(), self._luck_variants)
+            return average_first_error_posterior(view.evidence(), self._luck_variants)
         return plan.first_error[view.table.chain_index]
 
     def evidence(self) -> EvidenceByCompleter:
@@ -325,7 +325,9 @@ def share_agreement_likelihoods(problems: Sequence[tuple[CompleterViews, Complet
         view.beliefs[sorted(view.changed_chains)] = beliefs
         view.changed_chains.clear()
     for (outcomes, agreeing), view in zip(problems, views, strict=True):
-        likely = evidence_likelihoods(view.beliefs, agreeing.views[0].prior_first_error_chances())
+        likely = divide_posterior_by_prior(
+            view.beliefs, agreeing.views[0].prior_first_error_chances()
+        )
         for own in outcomes.requestable_views:
             first = [own.table.chain_index.tolist().index(n) for n in range(len(own.table.paths))]
             own.set_agreement_likelihood(
@@ -346,7 +348,7 @@ def update_plans(problems: Sequence[Sequence[CompleterView]]) -> None:
     ]
     plans = make_plans([view.evidence_for_plan() for view in due])
     pairs = [(view.candidates, plan) for view, plan in zip(due, plans, strict=True)]
-    for view, plan, rates in zip(due, plans, gains_per_token(pairs), strict=True):
+    for view, plan, rates in zip(due, plans, compute_gains_per_token(pairs), strict=True):
         view.plan, view.rates = plan, rates
         view.changed_chains.clear()
 
@@ -458,7 +460,7 @@ class ProbeCandidates:
     """Cost of a token of the completer, relative to a token of the cheapest completer."""
 
 
-def find_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidates:
+def find_probe_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidates:
     """Find the prefixes that can be rolled out; of prefixes in the same chains at the same depth,
     only one.
 
@@ -498,7 +500,7 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidat
     )
 
 
-def gains_per_token(problems: Sequence[tuple[ProbeCandidates, ProbePlan]]) -> list[Floats]:
+def compute_gains_per_token(problems: Sequence[tuple[ProbeCandidates, ProbePlan]]) -> list[Floats]:
     """Return the rate of each candidate, an array [candidate] for each of many problems.
 
     The rate is the gain of the candidate's best probe per expected token, divided by the

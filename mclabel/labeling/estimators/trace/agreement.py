@@ -97,7 +97,7 @@ def repeats_then_departs(prefix_keys: Sequence[str], completion_keys: Sequence[s
     """Return whether a completion repeats a step of its prefix and then continues differently.
 
     Args:
-        prefix_keys: keys of the steps of the prefix that `comparable_steps` yields.
+        prefix_keys: keys of the steps of the prefix that `iter_comparable_steps` yields.
         completion_keys: keys of all steps of the completion.
     """
     after = dict(pairwise(prefix_keys))
@@ -135,7 +135,7 @@ class _SampleCounts:
         """
         if not path.sampled:
             return
-        keys = [key for _, key in comparable_steps(path)]
+        keys = [key for _, key in iter_comparable_steps(path)]
         pairs = set(zip([None, *keys], keys, strict=False))
         if (source := _CONTAINMENT_SOURCES.get(path.outcome)) is not None:
             self.num_by_outcome[source] += increment
@@ -157,7 +157,7 @@ def _iter_step_observations(
     after: dict[str | None, str] = {}
     last: str | None = None
     begin: str | None = None
-    for step, key in comparable_steps(path):
+    for step, key in iter_comparable_steps(path):
         begin = begin or key
         taken = after.get(last)
         if key in held and (taken is None or key == begin):
@@ -201,7 +201,7 @@ def _iter_agreement_counts(
     yield step, source, 1, num_samples - num_agreeing
 
 
-def comparable_steps(path: SolutionPath) -> Iterator[tuple[int, str]]:
+def iter_comparable_steps(path: SolutionPath) -> Iterator[tuple[int, str]]:
     """Yield index and key of each step whose content is compared.
 
     The last step is left out, since the outcome determines its label.

@@ -196,7 +196,7 @@ def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
         seen = counts[steps, :, chains][:, None, None]  # [prefix, 1, 1, 3]
         shares = np.moveaxis(rates.shares[name][:, :, bins[steps, chains]], 2, 0)
         likely = dirichlet_multinomial_likelihoods(seen, shares, rates.spread[name])
-        likelihood[steps, :, :, chains] *= _scale_to_largest(likely, (1, 2))
+        likelihood[steps, :, :, chains] *= _divide_by_largest(likely, (1, 2))
     right, wrong = rates.commitment.T[:, None, None, :, None]
     stated = evidence.commitments[:, :, None, None]
     likelihood *= np.where(stated[:, 0] > 0, right, 1.0) * np.where(stated[:, 1] > 0, wrong, 1.0)
@@ -211,12 +211,12 @@ def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
         likely = dirichlet_multinomial_likelihoods(
             seen[:, None], rates.steps[name], rates.step_spread[name]
         )
-        likely = _scale_to_largest(likely, 1)[which.reshape(-1)]  # [step, move]
+        likely = _divide_by_largest(likely, 1)[which.reshape(-1)]  # [step, move]
         both[steps, :, :, :, chains] *= likely.reshape(-1, 2, 1, 2)
-    return _scale_to_largest(both, (1, 2, 3))
+    return _divide_by_largest(both, (1, 2, 3))
 
 
-def _scale_to_largest(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
+def _divide_by_largest(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
     """Divide likelihoods by their maximum over the given axes, since only their ratios matter."""
     return np.asarray(likely / np.maximum(likely.max(axis, keepdims=True), _TINY))
 
@@ -246,7 +246,7 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     # Logarithms are added, as a product over thousands of chains leaves the range of floats.
     each = log(np.maximum(shown, _TINY))
     whole = log(np.maximum(root, _TINY))[:, None] + np.cumsum(each, axis=1)[:, -1:]
-    start[SOUND::2] = _normalise_logs(whole - each)
+    start[SOUND::2] = _exponentiate_and_normalise(whole - each)
     mass = np.maximum(sum_in_order(start[SOUND::2] * shown), _TINY)
     before = np.empty((width + 1, NUM_STATES, count))
     unbroken = np.empty((width + 1, NUM_STATES, count))
@@ -270,7 +270,7 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     errors = sum_in_order(gone * to[:, SOUND, UNSOUND::2], axis=1)
     none = sum_in_order(unbroken[-1, SOUND::2])
     return TraceBeliefs(
-        root_level=_normalise_logs(whole)[:, 0],
+        root_level=_exponentiate_and_normalise(whole)[:, 0],
         states=np.where(there, before[1:] * after[1:], 0.0).reshape(width, NUM_LEVELS, 2, count),
         moves=pairs,
         first_error=np.concatenate([errors, none[None]]),
@@ -279,7 +279,7 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     )
 
 
-def _normalise_logs(logs: Floats) -> Floats:
+def _exponentiate_and_normalise(logs: Floats) -> Floats:
     """Return probabilities [level, chain] from their logarithms, which may lack a constant per
     chain.
     """

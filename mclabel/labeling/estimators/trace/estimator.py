@@ -42,9 +42,9 @@ from mclabel.labeling.estimators.paths import (
 )
 from mclabel.labeling.estimators.trace.agreement import (
     STEP_CLASS,
-    comparable_steps,
     count_rollout_agreement,
     count_step_agreement,
+    iter_comparable_steps,
     repeats_then_departs,
 )
 from mclabel.labeling.estimators.trace.chain import (
@@ -297,7 +297,7 @@ class _TraceEvidenceTable:
     def _departs_from_prefix(self, rollout: RecordedRollout) -> bool:
         """Return whether a rollout repeats a step of its prefix and then continues differently."""
         chain, step = self.holders[rollout.prefix][0]
-        before = [key for at, key in comparable_steps(self.paths[chain]) if at <= step]
+        before = [key for at, key in iter_comparable_steps(self.paths[chain]) if at <= step]
         return bool(before) and repeats_then_departs(before, rollout.step_keys)
 
     def evidence(self) -> TraceEvidence:
