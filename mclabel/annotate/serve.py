@@ -309,9 +309,15 @@ class AnnotationService:
         """Return the run's labels of a solution on which the person has submitted an opinion."""
         item = self._require_assigned_item(person, query.get("id", ""))
         if self._has_gold:
-            raise Refused(403, "the labels of the run are not shown in a folder with gold")
+            raise Refused(
+                403,
+                "the labels of the run are not shown in a folder with gold, because they would "
+                "show which solutions are gold",
+            )
         if self._log.first_event(person, item.id) is None:
-            raise Refused(403, "labels of the run are shown once you have submitted your own")
+            raise Refused(
+                403, "the labels of the run are shown only after you have submitted an opinion"
+            )
         row = self._rows[item.id]
         return {
             "outcome": row.solution.outcome,

@@ -98,9 +98,9 @@ def _parse_row_or_fault(line: bytes) -> dict[str, Any] | str:
     try:
         row = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return f"not valid UTF-8 ({error.reason} at byte {error.start})"
+        return f"is not valid UTF-8 ({error.reason} at byte {error.start})"
     except (ValueError, RecursionError) as error:
-        return f"not valid JSON ({error})"
+        return f"is not valid JSON ({error})"
     if not isinstance(row, dict):
         return (
             f"is a JSON {type(row).__name__}, but must be an object with gold, and answer or "
@@ -108,14 +108,14 @@ def _parse_row_or_fault(line: bytes) -> dict[str, Any] | str:
         )
     for name in ("answer", "completion"):
         if name in row and not isinstance(row[name], str):
-            return f"{name} must be a text, is {type(row[name]).__name__}"
+            return f"{name} must be a text, but is of type {type(row[name]).__name__}"
     if "gold" not in row:
-        return "must have gold"
+        return "has no gold, but must have one"
     golds = parse_acceptable_golds(row["gold"])
     if isinstance(golds, str):
         return f"gold {golds}"
     if "answer" not in row and "completion" not in row:
-        return "must have answer or completion"
+        return "has neither answer nor completion, but must have one of them"
     return row
 
 

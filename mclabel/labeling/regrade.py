@@ -327,11 +327,14 @@ def _read_corrected_golds(path: str) -> dict[str, _CorrectedGold]:
             )
         gold = read_gold(row["answer"])
         if isinstance(gold, InvalidGold):
-            raise DataError(f"{place}: the corrected gold in column answer {gold.detail}")
+            raise DataError(
+                f"{place}: the corrected gold in column answer {gold.detail}. Correct the row"
+            )
         text = row.get("problem")
         if not isinstance(text, str | None):
             raise DataError(
-                f"{place}: problem must be a text, but it is of type {type(text).__name__}"
+                f"{place}: problem must be a text, but it is of type {type(text).__name__}. "
+                "Correct the row"
             )
         corrected = _CorrectedGold(gold=gold, problem=text)
         if golds.setdefault(str(identity), corrected) != corrected:

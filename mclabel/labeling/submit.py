@@ -168,7 +168,10 @@ def _read_runtime_env(path: str | None) -> dict[str, Any]:
     try:
         content = read_document(Path(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: is not a readable YAML file: {error}") from error
+        raise ConfigError(
+            f"{path}: is not a readable YAML file ({error}). Give a file with the keys of a Ray "
+            "runtime_env"
+        ) from error
     if not isinstance(content, dict):
         raise ConfigError(
             f"{path}: is of type {type(content).__name__}, but must be a mapping with the keys of "

@@ -164,7 +164,7 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
         return match_judged_truth("run", rows, to_judged_solutions(others))
     raise ConfigError(
         f"--truth {kind}{':' if source else ''}{source}: must be exact, processbench:FILE, "
-        "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`)"
+        "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`). Give one of these"
     )
 
 

@@ -263,7 +263,10 @@ class Estimator(Protocol):
         Raises:
             ValueError: the content is not such JSON.
         """
-        raise ValueError("this estimator learns nothing over a run")
+        raise ValueError(
+            "the labels name priors of the run, but this estimator learns nothing from other "
+            "problems"
+        )
 
     @property
     def is_due(self) -> bool:
