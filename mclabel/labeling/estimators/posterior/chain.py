@@ -139,10 +139,10 @@ def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
         Posterior with one element of the last axis per chain, in order, followed by padding.
     """
     evidence = _pad_to_whole_vectors(evidence)
-    seen = compute_likelihoods(evidence, priors)
+    likelihoods = compute_likelihoods(evidence, priors)
     count, width = evidence.right.shape
-    sound, fallen = _compute_forward_messages(evidence.num_steps, priors, seen)
-    lost, back = _compute_backward_messages(evidence.outcome, priors, seen)
+    sound, fallen = _compute_forward_messages(evidence.num_steps, priors, likelihoods)
+    lost, back = _compute_backward_messages(evidence.outcome, priors, likelihoods)
     joint = np.empty((_SIZE, width, width - 1, count))
     np.multiply(sound[:, 0, None], back[0], out=joint[:, :2, 0])
     np.multiply(lost[:, 0, None], fallen[0], out=joint[:, 2:, 0])
@@ -157,7 +157,7 @@ def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
         np.multiply(sound[:, r - 1, None], back[r - 1], out=joint[:, : r + 1, r - 1])
         np.multiply(lost[:, r - 1, None], fallen[r - 1], out=joint[:, r + 1 :, r - 1])
     return Beliefs(
-        joint=joint, first_error=marginal / mass, scaled_likelihood=mass, likelihoods=seen
+        joint=joint, first_error=marginal / mass, scaled_likelihood=mass, likelihoods=likelihoods
     )
 
 
@@ -191,26 +191,30 @@ def average_first_error_posterior(
     whole = _pad_to_whole_vectors(evidence)
     chances, logs = [], []
     for probability, priors in luck_variants:
-        seen = compute_likelihoods(whole, priors)
-        marginal = _compute_first_error_marginal(whole, priors, seen)
+        likelihoods = compute_likelihoods(whole, priors)
+        marginal = _compute_first_error_marginal(whole, priors, likelihoods)
         mass = sum_in_order(marginal)
         chances.append(marginal / mass)
-        logs.append(log(probability * mass) + sum_in_order(log(seen.scale)))
+        logs.append(log(probability * mass) + sum_in_order(log(likelihoods.scale)))
     shares = exp(np.stack(logs) - np.max(logs, axis=0))
     mixed = sum_in_order(np.stack(chances) * shares[:, None]) / sum_in_order(shares)
     return np.asarray(mixed.T[: len(evidence.num_steps)])
 
 
 def _compute_first_error_marginal(
-    evidence: Evidence, priors: ClassPriors, seen: EvidenceLikelihoods
+    evidence: Evidence, priors: ClassPriors, likelihoods: EvidenceLikelihoods
 ) -> Floats:
     """Compute the joint probability of each first error and the evidence, [e, batch].
 
-    The probability of the evidence is scaled like the likelihoods in `seen`.
+    The probability of the evidence is scaled like the likelihoods in `likelihoods`.
     """
     count, width = evidence.right.shape
-    sound, fallen = _compute_forward_messages(evidence.num_steps, priors, seen, keep_all=False)
-    lost, back = _compute_backward_messages(evidence.outcome, priors, seen, max_steps_to_go=1)
+    sound, fallen = _compute_forward_messages(
+        evidence.num_steps, priors, likelihoods, keep_all=False
+    )
+    lost, back = _compute_backward_messages(
+        evidence.outcome, priors, likelihoods, max_steps_to_go=1
+    )
     ends = np.empty((_SIZE, width, count))  # at one step to go
     np.multiply(sound[:, 0, None], back[0], out=ends[:, :2])
     np.multiply(lost[:, 0, None], fallen[0], out=ends[:, 2:])
@@ -218,7 +222,7 @@ def _compute_first_error_marginal(
 
 
 def _compute_forward_messages(
-    num_steps: Ints, priors: ClassPriors, seen: EvidenceLikelihoods, *, keep_all: bool = True
+    num_steps: Ints, priors: ClassPriors, likelihoods: EvidenceLikelihoods, *, keep_all: bool = True
 ) -> tuple[Floats, list[Floats]]:
     """Compute forward messages: joint likelihood of a prefix's state and the evidence before it.
 
@@ -227,7 +231,7 @@ def _compute_forward_messages(
     Args:
         num_steps: [batch], number of steps of each solution.
         priors: priors of the chains' answer class.
-        seen: likelihoods of the evidence.
+        likelihoods: likelihoods of the evidence.
         keep_all: True keeps the messages to all unsound prefixes, which are R^2 / 2 vectors. False
             keeps only the messages to the prefix with one step to go.
 
@@ -236,12 +240,14 @@ def _compute_forward_messages(
         the prefix. Second, for each r from 1 to R, messages to the unsound prefix, [grid, e, batch]
         for e from r + 1 to R, which include the rollouts from the prefix.
     """
-    size, width, count = seen.rollouts.shape
+    size, width, count = likelihoods.rollouts.shape
     # Likelihood of the step from r, and of the rollouts from the prefix at its end.
-    step = seen.agreement[:, None, 1:] * seen.rollouts[:, :-1]  # [kind, grid, R, batch]
+    step = (
+        likelihoods.agreement[:, None, 1:] * likelihoods.rollouts[:, :-1]
+    )  # [kind, grid, R, batch]
     start, sound = np.zeros((2, size, width - 1, count))
     start[:, num_steps - 1, np.arange(count)] = priors.root[np.minimum(num_steps, NUM_TO_GO) - 1].T
-    np.multiply(start, seen.rollouts[:, 1:], out=sound)  # with their own rollouts
+    np.multiply(start, likelihoods.rollouts[:, 1:], out=sound)  # with their own rollouts
     starting = set(num_steps.tolist())
     moved = np.zeros((2, size, width - 1, count))  # sound and wrong
     flat = moved.reshape(2 * size, width - 1, count)
@@ -254,7 +260,7 @@ def _compute_forward_messages(
         else:
             np.multiply(moved[0, :, r - 2], step[0, :, r - 1], out=sound[:, r - 2])
     before, first = moved
-    before[:, :-1] *= seen.agreement[0, 2:]
+    before[:, :-1] *= likelihoods.agreement[0, 2:]
     before += start
     first[:, :-1] *= step[1, :, 1:]
     fallen = np.empty((size, 0, count))
@@ -272,7 +278,7 @@ def _compute_forward_messages(
 def _compute_backward_messages(
     outcome: Floats,
     priors: ClassPriors,
-    seen: EvidenceLikelihoods,
+    likelihoods: EvidenceLikelihoods,
     *,
     max_steps_to_go: int | None = None,
 ) -> tuple[Floats, list[Floats]]:
@@ -283,7 +289,7 @@ def _compute_backward_messages(
     Args:
         outcome: [batch, 2], as in `Evidence.outcome`.
         priors: priors of the chains' answer class.
-        seen: likelihoods of the evidence.
+        likelihoods: likelihoods of the evidence.
         max_steps_to_go: largest number of steps to go for which messages are computed; None means
             R, the number of steps of the longest solution.
 
@@ -292,10 +298,12 @@ def _compute_backward_messages(
         from the prefix. Second, for each r from 1, messages to the sound prefix, [grid, e, batch]
         for e from 0 to r, which include the rollouts from the prefix.
     """
-    size, width, count = seen.rollouts.shape
+    size, width, count = likelihoods.rollouts.shape
     width = width if max_steps_to_go is None else max_steps_to_go + 1
     # Likelihood of the step from r, and of the rollouts from prefix r.
-    step = seen.agreement[:, None, 1:width] * seen.rollouts[:, 1:width]  # [kind, grid, R, batch]
+    step = (
+        likelihoods.agreement[:, None, 1:width] * likelihoods.rollouts[:, 1:width]
+    )  # [kind, grid, R, batch]
     wrong, right = priors.leaf.transpose(2, 0, 1)[..., None]
     ends = wrong * outcome[:, 0] + right * outcome[:, 1]  # [kind, grid, batch]
     lost = np.empty((size, width - 1, count))  # with their own rollouts
@@ -310,7 +318,7 @@ def _compute_backward_messages(
         np.multiply(moved[1, :, r - 1], step[2, :, r - 1], out=lost[:, r - 1])
     last, after = moved
     last *= step[1]
-    after *= seen.agreement[2, 1:width]
+    after *= likelihoods.agreement[2, 1:width]
     by_r = []
     back = ends[0][:, None]
     for r in range(1, width):
@@ -404,8 +412,10 @@ class Messages:
 
 def compute_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
     """Compute forward and backward messages along every chain, for all first errors at once."""
-    seen = compute_likelihoods(evidence, priors)
-    emission, kinds = (x.transpose(1, 2, 0).copy() for x in (seen.rollouts, seen.agreement))
+    likelihoods = compute_likelihoods(evidence, priors)
+    emission, kinds = (
+        x.transpose(1, 2, 0).copy() for x in (likelihoods.rollouts, likelihoods.agreement)
+    )
     agree = kinds[..., None]
     count, width = evidence.right.shape
     steps, chains = evidence.num_steps, np.arange(count)
