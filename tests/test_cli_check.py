@@ -73,12 +73,12 @@ def test_a_file_of_pairs_with_bad_lines(tmp_path: Path) -> None:
     assert "4 pairs: 1 right, 2 wrong, 1 unknown" in result.output
     assert "6 bad lines" in result.output
     for number, fault in (
-        (4, "must have gold"),
-        (5, "must have answer or completion"),
-        (6, "answer must be a text, is int"),
-        (7, "not valid JSON"),
-        (8, "not valid UTF-8"),
-        (9, "must be a JSON object"),
+        (4, "has no gold"),
+        (5, "has neither answer nor completion"),
+        (6, "answer must be a text, but is of type int"),
+        (7, "is not valid JSON"),
+        (8, "is not valid UTF-8"),
+        (9, "is a JSON list, but must be an object"),
     ):
         assert f"line {number}: {fault}" in result.stderr
 

@@ -50,13 +50,13 @@ class _ExportForm:
     losses: str
     """Sentence that names the data that the format cannot store, for the report and the data set
     card."""
-    write: Callable[[Path, list[dict[str, Any]]], object]
+    write_rows: Callable[[Path, list[dict[str, Any]]], object]
     """Function that writes rows to a path."""
-    row: Callable[[Item, Event], dict[str, Any]]
+    make_row: Callable[[Item, Event], dict[str, Any]]
     """Function that makes the row of an opinion on an item."""
 
 
-def export_people(
+def export_annotations(
     folder: str, format_name: str, out: str, *, push_to_hub: str | None = None
 ) -> ExportReport:
     """Write each person's last opinion on each solution, and a data set card.
@@ -90,13 +90,13 @@ def export_people(
             "the page of `mclabel annotate` first"
         )
     place = make_output_folder(out, "-o ")
-    rows = [form.row(item, event) for item, event in opinions]
+    rows = [form.make_row(item, event) for item, event in opinions]
     partial = place / f"{form.file}.partial"
-    form.write(partial, rows)
+    form.write_rows(partial, rows)
     partial.rename(place / form.file)
     num_people = len({event.person for _, event in opinions})
     (place / CARD).write_text(
-        _write_card_text(form, format_name, len(opinions), num_people), encoding="utf-8"
+        _format_card_text(form, format_name, len(opinions), num_people), encoding="utf-8"
     )
     return ExportReport(
         to=format_name,
@@ -110,7 +110,7 @@ def export_people(
     )
 
 
-def _make_plain_row(item: Item, event: Event) -> dict[str, Any]:
+def _make_parquet_row(item: Item, event: Event) -> dict[str, Any]:
     content: dict[str, Any] = {**vars(item), **vars(event)}
     return {
         **{name: content[name] for name in SCHEMA.names if name in content},
@@ -146,23 +146,23 @@ _FORMS: Mapping[str, _ExportForm] = {
         file="data.jsonl",
         losses="ratings after the first bad step, notes, reasons for giving up and sampling "
         "probabilities are lost",
-        write=lambda path, rows: path.write_text(
+        write_rows=lambda path, rows: path.write_text(
             "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
         ),
-        row=_make_prm800k_row,
+        make_row=_make_prm800k_row,
     ),
     PARQUET: _ExportForm(
         file="data.parquet",
         losses="earlier revisions of an opinion are lost",
-        write=lambda path, rows: pq.write_table(
+        write_rows=lambda path, rows: pq.write_table(
             pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd"
         ),
-        row=_make_plain_row,
+        make_row=_make_parquet_row,
     ),
 }
 
 
-def _write_card_text(form: _ExportForm, to: str, num_opinions: int, num_people: int) -> str:
+def _format_card_text(form: _ExportForm, to: str, num_opinions: int, num_people: int) -> str:
     return f"""---
 tags: [process-reward-model, mclabel]
 configs:

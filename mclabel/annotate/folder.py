@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from mclabel.annotate.events import WITH_REASON, Event, first_opinions, last_opinions
-from mclabel.annotate.gold import GoldAccuracy, gold_accuracy
+from mclabel.annotate.gold import GoldAccuracy, compute_gold_accuracy
 from mclabel.annotate.items import OVERSEER, AnnotationSettings, Item
 from mclabel.annotate.storage import read_folder
 from mclabel.core.stats.bootstrap import (
@@ -188,7 +188,7 @@ def _summarise_person(name: str, annotated: AnnotationFolder) -> PersonSummary:
         num_items=sum(name in item.people for item in annotated.items),
         num_unsure=sum(not event.is_sure for event in own),
         median_s=statistics.median(event.ms for event in own) / 1000 if own else None,
-        hidden=gold_accuracy(annotated.items, annotated.first_events, name),
+        hidden=compute_gold_accuracy(annotated.items, annotated.first_events, name),
     )
 
 

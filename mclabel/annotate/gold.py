@@ -36,7 +36,7 @@ class GoldLine:
     steps: TupleOf[str] = ()
 
     @property
-    def errors(self) -> tuple[int | None, ...]:
+    def acceptable_errors(self) -> tuple[int | None, ...]:
         """All acceptable first errors without duplicates; an element None means no error."""
         return (None,) if self.first_errors is None else tuple(dict.fromkeys(self.first_errors))
 
@@ -45,14 +45,14 @@ class GoldLine:
         """Return a message about the rule that the line breaks; None if the line is valid."""
         texts = (self.problem, self.answer, *self.steps)
         own = bool(self.steps) and all(text.strip() for text in texts)
-        if not self.errors:
+        if not self.acceptable_errors:
             return "first_errors=[]: must have the index of a step, or be null for no error"
         if own if self.solution_id else not own:
             return "must have either solution_id alone, or non-empty problem, answer and steps"
         return None
 
 
-def read_gold(path: str | Path) -> list[GoldLine]:
+def read_gold_lines(path: str | Path) -> list[GoldLine]:
     """Read the lines of a gold file.
 
     Raises:
@@ -75,8 +75,8 @@ def read_gold(path: str | Path) -> list[GoldLine]:
     return list(gold_lines.values())
 
 
-def digest_gold(lines: Sequence[GoldLine]) -> str:
-    """Return a hash of the gold, by which a resumed folder is checked to use the same gold."""
+def hash_gold_lines(lines: Sequence[GoldLine]) -> str:
+    """Return a hash of the gold, which shows whether a resumed folder uses the same gold."""
     return content_id("gold", [{**vars(line), "steps": list(line.steps)} for line in lines])
 
 
@@ -101,23 +101,23 @@ def add_gold_items(
         DataError: a line names a solution or a step that the run does not have.
     """
     drawn = {item.id: item for item in items}
-    wanted = {solution_id.solution_id for solution_id in lines}
-    named = {row.solution.id: row for row in rows() if row.solution.id in wanted}
+    named_ids = {line.solution_id for line in lines}
+    named = {row.solution.id: row for row in rows() if row.solution.id in named_ids}
     gold: dict[str, Item] = {}
     for line in lines:
         item = _make_gold_item(line, drawn, named)
-        if bad := [e for e in line.errors if e is not None and e >= len(item.steps)]:
+        if bad := [e for e in line.acceptable_errors if e is not None and e >= len(item.steps)]:
             raise DataError(
                 f"--gold: first_errors of solution {item.id} has step {bad[0]}, but its steps are "
                 f"0 to {len(item.steps) - 1}. Count steps from 0"
             )
-        gold[item.id] = replace(item, gold=line.errors, people=())
+        gold[item.id] = replace(item, gold=line.acceptable_errors, people=())
     others = [item for item in items if item.id not in gold]
     given: dict[str, list[str]] = {solution_id: [] for solution_id in gold}
     for person in settings.people:
         num_own = sum(person in item.people for item in others)
         num_hidden = round(settings.gold_share / (1 - settings.gold_share) * num_own)
-        for gold_id in _rank_gold(gold, person, settings)[:num_hidden]:
+        for gold_id in _shuffle_gold_ids(gold, person, settings)[:num_hidden]:
             given[gold_id].append(person)
     return [*others, *(replace(item, people=tuple(given[item.id])) for item in gold.values())]
 
@@ -158,7 +158,7 @@ def _make_gold_id(digest: str) -> str:
     return content_id("gold", digest)
 
 
-def _rank_gold(gold: Iterable[str], person: str, settings: AnnotationSettings) -> list[str]:
+def _shuffle_gold_ids(gold: Iterable[str], person: str, settings: AnnotationSettings) -> list[str]:
     return sorted(gold, key=lambda gold_id: content_id("gold", settings.seed, person, gold_id))
 
 
@@ -178,7 +178,7 @@ def _mix_in_gold(
     total = len(own) + len(gold)
     chance = random.Random(content_id("mixed", settings.seed, person))
     places = set(chance.sample(range(total), len(gold)))
-    sources = iter(_rank_gold(gold, person, settings)), iter(own)
+    sources = iter(_shuffle_gold_ids(gold, person, settings)), iter(own)
     return tuple(next(sources[place not in places]) for place in range(total))
 
 
@@ -206,10 +206,10 @@ class GoldAccuracy:
         )
 
 
-def gold_accuracy(
+def compute_gold_accuracy(
     items: Iterable[Item], first_events: Mapping[tuple[str, str], Event], person: str
 ) -> GoldAccuracy:
-    """Return the rate of a person's right first opinions on gold.
+    """Return the share of right opinions among a person's first opinions on gold.
 
     Args:
         items: items of the folder.

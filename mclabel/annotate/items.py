@@ -22,7 +22,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import MAX_SEED, MAX_TOTAL
 from mclabel.data.readers.solutions import SelectionManifest
 
-_BUCKETS = ((3, "1 to 3 steps"), (6, "4 to 6 steps"), (12, "7 to 12 steps"))
+_STEP_COUNT_CLASSES = ((3, "1 to 3 steps"), (6, "4 to 6 steps"), (12, "7 to 12 steps"))
 _MANY = "over 12 steps"
 GOLD, SELECTED = "gold", "selected"
 """Strata of gold that was not drawn, and of solutions from a manifest of `mclabel select`."""
@@ -48,6 +48,7 @@ class Item:
     digest: str
     """Hash of the texts of the problem and of the steps."""
     stratum: str
+    """Stratum from which the solution was drawn, or `gold` or `selected`."""
     probability: float | None
     """Probability of being drawn from the run, in (0, 1]; None for gold that was not drawn."""
     people: tuple[str, ...]
@@ -166,7 +167,7 @@ def _draw_solutions(
     strata: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for row in rows:
         if row.steps:
-            strata[_get_stratum(row)].append(row.solution.id)
+            strata[_classify_stratum(row)].append(row.solution.id)
     if not strata:
         raise DataError(f"{settings.run}: contains no solution with steps. Give another run")
     while len(strata) > max(1, settings.sample):  # one solution of each stratum must be drawn
@@ -212,11 +213,11 @@ def check_same_settings(
         )
 
 
-def _get_stratum(row: LabeledSolution) -> tuple[str, ...]:
+def _classify_stratum(row: LabeledSolution) -> tuple[str, ...]:
     labelled = "undecided"
     if row.is_decided:
         labelled = "no error" if row.first_error is None else "error"
-    size = next((name for most, name in _BUCKETS if len(row.steps) <= most), _MANY)
+    size = next((name for most, name in _STEP_COUNT_CLASSES if len(row.steps) <= most), _MANY)
     return str(row.solution.outcome), labelled, size
 
 

@@ -29,9 +29,9 @@ from mclabel.annotate.gold import (
     GoldLine,
     add_gold_items,
     build_queues,
-    digest_gold,
+    hash_gold_lines,
     is_run_solution,
-    read_gold,
+    read_gold_lines,
 )
 from mclabel.annotate.items import (
     OVERSEER,
@@ -99,16 +99,16 @@ def annotate(
     from mclabel.serving.access import format_page_address, listen_on_loopback, serve_page
 
     labelled = _find_labelling_run(run)
-    lines = [] if gold is None else read_gold(gold)
+    lines = [] if gold is None else read_gold_lines(gold)
     selected = None if select is None else read_selected(select, "--select ")
     given_settings = _add_content_hashes(given_settings, lines, selected)
     check_output(out, ANNOTATIONS, key="-o ")
     folder = make_output_folder(out, "-o ")
     listening = listen_on_loopback(port, PORT)
     with closing(listening), lock_events_file(folder) as file:
-        stored = _open_or_create(labelled, folder, given_settings, lines, selected)
+        stored = _open_or_create_folder(labelled, folder, given_settings, lines, selected)
         rows = _read_item_rows(labelled, stored.items, out)
-        annotations = Annotations(stored, rows, EventLog(folder, file, stored))
+        annotations = AnnotationService(stored, rows, EventLog(folder, file, stored))
         names = (*stored.settings.people, OVERSEER)
         tokens = {secrets.token_urlsafe(24): person for person in names}
         app = make_app(annotations, tokens)
@@ -149,7 +149,7 @@ def _add_content_hashes(
         )
     content = dict(given)
     if lines:
-        content["gold"] = digest_gold(lines)
+        content["gold"] = hash_gold_lines(lines)
     if selected is not None:
         if "sample" in content:
             raise ConfigError(
@@ -161,7 +161,7 @@ def _add_content_hashes(
     return content
 
 
-def _open_or_create(
+def _open_or_create_folder(
     run: Run,
     folder: Path,
     given: Mapping[str, Any],
@@ -212,8 +212,8 @@ MAX_SHOWN = 500
 """Maximum number of disagreements in the overview."""
 
 
-class Annotations:
-    """State of the served folder, with a method for each request of the page."""
+class AnnotationService:
+    """Answers the requests of the annotation page from the state of the served folder."""
 
     def __init__(
         self, stored: StoredFolder, rows: Mapping[str, LabeledSolution], log: EventLog
@@ -231,8 +231,8 @@ class Annotations:
         self._has_gold = any(item.gold is not None for item in items)
         self._queues = build_queues(items, settings)
 
-    def snapshot(self) -> AnnotationFolder:
-        """Return the items with all opinions recorded so far."""
+    def make_snapshot(self) -> AnnotationFolder:
+        """Return the folder's items with all opinions recorded so far."""
         return AnnotationFolder(
             settings=self.settings,
             items=self._items,
@@ -241,9 +241,9 @@ class Annotations:
 
     def summary(self) -> Summary:
         """Return the summary of people's work and agreement so far."""
-        return summarise(self.snapshot())
+        return summarise(self.make_snapshot())
 
-    def visible_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
+    def make_visible_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
         """Return the summary as JSON. Rates on gold, which reveal gold, go only to the overseer."""
         content = asdict(self.summary())
         if person != OVERSEER:
@@ -251,10 +251,10 @@ class Annotations:
                 del summary["hidden"]
         return content
 
-    def overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+    def make_overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the content of the overseer's page: the summary and the disagreements."""
         refuse_other_people(person, OVERSEER)
-        annotated = self.snapshot()
+        annotated = self.make_snapshot()
         differ = annotated.disagreements
         return {
             "summary": asdict(summarise(annotated)),
@@ -277,15 +277,15 @@ class Annotations:
             ],
         }  # fmt: skip
 
-    def state(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
+    def make_page_state(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
         """Return the initial content of a person's page: the queue, and the opinions so far."""
         done = {
             solution: {"ratings": e.ratings, "finish": e.finish, "note": e.note, "ms": e.ms,
                        "revision": e.revision}
-            for (who, solution), e in self._log.last().items() if who == person
+            for (name, solution), e in self._log.last_events().items() if name == person
         }  # fmt: skip
         items = (
-            [item.id for item, _ in self.snapshot().disagreements]
+            [item.id for item, _ in self.make_snapshot().disagreements]
             if person == OVERSEER
             else list(self._queues[person])
         )
@@ -299,19 +299,25 @@ class Annotations:
             "oversees": person == OVERSEER,
         }
 
-    def item(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+    def get_item_texts(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the texts of a solution to label, without its labels and its outcome."""
         item = self._require_assigned_item(person, query.get("id", ""))
         shown = ("id", "problem", "answer", "steps", "digest")
         return {name: getattr(item, name) for name in shown}
 
-    def labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+    def get_run_labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the run's labels of a solution on which the person has submitted an opinion."""
         item = self._require_assigned_item(person, query.get("id", ""))
         if self._has_gold:
-            raise Refused(403, "the labels of the run are not shown in a folder with gold")
-        if self._log.first(person, item.id) is None:
-            raise Refused(403, "labels of the run are shown once you have submitted your own")
+            raise Refused(
+                403,
+                "the labels of the run are not shown in a folder with gold, because they would "
+                "show which solutions are gold",
+            )
+        if self._log.first_event(person, item.id) is None:
+            raise Refused(
+                403, "the labels of the run are shown only after you have submitted an opinion"
+            )
         row = self._rows[item.id]
         return {
             "outcome": row.solution.outcome,
@@ -321,7 +327,7 @@ class Annotations:
             "hard": [step.hard for step in row.steps],
         }
 
-    def add(self, person: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    def record_event(self, person: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """Record an event from the page, and return after it is written to disk."""
         try:
             event = parse_event(content)
@@ -351,19 +357,21 @@ class Annotations:
         return item
 
 
-def refuse_other_people(person: str, wanted: str) -> None:
+def refuse_other_people(person: str, allowed: str) -> None:
     """Check that a request comes from one particular person.
 
     Raises:
         Refused: it comes from another person.
     """
-    if person != wanted:
+    if person != allowed:
         raise Refused(
-            403, f"this page is only for {wanted}: open the address that was printed for {wanted}"
+            403,
+            f"this page is only for {allowed}, but the request comes from {person}. Open the "
+            f"address that was printed for {allowed}",
         )
 
 
-def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
+def make_app(annotations: AnnotationService, tokens: Mapping[str, str]) -> ASGIApp:
     """Make the ASGI application that serves the page.
 
     Args:
@@ -371,11 +379,11 @@ def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
         tokens: name of each person, by the token in the person's address.
     """
     answers: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
-        "/api/state": annotations.state,
-        "/api/item": annotations.item,
-        "/api/labels": annotations.labels,
-        "/api/overview": annotations.overview,
-        "/summary": annotations.visible_summary,
+        "/api/state": annotations.make_page_state,
+        "/api/item": annotations.get_item_texts,
+        "/api/labels": annotations.get_run_labels,
+        "/api/overview": annotations.make_overview,
+        "/summary": annotations.make_visible_summary,
     }
     app = Starlette(
         routes=[
@@ -385,7 +393,7 @@ def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
             Route(EVENTS_PATH, partial(_record_opinion, annotations), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
-        exception_handlers={Refused: _respond_refused},
+        exception_handlers={Refused: _make_refusal_response},
     )
     return PageAccessControl(app, tokens, command="mclabel annotate", post_paths=(EVENTS_PATH,))
 
@@ -407,13 +415,13 @@ async def _answer_query(
     )
 
 
-async def _record_opinion(annotations: Annotations, request: Request) -> Response:
+async def _record_opinion(annotations: AnnotationService, request: Request) -> Response:
     content = parse_body(await read_body(request, max_bytes=MAX_BODY))
     return make_json_response(
-        await run_in_threadpool(annotations.add, request.state.person, content)
+        await run_in_threadpool(annotations.record_event, request.state.person, content)
     )
 
 
-async def _respond_refused(request: Request, error: Exception) -> Response:
+async def _make_refusal_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     return make_json_response({"error": str(error)}, error.status, error.headers)

@@ -48,9 +48,9 @@ logger = logging.getLogger(__name__)
 MANIFEST, ITEMS, EVENTS = str(ANNOTATIONS.manifest), "items.jsonl", "events.jsonl"
 _CHECK = "check"
 """JSON key of the digest at the beginning of a line."""
-_LINE = re.compile(rb'\{"check":"([0-9a-f]{32})",(.*)', re.DOTALL)
-_RESTORE = "Restore all files of the folder from a copy"
-_CHANGED = (
+_LINE_PATTERN = re.compile(rb'\{"check":"([0-9a-f]{32})",(.*)', re.DOTALL)
+_RESTORE_ADVICE = "Restore all files of the folder from a copy"
+_CHANGED_LINE_FAULT = (
     "is not the line that was written here: this line or earlier lines were changed, moved, "
     "duplicated or removed"
 )
@@ -161,7 +161,7 @@ def lock_events_file(folder: Path) -> Iterator[int]:
         DamagedFile: the file is missing from an existing folder, or is not a regular file.
     """
     if os.path.lexists(folder / EVENTS) or os.path.lexists(folder / MANIFEST):
-        _check_file(folder, EVENTS)
+        _require_regular_file(folder, EVENTS)
     file = os.open(folder / EVENTS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         try:
@@ -227,7 +227,9 @@ class EventLog:
                 self._record_acknowledged_end(end)
             except OSError as error:
                 path = self._folder / EVENTS
-                raise ShardError(f"{path}: cannot be written ({error.strerror})") from error
+                raise ShardError(
+                    f"{path}: cannot be written ({error.strerror}). Correct this, and submit again"
+                ) from error
             self._size, self._end = self._size + len(line), end
             self._events[event.id] = event
             self._last[event.person, event.solution] = event
@@ -248,19 +250,19 @@ class EventLog:
         with self._lock:
             return list(self._events.values())
 
-    def last(self) -> dict[tuple[str, str], Event]:
+    def last_events(self) -> dict[tuple[str, str], Event]:
         """Return the last event of each person on each solution, by (person, solution id)."""
         with self._lock:
             return dict(self._last)
 
-    def first(self, person: str, solution: str) -> Event | None:
+    def first_event(self, person: str, solution: str) -> Event | None:
         """Return the first event of a person on a solution; None if there is none."""
         return self._first.get((person, solution))
 
 
 @dataclass
 class _FileLines:
-    """The complete lines of a file, checked without the other files of the folder."""
+    """The complete lines of one file, which were not yet compared with the other files."""
 
     records: list[tuple[int, Any]] = field(default_factory=list)
     """1-based line number and parsed content of each line that can be parsed."""
@@ -268,7 +270,7 @@ class _FileLines:
     """Digest written in each line, whether it is right or wrong; empty if a line has none."""
     size: int = 0
     """Bytes of all complete lines."""
-    num_rest_bytes: int = 0
+    num_partial_bytes: int = 0
     """Bytes after the last complete line."""
 
     @property
@@ -296,7 +298,7 @@ class _FolderReader:
         event_lines = self._parse_lines(EVENTS, parse_event)
         if manifest is None or item_lines is None or event_lines is None:
             return None
-        self._check_ends(manifest, item_lines, event_lines)
+        self._compare_ends_with_manifest(manifest, item_lines, event_lines)
         items = self._collect_items(manifest.settings, item_lines)
         events = self._collect_events(items, event_lines)
         self.num_items, self.num_events = len(item_lines.digests), len(event_lines.digests)
@@ -310,13 +312,15 @@ class _FolderReader:
             events_size=event_lines.size,
         )
 
-    def _add_fault(self, name: str, line: int | None, fault: str, remedy: str = _RESTORE) -> None:
+    def _add_fault(
+        self, name: str, line: int | None, fault: str, remedy: str = _RESTORE_ADVICE
+    ) -> None:
         place = name if line is None else f"{name}, line {line}"
         self.faults.append(DamagedFile(str(self._folder), place, fault, remedy))
 
     def _read_file(self, name: str) -> bytes | None:
         try:
-            _check_file(self._folder, name)
+            _require_regular_file(self._folder, name)
             return (self._folder / name).read_bytes()
         except DamagedFile as fault:
             self.faults.append(fault)
@@ -346,9 +350,9 @@ class _FolderReader:
             return None
         result, before = _FileLines(), ""
         *lines, rest = raw.split(b"\n")
-        result.size, result.num_rest_bytes = len(raw) - len(rest), len(rest)
+        result.size, result.num_partial_bytes = len(raw) - len(rest), len(rest)
         for number, line in enumerate(lines, 1):
-            parts = _LINE.fullmatch(line)
+            parts = _LINE_PATTERN.fullmatch(line)
             check = "" if parts is None else parts[1].decode()
             try:
                 content = json.loads(line)
@@ -359,30 +363,32 @@ class _FolderReader:
                 self._add_fault(name, number, f"cannot be used: {error}")
             else:
                 if parts is None or check != _digest_line(before, parts[2]):
-                    self._add_fault(name, number, _CHANGED)
+                    self._add_fault(name, number, _CHANGED_LINE_FAULT)
             result.digests.append(check)
             before = check
         return result
 
-    def _check_ends(self, manifest: Manifest, items: _FileLines, events: _FileLines) -> None:
+    def _compare_ends_with_manifest(
+        self, manifest: Manifest, items: _FileLines, events: _FileLines
+    ) -> None:
         """Compare each file's number of lines and the digest in its last line with the manifest."""
         for name, lines, end in ((ITEMS, items, manifest.items), (EVENTS, events, manifest.events)):
             num, is_whole = len(lines.digests), name == ITEMS
             if num < end.num or (is_whole and num > end.num):
-                cut = " and an incomplete line" if lines.num_rest_bytes else ""
+                cut = " and an incomplete line" if lines.num_partial_bytes else ""
                 written = f"{MANIFEST} counts {end.num:,}"
                 self._add_fault(name, None, f"has {num:,} complete lines{cut}, but {written}")
             elif end.num and lines.digests[end.num - 1] != end.check:
                 carried = lines.digests[end.num - 1]
                 fault = f"has the digest {carried!r}, but {MANIFEST} records {end.check!r} for it"
                 self._add_fault(name, end.num, fault)
-            elif lines.num_rest_bytes and is_whole:
+            elif lines.num_partial_bytes and is_whole:
                 self._add_fault(
                     name, end.num + 1, f"was added: {MANIFEST} does not count this line"
                 )
-            elif lines.num_rest_bytes:
+            elif lines.num_partial_bytes:
                 self.notes.append(
-                    f"{self._folder / EVENTS}: the last line of {lines.num_rest_bytes:,} bytes "
+                    f"{self._folder / EVENTS}: the last line of {lines.num_partial_bytes:,} bytes "
                     "is incomplete and is left out. The server was killed before it acknowledged "
                     "the event"
                 )
@@ -425,7 +431,7 @@ def _parse_item(content: Any) -> Item:
     return item
 
 
-def _check_file(folder: Path, name: str) -> None:
+def _require_regular_file(folder: Path, name: str) -> None:
     """Check that a file of the folder exists.
 
     Raises:
@@ -433,7 +439,7 @@ def _check_file(folder: Path, name: str) -> None:
     """
     if not (folder / name).is_file():
         fault = "is missing or not a regular file, but a folder of annotations must have it"
-        raise DamagedFile(str(folder), name, fault, _RESTORE)
+        raise DamagedFile(str(folder), name, fault, _RESTORE_ADVICE)
 
 
 def _encode_chained_lines(
@@ -448,14 +454,14 @@ def _encode_chained_lines(
     return b"".join(lines), FileEnd(num=num, check=check)
 
 
-def _digest_line(before: str, body: bytes) -> str:
+def _digest_line(previous_digest: str, body: bytes) -> str:
     """Return the digest of a line.
 
     Args:
-        before: digest of the previous line; empty for the first line.
+        previous_digest: digest of the previous line; empty for the first line.
         body: bytes of the line after its digest.
     """
-    return hashlib.sha256(before.encode() + b"\n" + body).hexdigest()[:32]
+    return hashlib.sha256(previous_digest.encode() + b"\n" + body).hexdigest()[:32]
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -103,8 +103,8 @@ def best_of_n(
         if summary := "; ".join(f"{count:,} {noun}" for noun, count in counts.items() if count):
             console.print(f"{summary}.", highlight=False)
         console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
-    if report.no_result is not None:
-        fail(report.no_result, EXIT_NOTHING)
+    if report.no_result_message is not None:
+        fail(report.no_result_message, EXIT_NOTHING)
 
 
 @evaluate.command(name="labels")
@@ -141,10 +141,10 @@ def eval_labels(
     rollouts), values along solutions, labels that rise after an error, and cost. Figures have 95%
     intervals by bootstrap over problems, and tables have a row for each group of problems.
     """
-    from mclabel.evaluate.labels.job import check_width, evaluate_labels, explain_narrowing
+    from mclabel.evaluate.labels.job import check_interval_width, evaluate_labels, explain_narrowing
     from mclabel.evaluate.labels.tables import label_grids
 
-    check_width(width)
+    check_interval_width(width)
     report = evaluate_labels(shards, truth, out, seed=seed)
     _print_figures(report, label_grids(report), table_format)
     if width is not None:

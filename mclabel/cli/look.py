@@ -123,7 +123,7 @@ def labels(shards: str) -> None:
         has_exact_truth,
         measure_label_quality,
     )
-    from mclabel.evaluate.labels.show import count_kept, counts_table, quality_grid
+    from mclabel.evaluate.labels.show import count_kept_solutions, label_counts_table, quality_grid
     from mclabel.report.page.health import format_findings, make_health_grid
     from mclabel.run.shards.finished import find_unfinished_blocks
     from mclabel.run.shards.labels import committed_blocks, read_labels
@@ -148,7 +148,7 @@ def labels(shards: str) -> None:
         "num_blocks": len(committed),
         "num_blocks_left": len(blocks_left) if has_parts else None,
         "cost": cost,
-        "num_kept": count_kept(rows),
+        "num_kept": count_kept_solutions(rows),
         "describes": find_described_population(rows),
         "health": None if health is None else convert_health_to_json(health),
         "quality": groups,
@@ -162,7 +162,7 @@ def labels(shards: str) -> None:
             "again to label them",
             err=True,
         )
-    console.print(counts_table(rows, cost))
+    console.print(label_counts_table(rows, cost))
     if groups:
         console.print(render_rich_table(quality_grid(groups)))
     if (scope := find_described_population(rows)) is not None and groups:

@@ -167,7 +167,7 @@ def export_labels(
     solution. For verifier-chains, RUN is the output of a critic (`mclabel judge`), whose answers
     become training data for a verifier.
     """
-    from mclabel.annotate.export import export_people
+    from mclabel.annotate.export import export_annotations
     from mclabel.annotate.storage import is_annotation_folder
     from mclabel.data.exchange.job import ExportReport, TablesReport, export_run, export_tables
     from mclabel.judge.verifier_chains import ChainSelection, ChainsReport, export_chains
@@ -191,7 +191,7 @@ def export_labels(
             f"{options}: works only with --to {VERIFIER_CHAINS}, not with {to}. Remove {options}"
         )
     elif is_annotation_folder(run):
-        report = export_people(run, to, out, push_to_hub=push_to_hub)
+        report = export_annotations(run, to, out, push_to_hub=push_to_hub)
     elif to == PARQUET:
         report = export_tables(run, out, push_to_hub=push_to_hub)
     else:

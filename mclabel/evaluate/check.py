@@ -65,8 +65,10 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     start = time.perf_counter()
     target = Path(out).open("w", encoding="utf-8") if out else nullcontext(sys.stdout)  # noqa: SIM115
     with path.open("rb") as lines, target as written:
-        rows = _read_rows(source, enumerate(read_bounded_lines(lines), 1), report, on_bad_line)
-        for row, grade in _grade_rows(rows):
+        rows = _iter_valid_rows(
+            source, enumerate(read_bounded_lines(lines), 1), report, on_bad_line
+        )
+        for row, grade in _iter_graded_rows(rows):
             report.verdicts[grade.verdict.value] += 1
             row |= {"verdict": grade.verdict, "reason": grade.reason, "layer": grade.layer}
             written.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
@@ -74,7 +76,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     return report
 
 
-def _read_rows(
+def _iter_valid_rows(
     source: str,
     lines: Iterator[tuple[int, bytes | None]],
     report: CheckReport,
@@ -83,7 +85,7 @@ def _read_rows(
     for number, line in lines:
         if line is not None and not line.strip():
             continue
-        row = TOO_LARGE.detail if line is None else _parse_row(line)
+        row = TOO_LARGE.detail if line is None else _parse_row_or_fault(line)
         if isinstance(row, str):
             report.num_bad_lines += 1
             on_bad_line(f"{source}, line {number}: {row}")
@@ -91,31 +93,34 @@ def _read_rows(
             yield row
 
 
-def _parse_row(line: bytes) -> dict[str, Any] | str:
+def _parse_row_or_fault(line: bytes) -> dict[str, Any] | str:
     """Return the JSON object in a line, or a message that says why the line cannot be graded."""
     try:
         row = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return f"not valid UTF-8 ({error.reason} at byte {error.start})"
+        return f"is not valid UTF-8 ({error.reason} at byte {error.start})"
     except (ValueError, RecursionError) as error:
-        return f"not valid JSON ({error})"
+        return f"is not valid JSON ({error})"
     if not isinstance(row, dict):
-        return "must be a JSON object with gold, and answer or completion"
+        return (
+            f"is a JSON {type(row).__name__}, but must be an object with gold, and answer or "
+            "completion"
+        )
     for name in ("answer", "completion"):
         if name in row and not isinstance(row[name], str):
-            return f"{name} must be a text, is {type(row[name]).__name__}"
+            return f"{name} must be a text, but is of type {type(row[name]).__name__}"
     if "gold" not in row:
-        return "must have gold"
+        return "has no gold, but must have one"
     golds = parse_acceptable_golds(row["gold"])
     if isinstance(golds, str):
         return f"gold {golds}"
     if "answer" not in row and "completion" not in row:
-        return "must have answer or completion"
+        return "has neither answer nor completion, but must have one of them"
     return row
 
 
 def parse_acceptable_golds(value: Any) -> tuple[str, ...] | str:
-    """Return the gold answers in a value, any of which makes an answer right.
+    """Return the gold answers in a value; an answer that equals any of them is right.
 
     For an invalid value, return a predicate that states its fault, such as "must be a text".
     """
@@ -127,7 +132,7 @@ def parse_acceptable_golds(value: Any) -> tuple[str, ...] | str:
     )
 
 
-def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
+def _iter_graded_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
     """Yield rows with their grades, in the order of the rows.
 
     Pairs that are quickly graded do not wait for pairs that need a slow comparison.
@@ -142,7 +147,7 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
                     row["completion"], truncated=bool(row.get("truncated"))
                 )
             golds = parse_acceptable_golds(row["gold"])
-            assert not isinstance(golds, str)  # _parse_row has rejected such rows
+            assert not isinstance(golds, str)  # `_parse_row_or_fault` has rejected such rows
             waiting.append((row, golds))
             for gold in golds:
                 yield row["answer"], gold

@@ -9,7 +9,7 @@ from mclabel.core.records import LabeledSolution
 
 GROUP_KEYS = ("answer_type", "family", "level", "subject")
 """Fields of the problems' metadata by which solutions are grouped, and can be filtered."""
-FEW = 5
+MIN_GROUP_PROBLEMS = 5
 """Minimum number of problems of a group in tables; smaller groups are left out."""
 MAX_GROUPS = 40
 """Maximum number of groups per field. A field with more values, such as an id, is not used."""
@@ -25,7 +25,7 @@ def get_solution_meta(row: LabeledSolution) -> Mapping[str, str]:
 def group_by_meta(
     items: Iterable[T], key: str, meta: Callable[[T], Mapping[str, str]]
 ) -> dict[str, list[T]]:
-    """Return the items by the value of a metadata field, sorted by value.
+    """Return lists of items by the value of a metadata field; the values are in alphabetical order.
 
     Items without this field are left out.
 

@@ -37,7 +37,7 @@ Severity = Literal["warning", "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class CountedShare:
     """A share that a check compares with its thresholds, as two counts.
 
     The cases are solutions, rollouts, steps, problems or tokens.
@@ -79,10 +79,10 @@ class Health:
 
     findings: tuple[Finding, ...]
     """Faults of the run, errors first."""
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, CountedShare]
     """Share that each check measures, by name of the check."""
-    solved_sometimes: Figure
-    """Problems whose share of right solutions is within `SOMETIMES`, among those with enough
+    solved_sometimes: CountedShare
+    """Problems whose share of right solutions is within `SOLVED_SOMETIMES`, among those with enough
     solutions. No check uses this share."""
     num_shards: int
     """Number of labels shards of the run."""
@@ -119,7 +119,7 @@ def assess_health(counts: HealthCounts) -> Health:
     findings = [
         finding
         for name, figure in figures.items()
-        if (finding := _find_fault(name, figure, counts)) is not None
+        if (finding := _make_finding_if_faulty(name, figure, counts)) is not None
     ]
     if not counts.num_solutions:
         findings.append(
@@ -136,13 +136,13 @@ def assess_health(counts: HealthCounts) -> Health:
                 "solutions.balance leaves out problems without right or wrong solutions",
             )
         )
-    says_it = any(finding.check == "solutions_truncated" for finding in findings)
-    if says_it or counts.num_solutions < MIN_SEEN:
+    reports_truncation = any(finding.check == "solutions_truncated" for finding in findings)
+    if reports_truncation or counts.num_solutions < MIN_SEEN:
         findings = [finding for finding in findings if finding.check != "tokens_at_limit"]
     return Health(
         findings=tuple(sorted(findings, key=lambda finding: finding.severity != "error")),
         figures=figures,
-        solved_sometimes=Figure(count=counts.num_sometimes, total=counts.num_rated),
+        solved_sometimes=CountedShare(count=counts.num_sometimes_solved, total=counts.num_rated),
         num_shards=counts.num_shards,
         num_read=counts.num_read,
         num_problems=counts.num_problems,
@@ -163,7 +163,7 @@ def convert_health_to_json(health: Health) -> dict[str, Any]:
     }
 
 
-def compute_health_figures(counts: HealthCounts) -> dict[str, Figure]:
+def compute_health_figures(counts: HealthCounts) -> dict[str, CountedShare]:
     """Return the share that each check compares with its thresholds, by name of the check."""
     solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
     long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)
@@ -178,22 +178,22 @@ def compute_health_figures(counts: HealthCounts) -> dict[str, Figure]:
         "solutions_ungraded": (counts.outcomes[Outcome.UNGRADED], solutions),
         "rollouts_ungraded": (counts.num_rollouts_ungraded, counts.num_rollouts),
         "rollouts_weak": (counts.num_rollouts_weak, counts.num_rollouts),
-        "never_solved": (counts.num_never, counts.num_tried),
-        "always_solved": (counts.num_always, counts.num_tried),
+        "never_solved": (counts.num_never_solved, counts.num_tried),
+        "always_solved": (counts.num_always_solved, counts.num_tried),
         "guessable": (counts.num_guessable, counts.num_problems),
-        "right_answers_differ": (counts.num_differing, counts.num_compared),
+        "right_answers_differ": (counts.num_answers_differing, counts.num_answers_compared),
         "labels_wrong": (counts.num_wrong, labels),
         "labels_sound": (counts.num_sound, labels),
-        "undecided": (counts.num_undecided, counts.num_asked),
+        "undecided": (counts.num_undecided, counts.num_to_decide),
         "one_step": (counts.steps[0] + counts.steps[1], solutions),
         "many_steps": (long, solutions),
-        "right_with_error": (counts.num_right_with_error, counts.num_right_judged),
-        "wrong_without_error": (counts.num_wrong_without_error, counts.num_wrong_judged),
+        "right_with_error": (counts.num_right_with_error, counts.num_right_decided),
+        "wrong_without_error": (counts.num_wrong_without_error, counts.num_wrong_decided),
     }
-    return {name: Figure(count=count, total=total) for name, (count, total) in pairs.items()}
+    return {name: CountedShare(count=count, total=total) for name, (count, total) in pairs.items()}
 
 
-def format_share(figure: Figure) -> str:
+def format_share(figure: CountedShare) -> str:
     """Return a share as text; a share below 1 is never rounded up to 1."""
     if figure.share is None:
         return "-"
@@ -202,7 +202,9 @@ def format_share(figure: Figure) -> str:
     return f"{figure.share:.0%}"
 
 
-def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | None:
+def _make_finding_if_faulty(
+    name: str, figure: CountedShare, counts: HealthCounts
+) -> Finding | None:
     check, share, max_tokens = CHECKS[name], figure.share, counts.max_tokens
     if share is None or figure.total < MIN_SEEN or share < check.warning_share:
         return None
@@ -224,7 +226,8 @@ def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | No
         total=figure.total,
         share=share,
         threshold=threshold,
-        text=f"{figure.count:,} of {figure.total:,} {check.whole} ({format_share(figure)}) {text}",
+        text=f"{figure.count:,} of {figure.total:,} {check.cases_noun} "
+        f"({format_share(figure)}) {text}",
         why=check.why,
         remedy=remedy,
     )
@@ -250,7 +253,7 @@ have 5 and 6 steps in the median, and at most 32."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class ShareCheck:
     """A check of a share: its thresholds, and the texts of the finding if one is reached."""
 
     name: str
@@ -259,11 +262,11 @@ class Check:
     """Share from which the finding is a warning."""
     error_share: float | None
     """Share from which the finding is an error; None if it is always a warning."""
-    whole: str
-    """Plural noun of the counted cases, such as "solutions"."""
+    cases_noun: str
+    """Plural noun for all cases, counted or not, such as "solutions"."""
     text: str
     """Predicate of the finding's sentence, whose subject is the counted cases. `{limit}` is
-    replaced by the value of policy.max_tokens."""
+    replaced by "=" and the value of policy.max_tokens, or by nothing if that is unknown."""
     why: str
     """Reason why reaching a threshold is a fault."""
     remedy: str
@@ -287,70 +290,70 @@ _HELP = (
 _EASIER = _HELP.format(problems="easier problems")
 _HARDER = "harder problems (problems.source), or solutions.balance with more solutions.per_problem"
 
-CHECKS: Mapping[str, Check] = {
-    "solutions_truncated": Check(
+CHECKS: Mapping[str, ShareCheck] = {
+    "solutions_truncated": ShareCheck(
         name="solutions cut at the limit",
         warning_share=0.1,
         error_share=0.5,
-        whole="solutions",
+        cases_noun="solutions",
         text="were cut at policy.max_tokens{limit}",
         why="truncated solutions count as wrong or are left out, so pass rates are off by up to "
         "this share",
         remedy=_CUT_REMEDY,
     ),
-    "rollouts_truncated": Check(
+    "rollouts_truncated": ShareCheck(
         name="rollouts cut at the limit",
         warning_share=0.1,
         error_share=0.5,
-        whole="rollouts",
+        cases_noun="rollouts",
         text="were cut at policy.max_tokens{limit}",
         why="values are off by up to this share; at .1 by as much as the noise of 16 rollouts",
         remedy=_CUT_REMEDY,
     ),
-    "rollouts_withheld": Check(
+    "rollouts_withheld": ShareCheck(
         name="rollouts skipped: context limit",
         warning_share=0.1,
         error_share=0.5,
-        whole="wanted rollouts",
+        cases_noun="wanted rollouts",
         text="were not sampled: policy.max_tokens{limit} leaves less room than is usually needed",
         why="steps without these rollouts have no value, and mostly no label; most of these "
         "rollouts would be cut if they were sampled",
         remedy=_CUT_REMEDY,
     ),
-    "tokens_at_limit": Check(
+    "tokens_at_limit": ShareCheck(
         name="tokens of solutions that were cut",
         warning_share=0.25,
         error_share=0.75,
-        whole="tokens of solutions",
+        cases_noun="tokens of solutions",
         text="belong to solutions that were cut at policy.max_tokens{limit}",
         why="these tokens cost money and carry no information",
         remedy="End rambling solutions with policy.stop, or lower policy.max_tokens",
     ),
-    "solutions_ungraded": Check(
+    "solutions_ungraded": ShareCheck(
         name="solutions without a verdict",
         warning_share=0.05,
         error_share=0.5,
-        whole="solutions",
+        cases_noun="solutions",
         text="could not be graded",
         why="they are not counted, and they depend on the form of the answer, so the rest is a "
         "biased selection",
         remedy=_UNGRADED_REMEDY,
     ),
-    "rollouts_ungraded": Check(
+    "rollouts_ungraded": ShareCheck(
         name="rollouts without a verdict",
         warning_share=0.05,
         error_share=0.5,
-        whole="rollouts",
+        cases_noun="rollouts",
         text="could not be graded",
         why="they are not counted, and they depend on the form of the answer, so the rest is a "
         "biased selection",
         remedy=_UNGRADED_REMEDY,
     ),
-    "rollouts_weak": Check(
+    "rollouts_weak": ShareCheck(
         name="rollouts with a weak verdict",
         warning_share=0.1,
         error_share=0.5,
-        whole="rollouts",
+        cases_noun="rollouts",
         text="mark no answer and were graded by their last number, or are programs that were "
         "tested in their own process",
         why="ProcessBench has a share of .02; a guess may grade the form of an answer instead "
@@ -359,111 +362,111 @@ CHECKS: Mapping[str, Check] = {
         "without a verdict (checker.grade_guesses=false); give tests that call functions "
         "with plain data",
     ),
-    "never_solved": Check(
+    "never_solved": ShareCheck(
         name="problems never solved",
         warning_share=0.5,
         error_share=0.9,
-        whole="problems",
+        cases_noun="problems",
         text="have no right solution and no right rollout",
         why="all their labels are wrong, so no step differs from another",
         remedy=f"{_EASIER[:1].upper()}{_EASIER[1:]}; solutions.balance leaves such problems out",
     ),
-    "always_solved": Check(
+    "always_solved": ShareCheck(
         name="problems always solved",
         warning_share=0.5,
         error_share=0.9,
-        whole="problems",
+        cases_noun="problems",
         text="have only right solutions and right rollouts",
         why="all their labels are sound, so no step differs from another",
         remedy=f"Choose {_HARDER}",
     ),
-    "guessable": Check(
+    "guessable": ShareCheck(
         name="problems whose answer can be guessed",
         warning_share=0.5,
         error_share=None,
-        whole="problems",
+        cases_noun="problems",
         text="have an answer that a guess hits with a chance of at least "
         f"{GUESSABLE:.0%} (problems.chance)",
         why="rollouts from wrong steps are often right, so fewer first errors are decided",
         remedy="In this order"
         + _HELP.format(problems="problems with numbers as answers").removeprefix("in this order"),
     ),
-    "right_answers_differ": Check(
+    "right_answers_differ": ShareCheck(
         name="problems whose right answers differ",
         warning_share=0.05,
         error_share=None,
-        whole="problems with several right solutions",
+        cases_noun="problems with several right solutions",
         text="have right solutions whose answers are different numbers",
         why="the checker accepts more than one number, so wrong solutions may be right by luck; "
         "then beliefs are too high and first errors are missed",
         remedy="Set problems.chance to the probability that a wrong answer is graded as right, or "
         "use a checker that accepts only the gold answer",
     ),
-    "labels_wrong": Check(
+    "labels_wrong": ShareCheck(
         name="wrong labels",
         warning_share=0.98,
         error_share=0.995,
-        whole="step labels",
+        cases_noun="step labels",
         text="are wrong",
         why="a scorer with one constant answer does as well; ProcessBench has .35 to .42",
         remedy=f"If right answers are among them, correct the golds; else, {_EASIER}",
     ),
-    "labels_sound": Check(
+    "labels_sound": ShareCheck(
         name="sound labels",
         warning_share=0.98,
         error_share=0.995,
-        whole="step labels",
+        cases_noun="step labels",
         text="are sound",
         why="a scorer with one constant answer does as well; ProcessBench has .58 to .65",
         remedy=f"Choose {_HARDER}",
     ),
-    "undecided": Check(
+    "undecided": ShareCheck(
         name="undecided solutions",
         warning_share=0.5,
         error_share=0.95,
-        whole="solutions",
+        cases_noun="solutions",
         text="are undecided: neither a first error nor its absence is sure enough",
         why="their undecided steps have no hard label, so they are useless for training",
         remedy="Raise solutions.per_problem, since the agreement of solutions is evidence; or, "
         f"{_EASIER}",
     ),
-    "one_step": Check(
+    "one_step": ShareCheck(
         name="solutions of one step",
         warning_share=0.5,
         error_share=0.9,
-        whole="solutions",
+        cases_noun="solutions",
         text="have only one step",
         why="their only label is the outcome, as for an ORM; ProcessBench has no such solution",
         remedy="Split solutions in another way (split.by, split.pattern), or ask for steps "
         "(policy.system). With split.region=answer, thinking that never ends is one step: raise "
         "policy.max_tokens, or set split.region=think",
     ),
-    "many_steps": Check(
+    "many_steps": ShareCheck(
         name=f"solutions of more than {MANY_STEPS} steps",
         warning_share=0.5,
         error_share=None,
-        whole="solutions",
+        cases_noun="solutions",
         text=f"have more than {MANY_STEPS} steps",
         why="the cost grows with the number of steps, and labels of short steps carry little "
         "information; the maximum in ProcessBench is 32",
         remedy="Join steps with split.max_steps, split.min_tokens or split.by=blank_line",
     ),
-    "right_with_error": Check(
+    "right_with_error": ShareCheck(
         name="right solutions with a labelled error",
         warning_share=0.3,
         error_share=0.7,
-        whole="right solutions",
+        cases_noun="right solutions",
         text="are labelled with an error",
         why="in ProcessBench people find an error in .04 (GSM8K) to .19 (MATH) of right solutions, "
         "so a higher share is probably due to false labels",
         remedy="Raise estimator.rollouts (or lower estimator.min_gain). Check that rollouts are "
         "sampled with the same settings as solutions, and are not cut",
     ),
-    "wrong_without_error": Check(
+    "wrong_without_error": ShareCheck(
         name="wrong solutions without a labelled error",
         warning_share=0.05,
         error_share=0.5,
-        whole="wrong solutions",
+        cases_noun="wrong solutions",
         text="are labelled without an error",
         why="a wrong answer has a wrong step: ProcessBench has no such solution",
         remedy="Check their golds (mclabel view, filter wrong), and raise estimator.rollouts",

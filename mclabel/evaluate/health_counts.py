@@ -30,12 +30,12 @@ MIN_TRIES = 4
 """Minimum number of completions (solutions and rollouts) of a problem for its pass rate to be used.
 With fewer completions, often all or none are right by chance alone."""
 GUESSABLE = 0.1
-"""Probability of a right guess from which a problem counts as guessable."""
+"""Minimum probability of a right guess for a problem to count as guessable."""
 ROUNDING = 0.01
 """Difference of two numbers, as a fraction of the larger one, up to which one may be the other one
 rounded."""
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
-SOMETIMES = (0.15, 0.8)
+SOLVED_SOMETIMES = (0.15, 0.8)
 """Lowest and highest share of right solutions of a problem that counts as sometimes solved. Eight
 solutions of such a problem mostly include right and wrong ones. This is a rule of thumb, not a
 threshold of a check."""
@@ -65,24 +65,24 @@ class HealthCounts:
     num_problems: int = 0
     num_tried: int = 0
     """Number of problems with at least `MIN_TRIES` completions that have an outcome."""
-    num_never: int = 0
+    num_never_solved: int = 0
     """Number of problems counted in `num_tried` without any right completion."""
-    num_always: int = 0
+    num_always_solved: int = 0
     """Number of problems counted in `num_tried` whose completions are all right."""
     num_guessable: int = 0
     """Number of problems whose answer a guess hits with a probability of at least `GUESSABLE`."""
-    num_compared: int = 0
+    num_answers_compared: int = 0
     """Number of problems with several right solutions that answer with a number, if a guess hits
     their answer with probability 0."""
-    num_differing: int = 0
-    """Number of problems counted in `num_compared` with right solutions whose numbers differ by
-    more than `ROUNDING`."""
+    num_answers_differing: int = 0
+    """Number of problems counted in `num_answers_compared` with right solutions whose numbers
+    differ by more than `ROUNDING`."""
     num_rated: int = 0
     """Number of problems with at least `MIN_TRIES` solutions that have an outcome; rollouts do not
     count."""
-    num_sometimes: int = 0
+    num_sometimes_solved: int = 0
     """Number of problems counted in `num_rated` whose share of right solutions is within
-    `SOMETIMES`."""
+    `SOLVED_SOMETIMES`."""
     num_tokens: int = 0
     """Number of tokens of all solutions."""
     num_tokens_cut: int = 0
@@ -103,15 +103,16 @@ class HealthCounts:
     """Number of steps with the hard label sound."""
     num_wrong: int = 0
     """Number of steps with the hard label wrong."""
-    num_asked: int = 0
-    """Number of right or wrong solutions with a step to be labelled before their last step."""
+    num_to_decide: int = 0
+    """Number of right or wrong solutions that have a step before their last one whose label the
+    estimator had to decide."""
     num_undecided: int = 0
-    """Number of solutions counted in `num_asked` that are not decided."""
-    num_right_judged: int = 0
+    """Number of solutions counted in `num_to_decide` that are not decided."""
+    num_right_decided: int = 0
     """Number of decided solutions with a right outcome."""
     num_right_with_error: int = 0
     """Number of decided solutions with a right outcome and a labelled error."""
-    num_wrong_judged: int = 0
+    num_wrong_decided: int = 0
     """Number of decided solutions with a wrong outcome."""
     num_wrong_without_error: int = 0
     """Number of decided solutions with a wrong outcome and no labelled error."""
@@ -132,7 +133,7 @@ class HealthCounts:
         self.num_read += 1
         policy = metadata.get("config", {}).get("policy", {})
         self.max_tokens = self.max_tokens or policy.get("max_tokens")
-        self._add_dropped(metadata)
+        self._add_dropped_problems(metadata)
         reasons = Counter[str](metadata.get("ungraded", {}))
         # Rollouts that were not sampled are recorded as ungraded ones.
         num_withheld = reasons.pop(NO_ROOM, 0)
@@ -148,9 +149,9 @@ class HealthCounts:
         self._add_rollouts(shard)
         self._add_labels(shard)
         self._add_problems(shard)
-        self._add_right_answers(shard)
+        self._add_answer_differences(shard)
 
-    def _add_dropped(self, metadata: Mapping[str, Any]) -> None:
+    def _add_dropped_problems(self, metadata: Mapping[str, Any]) -> None:
         """Count problems that the setting `solutions.balance` left out of the labels.
 
         Such problems have no right solutions or no wrong solutions.
@@ -172,24 +173,28 @@ class HealthCounts:
         self.num_tokens_cut += int(shard.num_tokens[shard.is_cut].sum())
 
     def _add_rollouts(self, shard: _LabelsShardColumns) -> None:
-        for counts, once in ((shard.counts, shard.first_of_prefix), (shard.root, shard.first_rows)):
-            self.num_rollouts += sum(int(column[once].sum()) for column in counts.values())
-            self.num_rollouts_truncated += int(counts["num_truncated"][once].sum())
-            self.num_rollouts_ungraded += int(counts["num_ungraded"][once].sum())
+        # Several rows repeat the counts of a prefix that they share, so one row of each is used.
+        for counts, distinct in (
+            (shard.counts, shard.first_step_of_prefix),
+            (shard.root, shard.first_rows),
+        ):
+            self.num_rollouts += sum(int(column[distinct].sum()) for column in counts.values())
+            self.num_rollouts_truncated += int(counts["num_truncated"][distinct].sum())
+            self.num_rollouts_ungraded += int(counts["num_ungraded"][distinct].sum())
 
     def _add_labels(self, shard: _LabelsShardColumns) -> None:
         self.num_sound += int(shard.is_sound.sum())
         self.num_wrong += int(shard.is_wrong.sum())
         right, wrong = (
-            (shard.outcomes == outcome) & shard.is_asked & shard.is_decided
+            (shard.outcomes == outcome) & shard.is_to_decide & shard.is_decided
             for outcome in (Outcome.RIGHT, Outcome.WRONG)
         )
-        asked = np.isin(shard.outcomes, (Outcome.RIGHT, Outcome.WRONG)) & shard.is_asked
-        self.num_asked += int(asked.sum())
+        asked = np.isin(shard.outcomes, (Outcome.RIGHT, Outcome.WRONG)) & shard.is_to_decide
+        self.num_to_decide += int(asked.sum())
         self.num_undecided += int((asked & ~shard.is_decided).sum())
-        self.num_right_judged += int(right.sum())
+        self.num_right_decided += int(right.sum())
         self.num_right_with_error += int((right & shard.has_error).sum())
-        self.num_wrong_judged += int(wrong.sum())
+        self.num_wrong_decided += int(wrong.sum())
         self.num_wrong_without_error += int((wrong & ~shard.has_error).sum())
 
     def _add_problems(self, shard: _LabelsShardColumns) -> None:
@@ -202,9 +207,9 @@ class HealthCounts:
         tries = np.where(chosen, shard.num_sampled[shard.first_rows], tries)
         self._count_rated_problems(tries, right)
         self.num_guessable += int((shard.chance >= GUESSABLE).sum())
-        of_prefix = shard.problem[shard.step_row[shard.first_of_prefix]]
+        of_prefix = shard.problem[shard.step_row[shard.first_step_of_prefix]]
         for name in ("num_right", "num_wrong", "num_truncated"):
-            rolled = shard.counts[name][shard.first_of_prefix]
+            rolled = shard.counts[name][shard.first_step_of_prefix]
             rollout_counts = (
                 np.bincount(of_prefix, rolled, count) + shard.root[name][shard.first_rows]
             )
@@ -212,8 +217,10 @@ class HealthCounts:
             right += rollout_counts if name == "num_right" else 0
         self._count_tried_problems(tries, right)
 
-    def _add_right_answers(self, shard: _LabelsShardColumns) -> None:
-        """Count problems whose right solutions answer with numbers, and those that differ."""
+    def _add_answer_differences(self, shard: _LabelsShardColumns) -> None:
+        """Count the problems with several right solutions that answer with a number, and among them
+        those with different numbers.
+        """
         numbers = defaultdict[int, list[float]](list)
         for problem, outcome, answer in zip(
             shard.problem.tolist(), shard.outcomes, shard.answers, strict=True
@@ -223,13 +230,13 @@ class HealthCounts:
                 if _NUMBER.fullmatch(number):
                     numbers[problem].append(float(number))
         compared = [answers for answers in numbers.values() if len(answers) > 1]
-        self.num_compared += len(compared)
-        self.num_differing += sum(
+        self.num_answers_compared += len(compared)
+        self.num_answers_differing += sum(
             max(answers) - min(answers) > ROUNDING * max(map(abs, answers)) for answers in compared
         )
 
     def _count_rated_problems(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
-        """Add to `num_rated` and `num_sometimes`.
+        """Add to `num_rated` and `num_sometimes_solved`.
 
         Args:
             tries: number of solutions with an outcome, [problems].
@@ -237,12 +244,12 @@ class HealthCounts:
         """
         rated = tries >= MIN_TRIES
         rates = right[rated] / tries[rated]
-        low, high = SOMETIMES
+        low, high = SOLVED_SOMETIMES
         self.num_rated += int(rated.sum())
-        self.num_sometimes += int(((rates >= low) & (rates <= high)).sum())
+        self.num_sometimes_solved += int(((rates >= low) & (rates <= high)).sum())
 
     def _count_tried_problems(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
-        """Add to `num_problems`, `num_tried`, `num_never` and `num_always`.
+        """Add to `num_problems`, `num_tried`, `num_never_solved` and `num_always_solved`.
 
         Args:
             tries: number of completions with an outcome, [problems].
@@ -251,8 +258,8 @@ class HealthCounts:
         tried = tries >= MIN_TRIES
         self.num_problems += len(tries)
         self.num_tried += int(tried.sum())
-        self.num_never += int((tried & (right == 0)).sum())
-        self.num_always += int((tried & (right == tries)).sum())
+        self.num_never_solved += int((tried & (right == 0)).sum())
+        self.num_always_solved += int((tried & (right == tries)).sum())
 
 
 def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
@@ -279,10 +286,11 @@ def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
 
 
 class _LabelsShardColumns:
-    """Columns of a labels shard as arrays.
+    """Columns of a labels shard as arrays. The steps of all solutions follow one another.
 
-    `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_of_prefix` one
-    per distinct prefix, `first_rows` and `chance` one per problem, the others one per solution.
+    `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_step_of_prefix`
+    one per distinct prefix, `first_rows` and `chance` one per problem, the others one per
+    solution.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -294,7 +302,7 @@ class _LabelsShardColumns:
         self.answers: list[str | None] = table["prediction"].to_pylist()
         self.num_tokens = _as_integers(pc.list_value_length(table["solution_ids"]))
         self.is_cut: Flags = table["finish_reason"].to_numpy() == "length"
-        self.problem = _encode_names(table["problem_id"].combine_chunks())
+        self.problem = _encode_names_as_integers(table["problem_id"].combine_chunks())
         self.first_rows = _find_first_indices(self.problem)
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
         problems = table.select(names).take(self.first_rows).to_pylist()
@@ -306,10 +314,10 @@ class _LabelsShardColumns:
         self.num_sampled = _as_integers(table["num_sampled"])
         self.num_sampled_right = _as_integers(table["num_sampled_right"])
         self.has_error = np.asarray(pc.is_valid(table["first_error"]).to_numpy(), dtype=np.bool_)
-        self.root = _read_counts(table["root"].combine_chunks())
-        self.counts = _read_counts(flat)
-        self.first_of_prefix = _find_first_indices(
-            _encode_names(pc.struct_field(flat, "prefix_id"))
+        self.root = _read_count_columns(table["root"].combine_chunks())
+        self.counts = _read_count_columns(flat)
+        self.first_step_of_prefix = _find_first_indices(
+            _encode_names_as_integers(pc.struct_field(flat, "prefix_id"))
         )
         hard = pc.struct_field(flat, "hard")
         self.is_sound = _as_mask(hard)
@@ -317,22 +325,23 @@ class _LabelsShardColumns:
         last_step = self.num_steps.cumsum()[self.step_row] - 1
         before_last = np.arange(len(flat)) != last_step
         asked = before_last & ~_as_mask(pc.equal(pc.struct_field(flat, "source"), "none"))
-        self.is_asked: Flags = self._mask_solutions_with_step(asked)
-        """True for solutions with a step to be labelled before their last step, [solutions]."""
+        self.is_to_decide: Flags = self._mask_solutions_with_step(asked)
+        """[solutions]: True for solutions with a step before their last one whose label the
+        estimator had to decide."""
         self.is_decided: Flags = self.has_error | ~self._mask_solutions_with_step(
             ~self.is_sound & before_last
         )
 
-    def _mask_solutions_with_step(self, of_steps: Flags) -> Flags:
+    def _mask_solutions_with_step(self, step_mask: Flags) -> Flags:
         """Return a mask of the solutions that have at least one selected step, [solutions].
 
         Args:
-            of_steps: True for each selected step, [steps of all solutions].
+            step_mask: True for each selected step, [steps of all solutions].
         """
-        return np.bincount(self.step_row[of_steps], minlength=len(self.num_steps)) > 0
+        return np.bincount(self.step_row[step_mask], minlength=len(self.num_steps)) > 0
 
 
-def _read_counts(column: pa.StructArray) -> dict[str, Ints]:
+def _read_count_columns(column: pa.StructArray) -> dict[str, Ints]:
     names = ("num_right", "num_wrong", "num_truncated", "num_ungraded")
     return {name: _as_integers(pc.struct_field(column, name)) for name in names}
 
@@ -346,7 +355,7 @@ def _as_mask(column: pa.Array) -> Flags:
     return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _encode_names(names: pa.Array) -> Ints:
+def _encode_names_as_integers(names: pa.Array) -> Ints:
     """Return the names as integers from 0, equal for equal names, [names]."""
     return _as_integers(names.dictionary_encode().indices)
 

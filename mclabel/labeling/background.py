@@ -1,4 +1,4 @@
-"""Runs a labelling job in a background thread; its labelled solutions can be read while it runs."""
+"""Runs a labelling job in a background thread. Labelled solutions can be read while it runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mclabel.run.tally import JobReport, JobState
 if TYPE_CHECKING:
     import datasets
 
-LOOK_S = 0.5
+CHECK_INTERVAL_S = 0.5
 """Seconds between two checks for newly committed blocks."""
 
 
@@ -77,9 +77,9 @@ class LabelRun:
         self._stop_asked = threading.Event()
         self._thread = threading.Thread(target=self._run_job, name="mclabel", daemon=True)
         self._thread.start()
-        leave = partial(_stop_and_remove_folder, self._stop_asked, self._thread, folder)
-        atexit.register(leave)
-        weakref.finalize(self, _run_then_unregister, leave).atexit = False
+        clean_up = partial(_stop_and_remove_folder, self._stop_asked, self._thread, folder)
+        atexit.register(clean_up)
+        weakref.finalize(self, _clean_up_then_unregister, clean_up).atexit = False
 
     @property
     def out(self) -> str:
@@ -99,7 +99,7 @@ class LabelRun:
     def __iter__(self) -> Iterator[LabeledSolution]:
         given, num_committed, ended = set[str](), -1, False
         while not ended:
-            ended = self._wait_for_end(LOOK_S)
+            ended = self._wait_for_end(CHECK_INTERVAL_S)
             state = self._state
             if state is None and (not ended or self._error is not None):
                 continue  # the job has not started, or failed before it started
@@ -118,7 +118,7 @@ class LabelRun:
         Raises:
             MclabelError: the job failed.
         """
-        while not self._wait_for_end(LOOK_S):
+        while not self._wait_for_end(CHECK_INTERVAL_S):
             pass  # the timeout lets KeyboardInterrupt through; the job continues in its thread
         if self._error is not None:
             raise self._error
@@ -150,21 +150,21 @@ class LabelRun:
     def __repr__(self) -> str:
         state = self._state
         part = f", {state.num_items_done} of {state.num_items} problems" if state else ""
-        return f"LabelRun({self.out!r}, {self._status_word}{part})"
+        return f"LabelRun({self.out!r}, {self._state_name}{part})"
 
     def _repr_html_(self) -> str:
         state = self._state
         return render_table_html(
             {
                 "run": self.out,
-                "state": self._status_word,
+                "state": self._state_name,
                 "problems": f"{state.num_items_done} of {state.num_items}" if state else "",
                 "sampled tokens": state.num_tokens if state else "",
             }
         )
 
     @property
-    def _status_word(self) -> str:
+    def _state_name(self) -> str:
         return "failed" if self._error else "done" if self.is_done else "running"
 
     def _wait_for_end(self, timeout_s: float) -> bool:
@@ -214,9 +214,9 @@ def _stop_and_remove_folder(
         time.sleep(0.05)
 
 
-def _run_then_unregister(leave: Callable[[], None]) -> None:
+def _clean_up_then_unregister(clean_up: Callable[[], None]) -> None:
     # The job's thread may run this function while the process exits. The exit would kill the
     # thread before the folder is removed. So the exit handler is unregistered last: as long as the
     # handler is registered, the process waits for this thread.
-    leave()
-    atexit.unregister(leave)
+    clean_up()
+    atexit.unregister(clean_up)

@@ -54,17 +54,19 @@ class DecisionBatcher:
         self._executor = executor
         self._due: list[tuple[_DecisionRequest, asyncio.Future[Sequence[Probe]]]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._num_at_work = 0
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._num_active_problems = 0
+        self._batch_tasks: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def active_problem(self) -> Iterator[None]:
-        """Count one more active problem, which may request decisions, while the context is open."""
-        self._num_at_work += 1
+        """Count one more active problem while the context is open. An active problem may request
+        decisions, and a batch starts early only if all active problems wait.
+        """
+        self._num_active_problems += 1
         try:
             yield
         finally:
-            self._num_at_work -= 1
+            self._num_active_problems -= 1
             self._begin_batch_or_wait()
 
     async def request_probes(
@@ -76,16 +78,16 @@ class DecisionBatcher:
             estimator: estimator whose decision is due.
             num_prefixes: current number of prefixes of the estimator's problem.
         """
-        turn: asyncio.Future[Sequence[Probe]] = asyncio.get_running_loop().create_future()
-        self._due.append(((estimator, num_prefixes), turn))
+        result: asyncio.Future[Sequence[Probe]] = asyncio.get_running_loop().create_future()
+        self._due.append(((estimator, num_prefixes), result))
         self._begin_batch_or_wait()
-        return await turn
+        return await result
 
     def _begin_batch_or_wait(self) -> None:
         """Start the batch now if it is full or all active problems wait, else after `WINDOW_S`
         seconds.
         """
-        if len(self._due) >= min(MAX_BATCH_DECISIONS, max(1, self._num_at_work)):
+        if len(self._due) >= min(MAX_BATCH_DECISIONS, max(1, self._num_active_problems)):
             self._begin_batch()
         elif self._due and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._begin_batch)
@@ -94,25 +96,25 @@ class DecisionBatcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due, self._due = [asking for asking in self._due if not asking[1].done()], []
+        due, self._due = [request for request in self._due if not request[1].done()], []
         if due:
             task = asyncio.get_running_loop().create_task(self._answer_requests(due))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._batch_tasks.add(task)
+            task.add_done_callback(self._batch_tasks.discard)
 
     async def _answer_requests(
         self, due: list[tuple[_DecisionRequest, asyncio.Future[Sequence[Probe]]]]
     ) -> None:
         try:
-            requests = await self._executor.run(self.decide_batch, [asking for asking, _ in due])
+            requests = await self._executor.run(self.decide_batch, [request for request, _ in due])
         except Exception as error:  # every waiting caller receives the error
-            for _, turn in due:
-                if not turn.done():
-                    turn.set_exception(error)
+            for _, result in due:
+                if not result.done():
+                    result.set_exception(error)
             return
-        for (_, turn), wanted in zip(due, requests, strict=True):
-            if not turn.done():
-                turn.set_result(wanted)
+        for (_, result), wanted in zip(due, requests, strict=True):
+            if not result.done():
+                result.set_result(wanted)
 
     def decide_batch(self, requests: Sequence[_DecisionRequest]) -> list[Sequence[Probe]]:
         """Return the rollouts that each estimator requests, computed in one batch."""
@@ -122,9 +124,10 @@ class DecisionBatcher:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerState:
-    """Snapshot of a run's learner after a certain number of problems."""
+    """Snapshot of a run's learner, with which the estimators of later problems start."""
 
     knowledge: Knowledge
+    """Fitted parameters with which the estimator starts."""
     min_gain: float | None
     """Minimum expected gain for which an estimator requests rollouts; None if it has no such
     threshold."""
@@ -180,7 +183,10 @@ class LearningTicket:
         await self.close()
 
     async def close(self) -> None:
-        """Close the ticket, also if the problem has no results. Closing it again has no effect."""
+        """Close the ticket; call this also if the problem has no results.
+
+        Closing it again has no effect.
+        """
         if self.is_open:
             self.is_open = False
             await self._learning_queue.learn_from_finished_problems()
@@ -204,28 +210,28 @@ class LearningQueue:
                 thread.
         """
         self.learner, self._executor, self._fit = learner, executor, fit
-        self._learning_queue: deque[LearningTicket] = deque()
-        self._num_begun = self._num_taught = 0
-        self._learned = deque([LearnerState.from_learner(self.learner)], maxlen=MAX_LAG + 1)
+        self._tickets: deque[LearningTicket] = deque()
+        self._num_begun = self._num_learned = 0
+        self._states = deque([LearnerState.from_learner(self.learner)], maxlen=MAX_LAG + 1)
         """Learner states after each of the latest problems that the learner received."""
-        self._teaching = asyncio.Lock()
+        self._learning_lock = asyncio.Lock()
         self._changed = asyncio.Condition()
 
     def open_ticket(self) -> LearningTicket:
         """Open a ticket for a problem that starts now."""
         ticket = LearningTicket(self, self._num_begun)
         self._num_begun += 1
-        self._learning_queue.append(ticket)
+        self._tickets.append(ticket)
         return ticket
 
     def refresh_first_state(self) -> None:
-        """Use the learner's current knowledge, into which other engines' was merged, as the first
-        state.
+        """Replace the first state by the learner's current state, which includes the merged
+        knowledge of other engines.
 
         This has no effect once the learner has received a problem of this engine.
         """
-        if self._num_taught == 0:
-            self._learned[0] = LearnerState.from_learner(self.learner)
+        if self._num_learned == 0:
+            self._states[0] = LearnerState.from_learner(self.learner)
 
     async def wait_for_state(self, problem_index: int) -> LearnerState:
         """Wait until the learner has received all problems that a problem learns from.
@@ -238,21 +244,21 @@ class LearningQueue:
         """
         num_needed = max(0, problem_index + 1 - self.learner.lag(problem_index))
         async with self._changed:
-            await self._changed.wait_for(lambda: self._num_taught >= num_needed)
-        return self._learned[num_needed - self._num_taught - 1]
+            await self._changed.wait_for(lambda: self._num_learned >= num_needed)
+        return self._states[num_needed - self._num_learned - 1]
 
     async def learn_from_finished_problems(self) -> None:
         """Update the learner with the closed tickets at the head of the queue."""
-        async with self._teaching:
-            while self._learning_queue and not self._learning_queue[0].is_open:
-                ticket = self._learning_queue.popleft()
+        async with self._learning_lock:
+            while self._tickets and not self._tickets[0].is_open:
+                ticket = self._tickets.popleft()
                 try:
                     if ticket.record_results is not None:
                         await self._executor.run(ticket.record_results)
                         if self.learner.is_due:
                             await asyncio.to_thread(self._fit)
-                finally:  # also if this problem's block is cancelled meanwhile
-                    self._num_taught += 1
-                    self._learned.append(LearnerState.from_learner(self.learner))
+                finally:  # the queue goes on even if this problem's block is cancelled meanwhile
+                    self._num_learned += 1
+                    self._states.append(LearnerState.from_learner(self.learner))
                     async with self._changed:
                         self._changed.notify_all()

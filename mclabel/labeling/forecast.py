@@ -14,7 +14,7 @@ from mclabel.core.records import AUTHOR
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import load_inputs, open_source_run
 from mclabel.labeling.job import label, semantic_config
-from mclabel.labeling.journal import may_resume_changed
+from mclabel.labeling.journal import may_resume_with_changes
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import make_run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
@@ -41,7 +41,7 @@ class Forecast:
     num_blocks: int
     num_blocks_done: int
     num_blocks_seen: int
-    """Number of finished blocks that the forecast is based on."""
+    """Number of finished blocks on which the forecast is based."""
     num_problems: int
     num_rollouts: Interval
     num_tokens: Interval
@@ -109,8 +109,10 @@ def run_pilot(
     Args:
         config: configuration of the job.
         on_state: callback that receives the state of the pilot every few seconds or more often.
-        num_problems: approximate number of problems to label; None uses the default.
-        accept_changes: continue although problems changed, as in `label`.
+        num_problems: approximate number of problems to label; None means the problems of
+            `MIN_BLOCKS` blocks, but at least `NUM_PROBLEMS`.
+        accept_changes: True labels problems again that changed since the run started, as in
+            `label`; False makes such changes an error.
     """
     wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
 
@@ -140,7 +142,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     config = models.with_resolved_settings(config)
     run = RunOutput.inspect(config.out)
     semantic = semantic_config(config, models)
-    run.check_config(semantic, may_resume_changed)
+    run.check_config(semantic, may_resume_with_changes)
     if (store := run.store) is None:
         return None
     inputs = load_inputs(config, open_source_run(config, semantic))
@@ -160,19 +162,21 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         else:
             size_left += size
     learner = make_run_learner(config)
-    beginning = None if learner is None else learner.knowledge.id
-    seen = list(_iter_block_costs(store, done, beginning=beginning, seed=config.seed))
+    initial_priors_id = None if learner is None else learner.knowledge.id
+    seen = list(
+        _iter_block_costs(store, done, initial_priors_id=initial_priors_id, seed=config.seed)
+    )
     if not seen:
         return None
-    learned = [block for block in seen if not block.learning]
+    learned = [block for block in seen if not block.used_initial_priors]
     chosen = learned if len(learned) >= MIN_BLOCKS // 2 else seen
     spent = read_spent(store)
 
-    def forecast_left(costs: list[int]) -> Interval:
+    def forecast_remaining(costs: list[int]) -> Interval:
         rows = [(block.size, cost) for block, cost in zip(chosen, costs, strict=True)]
         return forecast_cost(rows, size_left, seed=config.seed)
 
-    tokens_left = forecast_left([block.num_tokens for block in chosen])
+    tokens_left = forecast_remaining([block.num_tokens for block in chosen])
     rollouts_done = len(done) / len(seen) * sum(block.num_rollouts for block in seen)
     gpus = models.resources(config.ray).total_gpus
     speed = spent.tokens_per_engine_s
@@ -187,7 +191,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         num_blocks_done=len(done),
         num_blocks_seen=len(chosen),
         num_problems=len(inputs.problems),
-        num_rollouts=forecast_left([block.num_rollouts for block in chosen]).scale_and_shift(
+        num_rollouts=forecast_remaining([block.num_rollouts for block in chosen]).scale_and_shift(
             1, rollouts_done
         ),
         num_tokens=tokens,
@@ -213,20 +217,20 @@ class _BlockCost:
     num_tokens: int
     num_rollouts: int
     tokens_by_role: Counter[str]
-    learning: bool
+    used_initial_priors: bool
     """True if some labels of the block used the estimator's initial parameters, which were not yet
     fitted to this run."""
 
 
 def _iter_block_costs(
-    store: Store, done: Mapping[str, Size], *, beginning: str | None, seed: int
+    store: Store, done: Mapping[str, Size], *, initial_priors_id: str | None, seed: int
 ) -> Iterator[_BlockCost]:
     """Yield the costs of finished blocks, at most `MAX_BLOCKS`.
 
     Args:
         store: the run's store.
-        done: amount of text of each finished block, by block id.
-        beginning: id of the parameters with which the run's estimator started; None if the
+        done: number of problems and amount of text of each finished block, by block id.
+        initial_priors_id: id of the parameters with which the run's estimator started; None if the
             estimator does not learn from the run.
         seed: random seed for choosing blocks if there are more than `MAX_BLOCKS`.
     """
@@ -243,7 +247,7 @@ def _iter_block_costs(
             num_tokens=metadata["cost"]["num_tokens"],
             num_rollouts=metadata["cost"]["num_rollouts"],
             tokens_by_role=_count_tokens_by_role(table),
-            learning=beginning is not None and beginning in priors,
+            used_initial_priors=initial_priors_id is not None and initial_priors_id in priors,
         )
 
 

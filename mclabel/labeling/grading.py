@@ -28,7 +28,9 @@ _OUTCOMES: Mapping[Verdict, Outcome] = {
 MAX_REASONS = 20
 """Maximum number of different reasons that a shard's metadata counts."""
 NO_REASON = "no reason given"
+"""Reason under which ungraded rollouts without a recorded reason are counted."""
 NOT_SAMPLED = "the engine gave no completion"
+"""Reason recorded for a completion that the engine failed to sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,8 +107,8 @@ def count_ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
 
 
 def count_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
-    """Count the rollouts whose answer was guessed, or whose program could have forged its test
-    result.
+    """Count the rollouts with an uncertain verdict: the checker guessed which part is the answer,
+    or the program could have forged its test result.
     """
     return sum(
         rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak_verdict(rollout.reason or "")
@@ -123,7 +125,7 @@ async def grade_intermediate_answers(
     problem: Problem,
     solutions: Sequence[Solution],
     checker: Checker,
-    aside: ThreadRunner = run_inline,
+    run_in_thread: ThreadRunner = run_inline,
 ) -> list[IntermediateOutcomes]:
     """Grade the intermediate answers of solutions, and return the outcomes of each solution.
 
@@ -131,7 +133,7 @@ async def grade_intermediate_answers(
         problem: problem with its gold answer.
         solutions: solutions of the problem.
         checker: checker that finds and grades the answers.
-        aside: function that runs the checker's computations off the event loop.
+        run_in_thread: function that runs the checker's computations off the event loop.
     """
     places = [
         (number, place)
@@ -144,7 +146,7 @@ async def grade_intermediate_answers(
         GradeItem(problem=problem, completion=solutions[number].steps[place].text)
         for number, place in places
     ]
-    grades = await checker.grade(items, aside) if items else []
+    grades = await checker.grade(items, run_in_thread) if items else []
     for (number, place), grade in zip(places, grades, strict=True):
         outcomes[number][place] = to_grade_record(grade).outcome
     return [tuple(entry) for entry in outcomes]

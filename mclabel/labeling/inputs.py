@@ -64,9 +64,9 @@ class ProblemInputs:
     given: Mapping[str, tuple[GivenSolution, ...]] | None = None
     """Given solutions by problem id; None if the policy samples the solutions."""
     size: Size
-    """Total amount of text of the problems."""
+    """Number of problems and their total number of characters."""
     rejects: Callable[[], Iterable[Reject]]
-    """Function that returns the unusable rows and problems of the input."""
+    """Function that returns the input's unusable rows and problems, with reasons."""
     samples_all_rollouts: bool = True
     """True if this job samples all its rollouts; False if it reuses rollouts of a source run."""
 
@@ -189,8 +189,8 @@ class ProblemItems:
 RolloutKey = tuple[str, str, int]
 """Key of a rollout: prefix id, name of the completer, and index of the rollout among the
 completer's rollouts from this prefix, from 0."""
-_KEPT = 4
-"""Number of blocks of a source run whose labels and rollouts a process keeps in memory."""
+_MAX_CACHED_BLOCKS = 4
+"""Maximum number of blocks of a source run whose labels and rollouts a process keeps in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ class SourceRun:
         kept = True
         for metadata, table in label_tables(Store(location)):
             if selected is not None:
-                table = _select_rows(table, selected)
+                table = _filter_selected_rows(table, selected)
                 solution_ids += table["solution_id"].to_pylist()
             blocks |= dict.fromkeys(pc.unique(table["problem_id"]).to_pylist(), metadata["block"])
             listed = table["completers"].combine_chunks().flatten()
@@ -274,15 +274,15 @@ class SourceRun:
         """
         labels, kept = None, None
         if (block := self.blocks.get(problem.id)) is not None:
-            labels, kept = _read_block(self.location, block)
-        labeled = map(parse_labeled_solution, _select_problem_rows(labels, problem.id))
+            labels, kept = _read_block_tables(self.location, block)
+        labeled = map(parse_labeled_solution, _list_problem_rows(labels, problem.id))
         rows = sorted(self._iter_selected_rows(labeled), key=lambda row: row.solution.sample_index)
         if not rows:
             raise DataError(
                 f"{self.location}: no longer holds the labels of problem {problem.id}, which this "
                 "job reuses. Restore that run"
             )
-        rollouts = [parse_rollout(row) for row in _select_problem_rows(kept, problem.id)]
+        rollouts = [parse_rollout(row) for row in _list_problem_rows(kept, problem.id)]
         return SourceProblem(
             rows=tuple(rows),
             rollouts={(r.prefix_id, r.completer, r.index): r for r in rollouts},
@@ -305,7 +305,7 @@ class SourceRun:
                 )
 
 
-def _select_rows(table: pa.Table, selected: SelectionManifest) -> pa.Table:
+def _filter_selected_rows(table: pa.Table, selected: SelectionManifest) -> pa.Table:
     """Return the selected rows of a labels shard, after checking that their texts are those that
     were selected.
     """
@@ -315,15 +315,15 @@ def _select_rows(table: pa.Table, selected: SelectionManifest) -> pa.Table:
     return table
 
 
-def _select_problem_rows(table: pa.Table | None, name: str) -> list[dict[str, object]]:
+def _list_problem_rows(table: pa.Table | None, name: str) -> list[dict[str, object]]:
     if table is None:
         return []
     rows: list[dict[str, object]] = table.filter(pc.equal(table["problem_id"], name)).to_pylist()
     return rows
 
 
-@lru_cache(maxsize=_KEPT)
-def _read_block(location: str, block: str) -> tuple[pa.Table, pa.Table | None]:
+@lru_cache(maxsize=_MAX_CACHED_BLOCKS)
+def _read_block_tables(location: str, block: str) -> tuple[pa.Table, pa.Table | None]:
     """Read the labels of a block, and its rollouts if these were stored."""
     store = Store(location)
     ((metadata, labels),) = label_tables(store, {block})
@@ -333,7 +333,7 @@ def _read_block(location: str, block: str) -> tuple[pa.Table, pa.Table | None]:
 
 logger = logging.getLogger(__name__)
 
-_SAME = ("policy", "split", "checker")
+_MATCHING_SECTIONS = ("policy", "split", "checker")
 """Configuration sections that must be the same as in the source run, because its solutions and
 rollouts depend on them."""
 
@@ -372,21 +372,22 @@ def open_source_run(config: LabelConfig, semantic: SemanticConfig) -> SourceRun 
         identify_source_run(location)
     except ShardError as error:
         raise ConfigError(f"solutions.run={location!r}: {error}") from error
-    theirs = read_claimed_config(Store(location), MANIFEST) or {}
-    if "policy" not in theirs:
+    source_config = read_claimed_config(Store(location), MANIFEST) or {}
+    if "policy" not in source_config:
         raise ConfigError(
             f"solutions.run={location!r}: its labels do not come from rollouts of mclabel label, "
             "so there is nothing to reuse. Export it, and pass its solutions as solutions.path"
         )
-    ours = semantic.config
+    job_config = semantic.config
     changed = describe_differences(
-        {name: theirs.get(name) for name in _SAME}, {name: ours.get(name) for name in _SAME}
+        {name: source_config.get(name) for name in _MATCHING_SECTIONS},
+        {name: job_config.get(name) for name in _MATCHING_SECTIONS},
     )
-    mine = _map_completers_by_name(ours)
-    for name, completer in _map_completers_by_name(theirs).items():
-        if name in mine:
+    job_completers = _map_completers_by_name(job_config)
+    for name, completer in _map_completers_by_name(source_config).items():
+        if name in job_completers:
             place = f"completers.{name}"
-            changed += describe_differences({place: completer}, {place: mine[name]})
+            changed += describe_differences({place: completer}, {place: job_completers[name]})
     if changed:
         lines = "\n".join(changed)
         raise ConfigError(

@@ -22,7 +22,7 @@ from mclabel.labeling.inputs import (
     load_inputs,
     open_source_run,
 )
-from mclabel.labeling.journal import advise_regrading, may_resume_changed
+from mclabel.labeling.journal import advise_regrading, may_resume_with_changes
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy
 from mclabel.labeling.task import LabelTask
 from mclabel.run.blocks import JobBlocks
@@ -69,7 +69,7 @@ def label(
     semantic = semantic_config(config, models)
     source = open_source_run(config, semantic)
     inputs = load_inputs(config, source)
-    run.check_config(semantic, may_resume_changed)
+    run.check_config(semantic, may_resume_with_changes)
     task = LabelTask(
         make_policy=models.author.engine_factory(config.seed),
         completers=models.estimator_completers,
@@ -139,7 +139,7 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
     semantic = SemanticConfig(identity=config.identity(), config=config.semantic())
     for path, value in contents.items():
         for tree in (semantic.identity, semantic.config):
-            _set_at_path(tree, path, value)
+            _set_value_at_path(tree, path, value)
     return semantic
 
 
@@ -159,7 +159,7 @@ def _hash_file_content(key: str, path: str) -> str:
     return f"content:{hashlib.sha256(content).hexdigest()[:ID_LENGTH]}"
 
 
-def _set_at_path(tree: Any, path: tuple[str, ...], value: Any) -> None:
+def _set_value_at_path(tree: Any, path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         tree = tree[int(name)] if isinstance(tree, list) else tree.setdefault(name, {})
     tree[path[-1]] = value

@@ -53,7 +53,7 @@ class JournaledRollout:
         )
 
 
-def solution_line(solution: Solution, *, failed: bool = False) -> Line:
+def make_solution_line(solution: Solution, *, failed: bool = False) -> Line:
     """Return the journal line that stores a solution.
 
     Args:
@@ -63,7 +63,7 @@ def solution_line(solution: Solution, *, failed: bool = False) -> Line:
     return {"solution": asdict(solution), **_make_failure_field(failed)}
 
 
-def rollout_line(rollout: Rollout, ids: tuple[int, ...], *, failed: bool = False) -> Line:
+def make_rollout_line(rollout: Rollout, ids: tuple[int, ...], *, failed: bool = False) -> Line:
     """Return the journal line that stores a rollout.
 
     Args:
@@ -84,7 +84,7 @@ def _make_failure_field(failed: bool) -> dict[str, bool]:
     return {"failed": True} if failed else {}
 
 
-def read_entry(line: Line) -> JournalEntry:
+def parse_entry(line: Line) -> JournalEntry:
     """Parse the solution or rollout in a journal line."""
     if "solution" in line:
         row = line["solution"]
@@ -118,15 +118,15 @@ def read_entry(line: Line) -> JournalEntry:
 # as a change of configuration. But such a job has left only samples without verdicts, which any
 # checker may grade.
 
-VERSION = "checker.version"
+CHECKER_VERSION_KEY = "checker.version"
 """Configuration key of the checker's version."""
 
 
-def may_resume_changed(store: Store, changed: Sequence[str]) -> bool:
+def may_resume_with_changes(store: Store, changed: Sequence[str]) -> bool:
     """Return whether a run may be resumed although its configuration changed.
 
-    See `RunOutput.check_config`.
     This is allowed if only the checker's version changed and the run holds no verdicts.
+    `RunOutput.check_config` calls this function.
 
     Args:
         store: store of the run.
@@ -136,14 +136,14 @@ def may_resume_changed(store: Store, changed: Sequence[str]) -> bool:
         ShardError: only the checker's version changed, and the run holds verdicts of the old
             version.
     """
-    if changed != [VERSION]:
+    if changed != [CHECKER_VERSION_KEY]:
         return False
-    if read_catalog(store, require_complete=False).blocks or _has_verdicts(store):
+    if read_catalog(store, require_complete=False).blocks or _journals_hold_verdicts(store):
         raise ShardError(
             f"{store.location}: holds a run of another configuration: its verdicts come from "
-            f"another version of the checker ({VERSION}). Choose another out=…, restore the old "
-            "checker to resume that run, or grade its results again with the current checker: "
-            f"mclabel regrade {store.location} -o NEW"
+            f"another version of the checker ({CHECKER_VERSION_KEY}). Choose another out=…, "
+            "restore the old checker to resume that run, or grade its results again with the "
+            f"current checker: mclabel regrade {store.location} -o NEW"
         )
     return True
 
@@ -161,8 +161,10 @@ def advise_regrading(error: CheckerError, store: Store) -> CheckerError:
     )
 
 
-def _has_verdicts(store: Store) -> bool:
-    """Return whether a journal of the run contains a verdict; True if a journal cannot be read."""
+def _journals_hold_verdicts(store: Store) -> bool:
+    """Return whether a journal of the run contains a verdict; True also if a journal cannot be
+    read.
+    """
     for name in store.names(FOLDER):
         if (content := store.read(name)) is None:
             continue

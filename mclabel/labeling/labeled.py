@@ -34,10 +34,10 @@ from mclabel.labeling.prefixes import Prefix, PrefixTable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class SamplingFacts:
     """Facts about the sampling and selection of a problem's solutions."""
 
-    siblings: Counts
+    first_batch_counts: Counts
     """Outcome counts of the first batch of sampled solutions. The size of this batch was fixed
     before any outcome was known, so the counts are an unbiased sample."""
     num_sampled: int
@@ -65,7 +65,7 @@ def build_labeled_solutions(
     table: PrefixTable,
     judgements: Sequence[Judgement],
     *,
-    sampling: Sampling,
+    sampling: SamplingFacts,
     completers: Sequence[Completer],
     values_of: str,
     priors: str | None,
@@ -94,7 +94,7 @@ def build_labeled_solutions(
     roots = dict(zip(table.completers, table.prefixes[ROOT].counts, strict=True))
     root, share = add_counts(roots.values()), None
     if values_of in roots:
-        free = sampling.siblings if values_of == AUTHOR else Counts()
+        free = sampling.first_batch_counts if values_of == AUTHOR else Counts()
         share = estimate_root_value(roots[values_of], free, truncated=truncated)
     judged = iter(zip(table.paths, judgements, strict=True))
     labeled = []
@@ -119,7 +119,7 @@ def build_labeled_solutions(
                 steps=steps,
                 first_error=judgement.first_error if judgement else None,
                 root=root,
-                siblings=sampling.siblings,
+                siblings=sampling.first_batch_counts,
                 root_value=share if stopped is None else stopped.value,
                 posterior=judgement.posterior if judgement else None,
                 priors=priors,
@@ -183,7 +183,10 @@ def _build_step_labels(
 
 
 def label_by_outcome(
-    problem: Problem, prompt: tuple[int, ...], solutions: Sequence[Solution], sampling: Sampling
+    problem: Problem,
+    prompt: tuple[int, ...],
+    solutions: Sequence[Solution],
+    sampling: SamplingFacts,
 ) -> list[LabeledSolution]:
     """Build one row per solution, labelled by the solution's outcome without rollouts.
 

@@ -24,9 +24,7 @@ from mclabel.run.settings import RayConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPolicy:
-    """A policy with resolved settings, and an engine object that gives information about its
-    model.
-    """
+    """A policy with resolved settings, and an engine object that describes the policy's model."""
 
     settings: PolicySettings
     engine: Engine

@@ -61,7 +61,7 @@ class Prefix:
     """Table index of each prefix that is one step longer, by the text of that step. If several
     steps have the same text, the first one is used."""
     num_tokens_needed: float = 0
-    """Number of tokens that the policy usually needs from this prefix to the end of a solution,
+    """Median number of tokens that the policy needs from this prefix to the end of a solution,
     estimated from the problem's solutions; 0 if unknown."""
     id: str = field(init=False)
     num_tokens: int = field(init=False)
@@ -125,7 +125,10 @@ class PrefixTable:
         """
         self.completers = {name: number for number, name in enumerate(completers)}
         self._problem, self._splitter = problem, splitter or StepSplitter()
-        self._thinks, self._free_outcomes = prompt_opens_thinking, kept_regardless_of_outcome
+        self._prompt_opens_thinking, self._kept_regardless_of_outcome = (
+            prompt_opens_thinking,
+            kept_regardless_of_outcome,
+        )
         self.prefixes = [self._make_prefix(None, (), "")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         stated = commitments or [()] * len(solutions)
@@ -135,9 +138,9 @@ class PrefixTable:
         ]
         self._estimate_needed_tokens(solutions)
 
-    def to_recorded(self, prefix_index: int, rollout: Rollout) -> RecordedRollout:
-        """Return a rollout in the form that an estimator receives, with the prefixes that it passes
-        through.
+    def to_recorded_rollout(self, prefix_index: int, rollout: Rollout) -> RecordedRollout:
+        """Return a rollout in the form that an estimator receives, with the table indices of the
+        prefixes that it passes through.
 
         Args:
             prefix_index: table index of the prefix from which the rollout starts.
@@ -152,13 +155,14 @@ class PrefixTable:
             step_keys=tuple(step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
             repairs=rollout.outcome is Outcome.RIGHT
-            and contradicts_prefix(rollout.text, self.prefixes[prefix_index].text),
+            and corrects_prefix(rollout.text, self.prefixes[prefix_index].text),
         )
 
     def trace_rollout(
         self, prefix_index: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> Rollout:
-        """Return a copy of a rollout with its step ends and the prefixes that it passes through.
+        """Return a copy of a rollout with its step ends (character offsets in its text) and the ids
+        of the prefixes that it passes through.
 
         Args:
             prefix_index: table index of the prefix from which the rollout starts.
@@ -168,9 +172,9 @@ class PrefixTable:
         """
         steps = self._split_rollout(prefix_index, rollout, ids, decode)
         if rollout.completer == AUTHOR:
-            passed = self._trace_ids(prefix_index, tuple(ids))
+            passed = self._trace_by_ids(prefix_index, tuple(ids))
         else:
-            passed = self._trace_texts(prefix_index, [step.text for step in steps])
+            passed = self._trace_by_texts(prefix_index, [step.text for step in steps])
         return replace(
             rollout,
             step_ends=tuple(accumulate(len(step.text) for step in steps)),
@@ -208,7 +212,9 @@ class PrefixTable:
     def _split_rollout(
         self, prefix_index: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> tuple[Step, ...]:
-        opened = self._splitter.thinks_after(self.prefixes[prefix_index].text, opened=self._thinks)
+        opened = self._splitter.thinks_after(
+            self.prefixes[prefix_index].text, opened=self._prompt_opens_thinking
+        )
         ended = rollout.finish_reason == "stop"
         return self._splitter.split(ids, rollout.text, decode, opened=opened, ended=ended)
 
@@ -224,7 +230,7 @@ class PrefixTable:
         return SolutionPath(
             prefixes=tuple(path),
             outcome=solution.outcome,
-            sampled=solution.origin == "sampled" and self._free_outcomes,
+            sampled=solution.origin == "sampled" and self._kept_regardless_of_outcome,
             step_tokens=tuple(s.end - a for s, a in zip(solution.steps, starts, strict=True)),
             step_keys=tuple(step_key(s.text) for s in solution.steps),
             restating=mark_restating_steps(self._problem.text, [s.text for s in solution.steps]),
@@ -250,7 +256,7 @@ class PrefixTable:
             if end == "stop":
                 for number, rest in zip(path.prefixes, own[1:], strict=True):
                     took[number].append(rest)
-        usual: dict[int, float] = {}
+        medians: dict[int, float] = {}
         middle = (len(ended) + len(cuts) - 1) // 2
         for path in self.paths:
             for depth, number in enumerate(path.prefixes, start=1):
@@ -258,11 +264,11 @@ class PrefixTable:
                 if number in took:
                     prefix.num_tokens_needed = median_low(took[number])
                     continue
-                if depth not in usual:
+                if depth not in medians:
                     rests = sorted(entry[min(depth, len(entry) - 1)] for entry in ended)
-                    usual[depth] = rests[middle] if middle < len(rests) else inf
+                    medians[depth] = rests[middle] if middle < len(rests) else inf
                 prefix.num_tokens_needed = min(
-                    usual[depth], max(cuts, default=inf) + 1 - prefix.num_tokens
+                    medians[depth], max(cuts, default=inf) + 1 - prefix.num_tokens
                 )
 
     def _find_or_add_child(self, parent_index: int, ids: tuple[int, ...], text: str) -> int:
@@ -290,7 +296,7 @@ class PrefixTable:
             num_requested=[0] * number,
         )
 
-    def _trace_ids(self, prefix_index: int, ids: tuple[int, ...]) -> tuple[int, ...]:
+    def _trace_by_ids(self, prefix_index: int, ids: tuple[int, ...]) -> tuple[int, ...]:
         """Return the indices of the prefixes that token ids after a prefix pass through."""
         path: list[int] = []
         at, begin = prefix_index, 0
@@ -303,8 +309,10 @@ class PrefixTable:
             begin += len(step)
             path.append(at)
 
-    def _trace_texts(self, prefix_index: int, texts: Sequence[str]) -> tuple[int, ...]:
-        """Return the indices of the prefixes that steps after a prefix pass through."""
+    def _trace_by_texts(self, prefix_index: int, texts: Sequence[str]) -> tuple[int, ...]:
+        """Return the indices of the prefixes that the texts of steps after a prefix pass
+        through.
+        """
         path: list[int] = []
         at = prefix_index
         for text in texts:
@@ -320,7 +328,7 @@ def _list_remaining_tokens(solution: Solution) -> list[int]:
     return [len(solution.ids) - end for end in (0, *(step.end for step in solution.steps[:-1]))]
 
 
-_MARKS = re.compile(
+_CORRECTION_PHRASES = re.compile(
     r"\b(?:wait|hold on|hmm+|oops|scratch that|correction|on second thought|my mistake|"
     r"let me (?:fix|correct|redo|try again|start over|go back)|"
     r"i (?:made|see|found|spot|notice) (?:a|an|the|my) (?:mistake|error|slip)|"
@@ -330,12 +338,12 @@ _MARKS = re.compile(
 )
 _EQUATION = re.compile(r"([\d.,\s+*/()\u00d7\u00f7-]{3,80})=\s{0,4}(-?\d[\d.,]{0,20})")
 _OPERATOR = re.compile(r"\d\s{0,3}[-+*/\u00d7\u00f7]")
-MAX_CHARACTERS = 20_000
-"""Maximum number of characters that are searched for a repair of the prefix: the first ones of the
-completion, since a repair comes early, and the last ones of the prefix."""
+MAX_REPAIR_CHARACTERS = 20_000
+"""Maximum number of characters that are searched for a repair of the prefix: the first characters
+of the completion, since a repair comes early, and the last characters of the prefix."""
 
 
-def contradicts_prefix(completion: str, prefix: str) -> bool:
+def corrects_prefix(completion: str, prefix: str) -> bool:
     """Return whether a completion corrects its prefix.
 
     A completion does so if it says that something is wrong, or if it contradicts an equation of the
@@ -345,10 +353,10 @@ def contradicts_prefix(completion: str, prefix: str) -> bool:
         completion: text of a completion that follows the prefix.
         prefix: text of the prefix.
     """
-    text = completion[:MAX_CHARACTERS]
-    if _MARKS.search(text):
+    text = completion[:MAX_REPAIR_CHARACTERS]
+    if _CORRECTION_PHRASES.search(text):
         return True
-    before = _parse_equations(prefix[-MAX_CHARACTERS:])
+    before = _parse_equations(prefix[-MAX_REPAIR_CHARACTERS:])
     return any(
         before.get(left_side, value) != value for left_side, value in _parse_equations(text).items()
     )

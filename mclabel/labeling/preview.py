@@ -104,7 +104,7 @@ class ModelSummary:
     tokenizer: str
     """Description of the tokenizer."""
     prompt: str
-    """Description of how prompts are rendered."""
+    """Description of the way in which prompts are rendered."""
     completion_ends: Sequence[str]
     """Stop strings and tokens that end a completion, as printable texts."""
     max_context: float

@@ -40,9 +40,9 @@ from mclabel.labeling.estimators import (
 )
 from mclabel.labeling.grading import grade_intermediate_answers
 from mclabel.labeling.inputs import RolloutKey, SourceProblem, SourceRun
-from mclabel.labeling.labeled import Sampling, build_labeled_solutions, selection_probabilities
+from mclabel.labeling.labeled import SamplingFacts, build_labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, NoContextRoom, Sampler, roll_out
+from mclabel.labeling.rollouts import EstimatorRun, NoContextRoom, Sampler, roll_out_and_judge
 from mclabel.labeling.sampling import sample_solutions
 from mclabel.labeling.solutions import encode_given_solution, render_prompts, sample_solution
 from mclabel.run.cpu_executor import CpuExecutor
@@ -220,7 +220,7 @@ async def _label_solutions(
     samplers: Sequence[Sampler],
     prompt: tuple[int, ...],
     solutions: Sequence[Solution],
-    sampling: Sampling,
+    sampling: SamplingFacts,
     *,
     ticket: LearningTicket | None = None,
 ) -> ProblemLabels:
@@ -273,7 +273,7 @@ class _ObtainedSolutions:
     """Solutions of a problem to label, and how they were obtained."""
 
     solutions: Sequence[Solution]
-    sampling: Sampling
+    sampling: SamplingFacts
     num_tokens: int = 0
     """Number of tokens that this job sampled for the solutions."""
     reject_reason: RejectReason | None = None
@@ -287,8 +287,8 @@ def _reuse_source_solutions(source: SourceProblem) -> _ObtainedSolutions:
     first = source.rows[0]
     return _ObtainedSolutions(
         solutions=[row.solution for row in source.rows],
-        sampling=Sampling(
-            siblings=first.siblings,
+        sampling=SamplingFacts(
+            first_batch_counts=first.siblings,
             num_sampled=first.num_sampled,
             num_sampled_right=first.num_sampled_right,
             chosen_by_outcome=first.chosen_by_outcome,
@@ -321,8 +321,8 @@ async def _encode_given_solutions(
     }
     return _ObtainedSolutions(
         solutions=solutions,
-        sampling=Sampling(
-            siblings=Counts(),
+        sampling=SamplingFacts(
+            first_batch_counts=Counts(),
             num_sampled=0,
             num_sampled_right=0,
             chosen_by_outcome=any(selection.by_content for selection in selections.values()),
@@ -332,17 +332,17 @@ async def _encode_given_solutions(
                 if solution.sample_index in selections
             },
         ),
-        reject_reason=_find_not_reproduced(placed),
+        reject_reason=_make_not_reproduced_reason(placed),
     )
 
 
-def _find_not_reproduced(placed: Sequence[Solution | None]) -> RejectReason | None:
-    lost = [str(index) for index, solution in enumerate(placed) if solution is None]
+def _make_not_reproduced_reason(encoded: Sequence[Solution | None]) -> RejectReason | None:
+    lost = [str(index) for index, solution in enumerate(encoded) if solution is None]
     if not lost:
         return None
     shown = ", ".join(lost[:MAX_NAMED]) + (", …" if len(lost) > MAX_NAMED else "")
     detail = (
-        f"{len(lost)} of its {len(placed)} given solutions (index {shown}, counted from 0): the "
+        f"{len(lost)} of its {len(encoded)} given solutions (index {shown}, counted from 0): the "
         "policy's tokenizer does not reproduce the text, so the steps have no exact token "
         "boundaries. Correct or remove these solutions"
     )
@@ -355,14 +355,14 @@ async def _sample_from_policy(sampler: Sampler, settings: LabelSettings) -> _Obt
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     sampled = await sample_solutions(
         lambda index: sample_solution(sampler, index, splitter, thinks),
-        count=choice.per_problem,
+        batch_size=choice.per_problem,
         balance=choice.balance,
         max_samples=choice.max_sampled_solutions,
     )
     return _ObtainedSolutions(
         solutions=sampled.kept,
-        sampling=Sampling(
-            siblings=sampled.first_batch_counts,
+        sampling=SamplingFacts(
+            first_batch_counts=sampled.first_batch_counts,
             num_sampled=sampled.num_sampled,
             num_sampled_right=sampled.num_right,
             chosen_by_outcome=choice.balance is not None,
@@ -386,7 +386,7 @@ async def _estimate_labels(
     samplers: Sequence[Sampler],
     prompt: tuple[int, ...],
     solutions: Sequence[Solution],
-    sampling: Sampling,
+    sampling: SamplingFacts,
     learned: LearnerState | None,
 ) -> tuple[ProblemLabels, ProblemPaths, EstimatorRun]:
     """Sample the rollouts that the estimator requests, and build the labels from its judgements.
@@ -409,7 +409,7 @@ async def _estimate_labels(
     knowledge = None if learned is None else learned.knowledge
     min_gain = None if learned is None else learned.min_gain
 
-    def begin_run() -> tuple[ProblemPaths, EstimatorRun]:
+    def make_estimator_run() -> tuple[ProblemPaths, EstimatorRun]:
         table = PrefixTable(
             problem,
             with_steps,
@@ -434,8 +434,10 @@ async def _estimate_labels(
 
     with_steps = [solution for solution in solutions if solution.steps]
     stated = await grade_intermediate_answers(problem, with_steps, context.checker, executor.run)
-    paths, run = await executor.run(begin_run)
-    judgements = await roll_out(run, samplers, executor=executor, decisions=context.decisions)
+    paths, run = await executor.run(make_estimator_run)
+    judgements = await roll_out_and_judge(
+        run, samplers, executor=executor, decisions=context.decisions
+    )
     labeled = build_labeled_solutions(
         problem,
         prompt,

@@ -152,7 +152,7 @@ def regrade(
             "change every verdict. Remove checker.kind, or pass --change-checker to change it"
         )
     grader = make_checker(chosen)
-    corrected = _read_golds(golds) if golds is not None else {}
+    corrected = _read_corrected_golds(golds) if golds is not None else {}
     semantic = {
         **config,
         "checker": {**chosen.semantic(), "version": grader.version},
@@ -167,11 +167,11 @@ def regrade(
     }
     target, provenance = begin_rewritten_run(run, out, semantic, action="graded again")
     rewritten = RewrittenRun(source, target, provenance, action="regraded")
-    work = _Regrading(rewritten, settings, corrected, grader, run)
+    work = _RegradeJob(rewritten, settings, corrected, grader, run)
     return work.run(f"{kind} {recorded.get('version')}" if recorded else "none", on_progress)
 
 
-class _Regrading:
+class _RegradeJob:
     def __init__(
         self,
         rewritten: RewrittenRun,
@@ -200,19 +200,19 @@ class _Regrading:
         )
         unknown, mismatched = set(self._golds), set[str]()
 
-        def match_golds(table: pa.Table) -> None:
+        def record_gold_matches(table: pa.Table) -> None:
             names, texts = table["problem_id"].to_pylist(), table["problem"].to_pylist()
             unknown.difference_update(names)
             for name, text in zip(names, texts, strict=True):
                 if name in self._golds and not self._golds[name].matches_problem(text):
                     mismatched.add(name)
 
-        for block in rewritten.iter_missing_blocks(on_progress, match_golds):
+        for block in rewritten.iter_missing_blocks(on_progress, record_gold_matches):
             again = self._regrade_source_block(block)
             rewritten.commit(
                 block, again.labeled, None if block.rollouts is None else again.rollouts
             )
-            _count_changes(report, block.rows, again)
+            _add_changes_to_report(report, block.rows, again)
         rewritten.finish()
         report.num_golds_unknown, report.num_golds_mismatched = len(unknown), len(mismatched)
         return report
@@ -241,7 +241,9 @@ class _Regrading:
             return self._settings.component.read_knowledge(content)
 
 
-def _count_changes(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded) -> None:
+def _add_changes_to_report(
+    report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded
+) -> None:
     pairs = list(zip(rows, again.labeled, strict=True))
     report.num_solutions += len(pairs)
     report.num_solutions_changed += sum(a.solution.outcome != b.solution.outcome for a, b in pairs)
@@ -315,7 +317,7 @@ class _CorrectedGold:
         return self.problem is None or self.problem.strip() == problem.strip()
 
 
-def _read_golds(path: str) -> dict[str, _CorrectedGold]:
+def _read_corrected_golds(path: str) -> dict[str, _CorrectedGold]:
     golds: dict[str, _CorrectedGold] = {}
     for place, row in read_file_rows(path):
         identity = row.get("problem_id")
@@ -325,11 +327,14 @@ def _read_golds(path: str) -> dict[str, _CorrectedGold]:
             )
         gold = read_gold(row["answer"])
         if isinstance(gold, InvalidGold):
-            raise DataError(f"{place}: the corrected gold in column answer {gold.detail}")
+            raise DataError(
+                f"{place}: the corrected gold in column answer {gold.detail}. Correct the row"
+            )
         text = row.get("problem")
         if not isinstance(text, str | None):
             raise DataError(
-                f"{place}: problem must be a text, but it is of type {type(text).__name__}"
+                f"{place}: problem must be a text, but it is of type {type(text).__name__}. "
+                "Correct the row"
             )
         corrected = _CorrectedGold(gold=gold, problem=text)
         if golds.setdefault(str(identity), corrected) != corrected:

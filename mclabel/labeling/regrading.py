@@ -32,15 +32,15 @@ from mclabel.labeling.estimators import (
 )
 from mclabel.labeling.grading import GradeRecord, IntermediateOutcomes, grade_recorded_completions
 from mclabel.labeling.labeled import (
-    Sampling,
+    SamplingFacts,
     build_labeled_solutions,
     get_row_completers,
     selection_probabilities,
 )
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, replay
+from mclabel.labeling.rollouts import EstimatorRun, replay_and_count_missing
 
-MAX_GRADED = 512
+MAX_BATCH_ROLLOUTS = 512
 """Maximum number of rollouts that are graded in one batch. Each needs the text of its whole prefix,
 and the limit bounds the memory for these texts."""
 
@@ -97,19 +97,19 @@ def regrade_block(
     for rollout in graded:
         key = rollout.prefix_id, rollout.completer, rollout.index
         recorded[rollout.problem_id][key] = rollout
-    before = {row.solution.id: row.solution.outcome for row in rows}
+    old_outcomes = {row.solution.id: row.solution.outcome for row in rows}
     labeled: list[LabeledSolution] = []
     used: list[Rollout] = []
     num_missing = 0
     for name, mine in by_problem.items():
-        again, theirs, missing = _judge_problem(
+        again, theirs, missing = _relabel_problem(
             problems[name],
             mine,
             tables[name],
             recorded[name],
             partial(begin_estimator, settings),
             read_knowledge,
-            before,
+            old_outcomes,
             settings.truncated,
         )
         labeled += again
@@ -162,8 +162,8 @@ def _regrade_rollouts(
 ) -> list[Rollout]:
     prefixes = {p.id: p for table in tables.values() for p in table.prefixes}
     graded: list[GradeRecord] = []
-    for start in range(0, len(rollouts), MAX_GRADED):
-        part = rollouts[start : start + MAX_GRADED]
+    for start in range(0, len(rollouts), MAX_BATCH_ROLLOUTS):
+        part = rollouts[start : start + MAX_BATCH_ROLLOUTS]
         texts = {name: prefixes[name].text for name in {rollout.prefix_id for rollout in part}}
         graded += grade_recorded_completions(
             [(problems[r.problem_id], texts[r.prefix_id] + r.text, r.finish_reason) for r in part],
@@ -177,14 +177,14 @@ def _regrade_rollouts(
     ]
 
 
-def _judge_problem(
+def _relabel_problem(
     problem: Problem,
     rows: Sequence[LabeledSolution],
     table: PrefixTable,
     recorded: dict[tuple[str, str, int], Rollout],
-    begin: Callable[..., ProblemEstimator],
+    make_estimator: Callable[..., ProblemEstimator],
     read_knowledge: Callable[[str], Any],
-    before: Mapping[str, Outcome],
+    old_outcomes: Mapping[str, Outcome],
     truncated: TruncatedPolicy,
 ) -> tuple[list[LabeledSolution], list[Rollout], int]:
     first = rows[0]
@@ -194,13 +194,13 @@ def _judge_problem(
         answer_class=answer_class(problem),
         completers=completers,
     )
-    estimator = begin(
+    estimator = make_estimator(
         paths,
         knowledge=None if first.priors is None else read_knowledge(first.priors),
         min_gain=first.min_gain,
     )
     run = EstimatorRun(estimator, table, None)
-    missing = replay(run, recorded)
+    missing = replay_and_count_missing(run, recorded)
     judgements = run.judge()
     solutions = [row.solution for row in rows]
     labeled = build_labeled_solutions(
@@ -209,7 +209,7 @@ def _judge_problem(
         solutions,
         table,
         judgements,
-        sampling=_update_sampling(rows, solutions, before),
+        sampling=_update_sampling(rows, solutions, old_outcomes),
         completers=completers,
         values_of=first.values_of,
         priors=first.priors,
@@ -221,21 +221,29 @@ def _judge_problem(
 
 
 def _update_sampling(
-    rows: Sequence[LabeledSolution], solutions: Sequence[Solution], before: Mapping[str, Outcome]
-) -> Sampling:
-    """Return the `Sampling` of a problem, updated by the new verdicts on recorded solutions."""
+    rows: Sequence[LabeledSolution],
+    solutions: Sequence[Solution],
+    old_outcomes: Mapping[str, Outcome],
+) -> SamplingFacts:
+    """Return the `SamplingFacts` of a problem, updated by the new verdicts on its solutions.
+
+    Args:
+        rows: labelled solutions of the problem, with the recorded counts.
+        solutions: the same solutions with their new outcomes.
+        old_outcomes: recorded outcomes by solution id.
+    """
     row = rows[0]
     siblings, num_right = row.siblings, row.num_sampled_right
     observed = siblings.num_rollouts  # number of solutions in the first batch
     for solution in solutions:
         if solution.origin == "given":
             continue
-        then, now = before[solution.id], solution.outcome
+        then, now = old_outcomes[solution.id], solution.outcome
         if solution.sample_index < observed:
             siblings = _replace_outcome(siblings, then, now)
         num_right += (now is Outcome.RIGHT) - (then is Outcome.RIGHT)
-    return Sampling(
-        siblings=siblings,
+    return SamplingFacts(
+        first_batch_counts=siblings,
         num_sampled=row.num_sampled,
         num_sampled_right=num_right,
         chosen_by_outcome=row.chosen_by_outcome,
@@ -243,10 +251,10 @@ def _update_sampling(
     )
 
 
-def _replace_outcome(counts: Counts, then: Outcome, now: Outcome) -> Counts:
-    """Return a copy of the counts in which one outcome `then` is replaced by `now`."""
-    of_then = f"num_{then.value}"
-    return replace(counts, **{of_then: getattr(counts, of_then) - 1}).plus(now)
+def _replace_outcome(counts: Counts, old: Outcome, new: Outcome) -> Counts:
+    """Return a copy of the counts with one outcome `old` less and one outcome `new` more."""
+    name = f"num_{old.value}"
+    return replace(counts, **{name: getattr(counts, name) - 1}).plus(new)
 
 
 def _replace_gold(problem: Problem, gold: Gold | None) -> Problem:

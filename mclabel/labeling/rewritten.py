@@ -1,5 +1,5 @@
-"""Writes a copy of a run with new labels, block by block. The labels come from grading again or
-from opinions.
+"""Writes a copy of a run with new labels, block by block. The labels come from grading again, or
+from the opinions of judges.
 
 The source run is only read. Each block of the source becomes one block of the new run, with a new
 id. So running the same command again writes only the missing blocks. Problems without labels and
@@ -80,7 +80,7 @@ class RewrittenRun:
         if not self._catalog.blocks:
             raise no_labels_error(source)
         self._source, self._target = source, target
-        self._provenance, self._what = provenance, action
+        self._provenance, self._action = provenance, action
         self._done = committed_blocks(target, require_complete=False)
         self._copied: set[str] = set()
         self.num_blocks = len(self._catalog.blocks)
@@ -159,7 +159,7 @@ class RewrittenRun:
         return content.decode()
 
     def _make_new_block_id(self, block: str) -> str:
-        return content_id(self._what, block, self._provenance["config"])
+        return content_id(self._action, block, self._provenance["config"])
 
     def _is_missing(self, block: str) -> bool:
         return self._make_new_block_id(block) not in self._done
@@ -267,8 +267,8 @@ def begin_rewritten_run(
         raise ConfigError(f"-o {out}: must not be the run that is {action}. Give another folder")
     target = RunOutput.inspect(out)
     target.check_config(SemanticConfig.from_config(semantic), may_change)
-    stamp = target.shard_metadata(versions=package_versions())
-    return target.claim(stamp), stamp
+    shard_metadata = target.shard_metadata(versions=package_versions())
+    return target.claim(shard_metadata), shard_metadata
 
 
 def check_rollouts_kept(run: str, block: SourceBlock, action: str) -> None:
@@ -282,8 +282,8 @@ def check_rollouts_kept(run: str, block: SourceBlock, action: str) -> None:
     Raises:
         DataError: the rollouts were not stored.
     """
-    made = (counts for row in block.rows for counts in (row.root, *(s.counts for s in row.steps)))
-    if block.rollouts is None and any(counts.num_rollouts for counts in made):
+    all_counts = (c for row in block.rows for c in (row.root, *(s.counts for s in row.steps)))
+    if block.rollouts is None and any(counts.num_rollouts for counts in all_counts):
         raise DataError(
             f"{run}: was labelled with keep_rollouts=false, so it has no rollouts to be {action}. "
             "Label the problems again with keep_rollouts=true"

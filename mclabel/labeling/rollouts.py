@@ -33,21 +33,21 @@ from mclabel.labeling.grading import (
     to_grade_record,
 )
 from mclabel.labeling.inputs import RolloutKey
-from mclabel.labeling.journal import JournaledRollout, rollout_line
+from mclabel.labeling.journal import JournaledRollout, make_rollout_line
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import BlockJournal
 
-_NOTHING = Completion(ids=(), text="", finish_reason="failed")
+_NO_COMPLETION = Completion(ids=(), text="", finish_reason="failed")
 """Placeholder for a completion that the engine did not sample."""
 MAX_RUNNING = 1024
 """Maximum number of concurrent completions of a problem. More requests would only use memory."""
 MAX_RUNNING_TOKENS = 8_000_000
 """Maximum number of prefix tokens of all concurrent completions of a problem. No engine's cache
 holds more."""
-MAX_SPELLED_TOKENS = 2_000_000
-"""Approximate maximum number of tokens in a cache, which holds the prefixes of one problem encoded
-for one completer. The prefixes that were encoded first are dropped first."""
+MAX_CACHED_PREFIX_TOKENS = 2_000_000
+"""Approximate maximum number of tokens of the prefixes whose token ids a `Sampler` caches. The
+prefixes that were encoded first are dropped first."""
 
 
 class NoContextRoom(Exception):
@@ -79,7 +79,7 @@ class Sampler:
     executor: CpuExecutor
     """Executor that runs the checker's computations off the event loop."""
     completer_name: str = AUTHOR
-    """Name of the sampling model among the completers."""
+    """Name of the sampling model, as labels record it."""
     completer_index: int = 0
     """Index of the sampling model among the completers of the job, from 0."""
     is_author: bool = True
@@ -87,9 +87,9 @@ class Sampler:
     source_rollouts: Mapping[RolloutKey, Rollout] = field(default_factory=dict)
     """Rollouts of the source run (an earlier run), which are reused instead of sampled."""
     _ids_by_prefix: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
-    _lengths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    _num_tokens_by_prefix: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
-    def prefix_ids(self, prefix: Prefix) -> tuple[int, ...]:
+    def get_prefix_ids(self, prefix: Prefix) -> tuple[int, ...]:
         """Return the token ids of a prefix in the sampling model's vocabulary.
 
         Raises:
@@ -100,23 +100,24 @@ class Sampler:
             return prefix.ids
         if prefix.id not in self._ids_by_prefix:
             ids = encode_prefix(self.policy, prefix)
-            self._ids_by_prefix[prefix.id], self._lengths[prefix.id] = ids, len(ids)
-            while len(self._ids_by_prefix) > max(1, MAX_SPELLED_TOKENS // max(1, len(ids))):
+            self._ids_by_prefix[prefix.id], self._num_tokens_by_prefix[prefix.id] = ids, len(ids)
+            while len(self._ids_by_prefix) > max(1, MAX_CACHED_PREFIX_TOKENS // max(1, len(ids))):
                 del self._ids_by_prefix[next(iter(self._ids_by_prefix))]
             return ids
         return self._ids_by_prefix[prefix.id]
 
-    def num_prefix_tokens(self, prefix: Prefix) -> int:
-        """Return the number of tokens of `prefix_ids`, without building them if the sampling model
-        wrote the prefix.
+    def count_prefix_tokens(self, prefix: Prefix) -> int:
+        """Return the number of tokens of a prefix in the sampling model's vocabulary.
+
+        The token ids are not built if the sampling model wrote the prefix.
         """
         if self.is_author:
             return prefix.num_tokens
-        if prefix.id not in self._lengths:
-            self.prefix_ids(prefix)
-        return self._lengths[prefix.id]
+        if prefix.id not in self._num_tokens_by_prefix:
+            self.get_prefix_ids(prefix)
+        return self._num_tokens_by_prefix[prefix.id]
 
-    def check_room(self, prefixes: Iterable[Prefix]) -> None:
+    def check_context_room(self, prefixes: Iterable[Prefix]) -> None:
         """Check that the context has room for a completion of each prefix.
 
         Without room a rollout would have no tokens and count as truncated, which would wrongly
@@ -124,31 +125,31 @@ class Sampler:
 
         Raises:
             NoContextRoom: a prefix leaves no room.
-            PrefixNotReproduced: `ids` raises it.
+            PrefixNotReproduced: `get_prefix_ids` raises it.
         """
         key = "policy.max_tokens"
         if self.completer_name != AUTHOR:
             key = f"max_tokens of the completer {self.completer_name}"
         for prefix in prefixes:
-            length = self.num_prefix_tokens(prefix)
+            length = self.count_prefix_tokens(prefix)
             if self.policy.room(len(self.prompt), length) < 1:
                 raise NoContextRoom(
                     f"a step of one of its solutions ends after {length:,} tokens, which leaves "
                     f"no room for a completion. Raise {key}, at most to the model's limit"
                 )
 
-    def lacks_room(self, prefix: Prefix) -> bool:
+    def lacks_needed_room(self, prefix: Prefix) -> bool:
         """Return whether a prefix leaves room for fewer than `Prefix.num_tokens_needed` tokens.
 
         Most rollouts from such a prefix would be truncated and count as wrong, whatever the step's
         value. The decision depends on the solutions only, so a resumed run decides in the same way.
 
         Raises:
-            PrefixNotReproduced: `ids` raises it.
+            PrefixNotReproduced: `get_prefix_ids` raises it.
         """
         if not prefix.num_tokens_needed:
             return False
-        length = self.num_prefix_tokens(prefix)
+        length = self.count_prefix_tokens(prefix)
         need = (
             prefix.num_tokens_needed * length / prefix.num_tokens
         )  # converted to tokens of this policy
@@ -177,13 +178,13 @@ class Sampler:
             index,
             completer="" if self.completer_name == AUTHOR else self.completer_name,
         )
-        why, withheld = None, recorded is None and self.lacks_room(prefix)
+        why, withheld = None, recorded is None and self.lacks_needed_room(prefix)
         if recorded is not None:
             completion = recorded.completion
         elif withheld:
-            completion, why = _NOTHING, NO_ROOM
+            completion, why = _NO_COMPLETION, NO_ROOM
         else:
-            completion, why = await self.sample(self.prefix_ids(prefix), seed=seed)
+            completion, why = await self.sample(self.get_prefix_ids(prefix), seed=seed)
         grade = (
             await self.grade(completion, prefix.text) if why is None else failed_grade_record(why)
         )
@@ -203,7 +204,9 @@ class Sampler:
             completer=self.completer_name,
         )
         if self.journal is not None and why is None:
-            self.journal.add(partial(rollout_line, rollout, completion.ids, failed=grade.failed))
+            self.journal.add(
+                partial(make_rollout_line, rollout, completion.ids, failed=grade.failed)
+            )
         return completion, rollout
 
     async def sample(self, prefix: tuple[int, ...], *, seed: int) -> tuple[Completion, str | None]:
@@ -225,7 +228,7 @@ class Sampler:
                     self.prompt, prefix, seed=seed, priority=self.priority
                 )
         except UnusableResponse as error:
-            return _NOTHING, str(error)
+            return _NO_COMPLETION, str(error)
         return completion, None
 
     async def grade(self, completion: Completion, prefix: str = "") -> GradeRecord:
@@ -266,8 +269,8 @@ class EstimatorRun:
             table: table of the problem's prefixes. Counts of rollouts are added to it; if
                 `Estimator.follow` is `all`, the prefixes of rollouts are added as well.
             policies: policies of the completers, by index; None in place of a completer whose
-                rollouts are not traced through the prefixes. None instead of a sequence if the
-                path of each rollout is on record.
+                rollouts are not traced through the prefixes. None instead of a sequence if every
+                rollout already records the prefixes that it passes through.
         """
         self.estimator, self.table, self._policies = estimator, table, policies
         self.rollouts: list[Rollout] = []
@@ -281,20 +284,20 @@ class EstimatorRun:
             is_requested: True if the estimator requested the rollouts.
         """
         follow = self.estimator.follow
-        for (number, who), completion, rollout in finished:
-            counts = self.table.prefixes[number].counts
-            counts[who] = counts[who].plus(rollout.outcome, rollout.num_tokens)
-            policy = None if self._policies is None else self._policies[who]
+        for (prefix, completer), completion, rollout in finished:
+            counts = self.table.prefixes[prefix].counts
+            counts[completer] = counts[completer].plus(rollout.outcome, rollout.num_tokens)
+            policy = None if self._policies is None else self._policies[completer]
             ids: Sequence[int] | None = None if completion is None else completion.ids
             on_record = follow == "known" and rollout.step_ends is not None
             if ids is None and policy is not None and follow != "nothing" and not on_record:
                 ids = policy.encode(rollout.text)
             if ids is not None and policy is not None and follow == "known":
-                rollout = self.table.trace_rollout(number, rollout, ids, policy.decode)
+                rollout = self.table.trace_rollout(prefix, rollout, ids, policy.decode)
             if ids is not None and policy is not None and follow == "all":
-                received = self.table.add_rollout(number, rollout, tuple(ids), policy.decode)
+                received = self.table.add_rollout(prefix, rollout, tuple(ids), policy.decode)
             else:
-                received = self.table.to_recorded(number, rollout)
+                received = self.table.to_recorded_rollout(prefix, rollout)
             self.estimator.record(
                 received if is_requested else replace(received, is_requested=False)
             )
@@ -328,7 +331,7 @@ class EstimatorRun:
         return self.estimator.judge(list(zip(*by_prefix, strict=True)))
 
 
-async def roll_out(
+async def roll_out_and_judge(
     run: EstimatorRun,
     samplers: Sequence[Sampler],
     *,
@@ -358,7 +361,7 @@ async def roll_out(
     async def run_probe(probe: Probe) -> FinishedRollout:
         return (probe, *await samplers[probe.completer].roll_out(prefixes[probe.prefix]))
 
-    def advance(
+    def record_and_decide(
         ended: Sequence[FinishedRollout], *, is_last: bool
     ) -> tuple[Sequence[Probe] | None, list[Judgement] | None]:
         """Record the rollouts, then return the next requests, or the judgements at the end.
@@ -382,7 +385,7 @@ async def roll_out(
             while True:
                 ended = [task.result() for task in done]
                 wanted, judgements = await executor.run(
-                    advance, ended, is_last=not (running or pending)
+                    record_and_decide, ended, is_last=not (running or pending)
                 )
                 if wanted is None:
                     wanted = await decisions.request_probes(estimator, len(prefixes))
@@ -392,7 +395,7 @@ async def roll_out(
                     return judgements
                 if wanted and not is_checked:
                     for sampler in samplers:
-                        sampler.check_room(prefixes)
+                        sampler.check_context_room(prefixes)
                     is_checked = True
                 pending.extend(wanted)
                 longest = max([longest, *(prefixes[probe.prefix].num_tokens for probe in wanted)])
@@ -406,7 +409,7 @@ async def roll_out(
             await asyncio.gather(*running, *done, return_exceptions=True)
 
 
-def replay(run: EstimatorRun, recorded: dict[RolloutKey, Rollout]) -> int:
+def replay_and_count_missing(run: EstimatorRun, recorded: dict[RolloutKey, Rollout]) -> int:
     """Run an estimator with recorded rollouts instead of sampled ones.
 
     An estimator that accepts rollouts without a request receives all of them first.

@@ -23,17 +23,19 @@ MAX_SAMPLES = 16_384
 MAX_RUNNING = 1024
 """Maximum number of a problem's solutions that are sampled at a time. More requests would only use
 memory."""
-_KEPT = "the text of every one is held in memory until its block is committed"
+_TEXTS_IN_MEMORY = "the text of every one is held in memory until its block is committed"
 
 
 class SolutionSettings(Settings):
     """Settings that choose the solutions to label."""
 
-    per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
+    per_problem: Annotated[int, at_most(MAX_SAMPLES, _TEXTS_IN_MEMORY)] = Field(4, ge=1)
     """Number of solutions sampled for each problem, unless `path` or `run` is set."""
     balance: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Keep up to this many right and equally many wrong solutions of each problem."""
-    max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
+    max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _TEXTS_IN_MEMORY)] = Field(
+        None, ge=1
+    )
     """Maximum number of samples per problem with `balance`; null means four times `per_problem`."""
     run: Annotated[str | None, OPERATIONAL] = Field(None, min_length=1)
     """Folder or URL of a run of the same policy whose problems, solutions and rollouts are reused.
@@ -77,7 +79,7 @@ class SolutionSettings(Settings):
         return None
 
     @rule
-    def _check_turn_size(self) -> str | None:
+    def _check_sample_limit_size(self) -> str | None:
         if self.max_samples is not None and self.max_samples < self.per_problem:
             return (
                 f"max_samples={self.max_samples}: must be at least per_problem={self.per_problem}. "
@@ -104,8 +106,8 @@ class SampledSolutions:
     num_right: int
     """Number of sampled solutions that are right."""
     first_batch_counts: Counts
-    """Outcome counts of the first batch of `count` solutions, an unbiased sample, since its size
-    was fixed before any outcome was known."""
+    """Outcome counts of the first batch of solutions, an unbiased sample, since its size was fixed
+    before any outcome was known."""
     num_tokens: int = 0
     """Number of tokens of all sampled solutions."""
 
@@ -113,7 +115,7 @@ class SampledSolutions:
 async def sample_solutions(
     sample: Callable[[int], Awaitable[Solution]],
     *,
-    count: int,
+    batch_size: int,
     balance: int | None = None,
     max_samples: int | None = None,
 ) -> SampledSolutions:
@@ -121,25 +123,25 @@ async def sample_solutions(
 
     Args:
         sample: function that samples the solution with a given index, from 0.
-        count: number of solutions per batch; there is only one batch if `balance` is None.
+        batch_size: number of solutions per batch; there is only one batch if `balance` is None.
         balance: number of right solutions, and number of wrong solutions, to keep. If one kind
             is rarer, only as many of the other kind are kept. Truncated and ungraded solutions
             are not kept. None keeps all solutions.
         max_samples: maximum number of solutions if `balance` is set. Batches are sampled until
             there are enough right and wrong solutions, or this number is reached. None means
-            `count`.
+            `batch_size`.
     """
-    solutions = await _sample_concurrently(sample, range(count))
+    solutions = await _sample_concurrently(sample, range(batch_size))
     first = Counts()
     for solution in solutions:
         first = first.plus(solution.outcome, len(solution.ids))
     kept = solutions
     if balance is not None:
         while _count_balanceable_pairs(solutions) < balance and len(solutions) < (
-            max_samples or count
+            max_samples or batch_size
         ):
             done = len(solutions)
-            more = range(done, min(done + count, max_samples or count))
+            more = range(done, min(done + batch_size, max_samples or batch_size))
             solutions += await _sample_concurrently(sample, more)
         each = min(balance, _count_balanceable_pairs(solutions))
         right = _select_with_outcome(solutions, Outcome.RIGHT)[:each]

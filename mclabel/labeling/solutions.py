@@ -14,7 +14,7 @@ from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
 from mclabel.engines.base import describe_oversize
 from mclabel.labeling.grading import failed_grade_record
-from mclabel.labeling.journal import JournaledSolution, solution_line
+from mclabel.labeling.journal import JournaledSolution, make_solution_line
 from mclabel.labeling.rollouts import Sampler
 from mclabel.run.cpu_executor import CpuExecutor
 
@@ -67,7 +67,7 @@ async def sample_solution(
     if recorded is None:
         sampler.on_completion(grade.outcome)
     if journal is not None and why is None:
-        journal.add(partial(solution_line, solution, failed=grade.failed))
+        journal.add(partial(make_solution_line, solution, failed=grade.failed))
     return solution
 
 
@@ -137,15 +137,15 @@ async def render_prompts(
     for name, policy in policies:
         if id(policy) in prompts:
             continue
-        who = "the model" if name == AUTHOR else f"the completer {name}"
-        if (why := _find_oversized_text(problem, given, policy, who)) is not None:
+        model_noun = "the model" if name == AUTHOR else f"the completer {name}"
+        if (why := _find_oversized_text(problem, given, policy, model_noun)) is not None:
             return why
         prompt = prompts[id(policy)] = policy.prompt_ids(problem.text)
         if len(prompt) >= policy.max_context:
             return RejectReason(
                 "prompt_too_long",
-                f"its prompt has {len(prompt)} tokens, {who} takes {policy.max_context:g} of "
-                "prompt and solution together",
+                f"its prompt has {len(prompt)} tokens, but {model_noun} takes "
+                f"{policy.max_context:g} of prompt and solution together",
             )
     reason = await checker.refuse(problem, executor.run)
     if reason is not None:

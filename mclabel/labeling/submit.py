@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 """Seconds between two requests to the job server."""
-ACCEPT_S = 20.0
+RETRY_S = 20.0
 """Seconds during which a rejected submission is repeated."""
-_UPLOADED = "config.yaml"
+_UPLOADED_CONFIG_NAME = "config.yaml"
 """Name of the configuration file in the job's working folder."""
-_TALKATIVE = (
+_VERBOSE_LOGGERS = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
     "ray._private.runtime_env.packaging",
@@ -67,12 +67,12 @@ def submit_label(
         EngineError: the job server cannot be reached, or refuses the connection or the job.
     """
     checked = load_config(LabelConfig, config, overrides, allow=allow)
-    _check_reachable(checked)
+    _check_paths_reachable(checked)
     environment = _read_runtime_env(runtime_env)
     client = _connect_to_job_server(address)
     with tempfile.TemporaryDirectory(prefix="mclabel-") as folder:
-        shutil.copy(find_config_file(config), Path(folder) / _UPLOADED)
-        arguments = [_UPLOADED, *overrides, "ray.address=auto"]
+        shutil.copy(find_config_file(config), Path(folder) / _UPLOADED_CONFIG_NAME)
+        arguments = [_UPLOADED_CONFIG_NAME, *overrides, "ray.address=auto"]
         arguments += [f"--allow={name}" for name in allow]
         command = ["python", "-m", "mclabel", "label", *arguments]
         environment = {**environment, "working_dir": folder}
@@ -89,9 +89,9 @@ def _submit_with_retries(
     """Submit a job and return its id.
 
     A job server that has just started rejects jobs for a while, so the submission is repeated for
-    `ACCEPT_S` seconds.
+    `RETRY_S` seconds.
     """
-    deadline = time.monotonic() + ACCEPT_S
+    deadline = time.monotonic() + RETRY_S
     while True:
         try:
             return client.submit_job(entrypoint=command, runtime_env=environment)
@@ -133,11 +133,13 @@ async def _print_log(job: SubmittedJob, echo: Callable[[str], None]) -> None:
         echo(f"[the log cannot be followed any more: {error}; the job continues]\n")
 
 
-def _check_reachable(config: LabelConfig) -> None:
-    """Refuse relative paths and other settings that have no meaning on the cluster.
+def _check_paths_reachable(config: LabelConfig) -> None:
+    """Check that the cluster can read the paths of the configuration.
+
+    Relative paths and `ray.address=none` have no meaning there.
 
     Raises:
-        ConfigError: the message lists all such settings.
+        ConfigError: a setting has no meaning on the cluster. The message lists all of them.
     """
     faults = []
     places = {
@@ -166,10 +168,14 @@ def _read_runtime_env(path: str | None) -> dict[str, Any]:
     try:
         content = read_document(Path(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: is not a readable YAML file: {error}") from error
+        raise ConfigError(
+            f"{path}: is not a readable YAML file ({error}). Give a file with the keys of a Ray "
+            "runtime_env"
+        ) from error
     if not isinstance(content, dict):
         raise ConfigError(
-            f"{path}: must be a mapping with the keys of a Ray runtime_env, such as pip"
+            f"{path}: is of type {type(content).__name__}, but must be a mapping with the keys of "
+            "a Ray runtime_env, such as pip. Correct the file"
         )
     if "working_dir" in content:
         raise ConfigError(
@@ -184,13 +190,13 @@ def _connect_to_job_server(address: str) -> JobSubmissionClient:
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
-    for name in _TALKATIVE:
+    for name in _VERBOSE_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     if "://" not in address:
         address = f"http://{address}"
     if not address.startswith(("http://", "https://")):
         raise EngineError(
-            f"--address {address}: must be the address of the job server, http://HOST:8265"
+            f"--address {address}: must be the address of the job server. Give http://HOST:8265"
         )
     try:
         return JobSubmissionClient(address)

@@ -25,7 +25,7 @@ from mclabel.labeling.decisions import DecisionBatcher, LearnerState, LearningQu
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.grading import count_ungraded_reasons, count_weak_verdicts
 from mclabel.labeling.inputs import ProblemItem, SourceRun
-from mclabel.labeling.journal import read_entry
+from mclabel.labeling.journal import parse_entry
 from mclabel.labeling.problem import (
     EngineContext,
     ProblemLabels,
@@ -153,7 +153,7 @@ class LabelTask:
 
     def read_entry(self, line: Line) -> JournalEntry:
         """Parse the solution or rollout in a journal line."""
-        return read_entry(line)
+        return parse_entry(line)
 
 
 class LabelRunner:

@@ -31,7 +31,11 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
 from mclabel.evaluate.best_of_n.show import best_of_n_grid
-from mclabel.evaluate.grouping import FEW, get_solution_meta, group_by_dividing_fields
+from mclabel.evaluate.grouping import (
+    MIN_GROUP_PROBLEMS,
+    get_solution_meta,
+    group_by_dividing_fields,
+)
 from mclabel.evaluate.labels.quality import (
     LabelCost,
     LabelQuality,
@@ -154,7 +158,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         quality: dict[str, LabelQuality] = {}
         for number, (name, group) in enumerate(groups.items(), 1):
             group_quality = measure_label_quality(group)
-            if name == "all" or group_quality.num_problems >= FEW:
+            if name == "all" or group_quality.num_problems >= MIN_GROUP_PROBLEMS:
                 quality[name] = group_quality
             stage.update(number, len(groups))
         cost = compute_label_cost(rows)

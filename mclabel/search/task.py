@@ -16,7 +16,7 @@ from mclabel.core.seeds import content_id
 from mclabel.engines import Policy
 from mclabel.labeling.grading import to_grade_record
 from mclabel.labeling.inputs import ProblemItem
-from mclabel.labeling.labeled import Sampling, label_by_outcome
+from mclabel.labeling.labeled import SamplingFacts, label_by_outcome
 from mclabel.labeling.task import LabelOutputs
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.run.cpu_executor import CpuExecutor
@@ -286,8 +286,8 @@ async def grade_search_result(
         )
         for rank, i in enumerate(order)
     ]
-    sampling = Sampling(
-        siblings=Counts(),
+    sampling = SamplingFacts(
+        first_batch_counts=Counts(),
         num_sampled=len(names),
         num_sampled_right=sum(grade.outcome is Outcome.RIGHT for grade in grades),
         chosen_by_outcome=True,

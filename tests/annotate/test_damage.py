@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mclabel.annotate.export import export_people
+from mclabel.annotate.export import export_annotations
 from mclabel.annotate.serve import annotate
 from mclabel.annotate.storage import (
     EVENTS,
@@ -148,7 +148,7 @@ def test_every_reader_refuses_a_damaged_folder(run: str, folder: Path, tmp_path:
     readers: list[Callable[[], object]] = [
         lambda: evaluate_labels(run, f"people:{folder}", None, seed=0),
         lambda: combine(run, [str(folder)], both, rule="same_location"),
-        lambda: export_people(str(folder), "parquet", str(tmp_path / "data")),
+        lambda: export_annotations(str(folder), "parquet", str(tmp_path / "data")),
         lambda: serve(run, folder),
     ]
     lines = (folder / EVENTS).read_bytes().splitlines(keepends=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mclabel.annotate.export import export_people
+from mclabel.annotate.export import export_annotations
 from mclabel.annotate.folder import AnnotationFolder, collect_human_truth, summarise
-from mclabel.annotate.gold import GoldLine, build_queues, read_gold
+from mclabel.annotate.gold import GoldLine, build_queues, read_gold_lines
 from mclabel.core.errors import DataError
 from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import AnnotateProcess, add_events, annotated_folder, event
@@ -50,7 +50,7 @@ def test_a_line_that_is_no_gold_is_named(tmp_path: Path, line: str, why: str) ->
     path = tmp_path / "gold.jsonl"
     path.write_text(line, encoding="utf-8")
     with pytest.raises(DataError, match=why):
-        read_gold(path)
+        read_gold_lines(path)
 
 
 def test_gold_lies_unseen_among_the_others(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_first_opinion_on_gold_is_the_one_that_counts(tmp_path: Path) -> None:
     assert "  hidden gold: 2 of 2 right, 1.00 [0.16, 1.00]" in list(summarise(annotated).lines())
     truth = {one.id: one for one in collect_human_truth(annotated).judged}
     assert truth["solution-0"].first_error == 1  # the gold overrides all annotations
-    export_people(str(tmp_path / "out"), "prm800k", str(tmp_path / "data"))
+    export_annotations(str(tmp_path / "out"), "prm800k", str(tmp_path / "data"))
     rows = [json.loads(line) for line in (tmp_path / "data" / "data.jsonl").open()]
     assert [row["is_quality_control_question"] for row in rows] == [True] * 4
 

@@ -174,10 +174,10 @@ class Comparison:
             given = {} if weights is None else {"it": tuple(weights[index])}
             problem = ProblemSamples(
                 problem_id="",
-                keys=tuple(keys),
-                right=tuple(self.pool.right[index]),
+                answer_keys=tuple(keys),
+                is_right=tuple(self.pool.right[index]),
                 scores={},
-                weights=given,
+                vote_weights=given,
             )
             votes = compute_vote_accuracy(problem, size, seed=index)
             found.append(votes["vote:it" if given else "majority"])

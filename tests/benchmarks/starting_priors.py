@@ -49,7 +49,7 @@ from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.fit import (
     EvidenceByCompleter,
     EvidenceReadings,
-    fit_readings,
+    fit_priors_to_readings,
 )
 from mclabel.labeling.estimators.posterior.priors import (
     POOLED,
@@ -297,7 +297,7 @@ def fit_starting_priors(
 
         point = Point(name="", settings=settings, label="", knowledge=priors)
         measure(point.make, cases, on_done=keep)
-        priors = fit_readings(evidence, start=uninformed_priors(), strength=STRENGTH)
+        priors = fit_priors_to_readings(evidence, start=uninformed_priors(), strength=STRENGTH)
     return priors
 
 

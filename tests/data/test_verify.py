@@ -12,7 +12,7 @@ import pytest
 
 from mclabel import jobs
 from mclabel.core.records import LabeledSolution
-from mclabel.labeling.journal import solution_line
+from mclabel.labeling.journal import make_solution_line
 from mclabel.run.shards.journal import write_journal
 from mclabel.run.shards.labels import commit_block, label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
@@ -181,7 +181,7 @@ def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path, copy_
     (priors,) = store.names("priors")
     store.delete(priors)
     block = rollouts[1].removeprefix("rollouts/").partition(".")[0]
-    write_journal(store, block, "late", 0, [solution_line(next(read_labels(store)).solution)])
+    write_journal(store, block, "late", 0, [make_solution_line(next(read_labels(store)).solution)])
     found = verify(store)
     missing, gone = faults(found)
     assert missing.startswith(f"{rollouts[0]}: missing, though a labels shard names it")

@@ -20,7 +20,7 @@ from mclabel.labeling.estimators.posterior.arithmetic import (
     weighted_sums,
 )
 from mclabel.labeling.estimators.posterior.plan import ChainEvidence, make_plans
-from mclabel.labeling.estimators.posterior.priors import TABLE, ClassPriors, uninformed_priors
+from mclabel.labeling.estimators.posterior.priors import TABLE_SIZE, ClassPriors, uninformed_priors
 
 
 class Rough(np.ndarray[Any, Any]):
@@ -80,7 +80,7 @@ def rough_products(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plan_is_the_same_in_any_batch(seed: int) -> None:
     rng, priors = np.random.default_rng(seed), two_priors()
     # Some requests have counts beyond the tables, which must not affect the other requests.
-    sizes = [0, 3, TABLE - 1, TABLE, 600]
+    sizes = [0, 3, TABLE_SIZE - 1, TABLE_SIZE, 600]
     requests = [some_request(rng, priors[i % 2], sizes[i % len(sizes)]) for i in range(70)]
     alone = [make_plans([request])[0].table for request in requests]
     for _ in range(4):
@@ -149,7 +149,7 @@ def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
 ) -> None:
     """Long chains are planned in small groups, and their prefixes in parts."""
     rng, priors = np.random.default_rng(5), uninformed_priors().for_class("number")
-    requests = [some_request(rng, priors, TABLE + 3) for _ in range(12)]
+    requests = [some_request(rng, priors, TABLE_SIZE + 3) for _ in range(12)]
     whole = [one.table for one in make_plans(requests)]
     monkeypatch.setattr(plan, "MAX_CELLS", 1)
     for one, table in zip(make_plans(requests), whole, strict=True):

@@ -200,7 +200,7 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     tree.record(ended(3, WRONG, (9,)))
     tree.record(ended(3, WRONG))
     # MC(3) = 0, so the first error is step 2. The only visit so far is one of the problem alone.
-    assert tree.states[0].visits == 1
+    assert tree.states[0].num_searches == 1
     ours = SearchCandidate(2, (7, 8), 60, is_given_solution=False)
     lost = SearchCandidate(3, (9,), 50, is_given_solution=False)
     # .5 ** .5 * .9 ** .12 + .125 * sqrt(1) / (1 + 0)
@@ -210,7 +210,7 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     # prefix 7.
     assert lost in tree.candidates
     assert tree.wanted() == [7, 7]
-    assert tree.states[2].visits == 1
+    assert tree.states[2].num_searches == 1
     tree.record(ended(7, WRONG))
     tree.record(ended(7, WRONG))
     assert tree.wanted() == []  # both allowed searches are done

@@ -112,7 +112,7 @@ def rolled_out(case: Case, rng: np.random.Generator, **settings: object) -> list
         for prefix in {0, *(prefix for path in case.paths for prefix in path.prefixes)}:
             for index in range(rng.integers(0, 5)):
                 estimator.record(case.draw(Probe(prefix, completer), index))
-    return (estimator._agreeing or estimator._outcomes).views
+    return (estimator._agreement_views or estimator._outcome_views).views
 
 
 def without_other_completers(evidence: Evidence) -> Evidence:
@@ -178,7 +178,7 @@ def test_what_others_know_is_no_evidence_of_ones_own() -> None:
     update_plans([views])
     for view, old in zip(views, before, strict=True):
         assert not (view.external_likelihood == 1).all()
-        for evidence in (old, view.evidence(), view.starting_prefix_evidence()):
+        for evidence in (old, view.evidence(), view.evidence_counted_once()):
             assert (evidence.external_likelihood == 1).all()
 
 

@@ -59,8 +59,8 @@ def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
         num_steps=np.array(num_steps),
         right=rng.integers(0, 3, shape) * there * 1.0,
         wrong=rng.integers(0, 5, shape) * there * 1.0,
-        same=rng.integers(0, others + 1) * 1.0,
-        others=others * 1.0,
+        num_agreeing=rng.integers(0, others + 1) * 1.0,
+        num_other_samples=others * 1.0,
         outcome=ends[rng.integers(0, 3, len(num_steps))],
         external_likelihood=rng.uniform(0.01, 1.0, shape),
     )
@@ -69,7 +69,7 @@ def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
 def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
     """Return the marginal [e, r, grid] of (first error, values of all prefixes) by enumeration."""
     steps = int(evidence.num_steps[b])
-    m, n = evidence.same[b], evidence.others[b]
+    m, n = evidence.num_agreeing[b], evidence.num_other_samples[b]
     agree = np.exp([betaln(m + x, n - m + y) - betaln(x, y) for x, y in priors.agreement])
     found = np.zeros((steps + 1, steps + 1, len(GRID)))
     for e in range(steps + 1):
@@ -114,8 +114,8 @@ def test_gain_of_a_probe_by_hand() -> None:
         num_steps=np.array([1]),
         right=np.zeros((1, 2)),
         wrong=np.zeros((1, 2)),
-        same=np.zeros((1, 2)),
-        others=np.zeros((1, 2)),
+        num_agreeing=np.zeros((1, 2)),
+        num_other_samples=np.zeros((1, 2)),
         outcome=np.array([[1.0, 1.0]]),
         external_likelihood=np.ones((1, 2)),
     )
@@ -149,19 +149,24 @@ def test_evidence_by_hand() -> None:
     # end.
     assert seen.right[0].tolist() == [0, 0, 0, 2]
     # One of the two has the same first and second steps, but another third step.
-    assert seen.others[0].tolist() == [0, 1, 1, 2]
-    assert seen.same[0].tolist() == [0, 0, 1, 1]
+    assert seen.num_other_samples[0].tolist() == [0, 1, 1, 2]
+    assert seen.num_agreeing[0].tolist() == [0, 0, 1, 1]
     # Prefixes 2 and 3 have the same text, so a rollout from one is evidence for both.
     table.record(RecordedRollout(prefix=3, outcome=WRONG, step_keys=("c",)))
     seen = table.evidence(table.counts, no_other_completers(table))
     assert seen.wrong[0].tolist() == [0, 1, 0, 0]
     # solution 0 is a wrong rollout of the problem alone
     assert seen.wrong[1].tolist() == [0, 1, 0, 1]
-    assert seen.same[0].tolist() == [0, 1, 1, 1] and seen.same[1].tolist() == [0, 0, 1, 1]
+    assert seen.num_agreeing[0].tolist() == [0, 1, 1, 1] and seen.num_agreeing[1].tolist() == [
+        0,
+        0,
+        1,
+        1,
+    ]
     assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
     plain = EvidenceTable(paths, agreement=False, truncated="exclude")
     plain.record(RecordedRollout(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
-    assert plain.evidence(plain.counts, no_other_completers(plain)).others.sum() == 0
+    assert plain.evidence(plain.counts, no_other_completers(plain)).num_other_samples.sum() == 0
     assert plain.evidence(plain.counts, no_other_completers(plain)).wrong[0].sum() == 0
 
 
@@ -200,8 +205,8 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
                 num_steps=np.array([3]),
                 right=np.array([[0, *rolled]], dtype=float),
                 wrong=np.array([[0, *(8 - k for k in rolled)]], dtype=float),
-                same=np.array([[0, *same]], dtype=float),
-                others=np.array([[0, 3, 3, 3]], dtype=float),
+                num_agreeing=np.array([[0, *same]], dtype=float),
+                num_other_samples=np.array([[0, 3, 3, 3]], dtype=float),
                 outcome=np.array([[1.0, 0.0] if wrong else [0.0, 1.0]]),
                 external_likelihood=np.ones((1, 4)),
             )

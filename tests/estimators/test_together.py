@@ -54,7 +54,7 @@ def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:
         estimator = estimator_of(case, number)
         game = Game(estimator, case)
         while game.move():
-            [view] = estimator._outcomes.views
+            [view] = estimator._outcome_views.views
             request = view.evidence_for_plan()
             afresh = replace(
                 request, previous_plan=None, changed_chains=range(len(request.num_steps))
@@ -72,7 +72,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         min_gain=60.0,
         rollouts=1,
     )
-    [view] = estimator._outcomes.views
+    [view] = estimator._outcome_views.views
     request = view.evidence_for_plan()
     [plan] = make_plans([request])
     right, wrong, same, others = request.counts
@@ -80,8 +80,8 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         num_steps=request.num_steps,
         right=right,
         wrong=wrong,
-        same=same,
-        others=others,
+        num_agreeing=same,
+        num_other_samples=others,
         outcome=request.outcome,
         external_likelihood=request.external_likelihood,
     )
@@ -126,7 +126,7 @@ def test_evidence_without_agreement_by_hand() -> None:
     assert table.counts[0, 1].tolist() == [0, 0, 1, 0, 0]
     assert table.counts[0, 2].sum() == 0
     # For values, each outcome counts only at the prefix where its sample started.
-    right, wrong = table.starting_prefix_counts()[:2]
+    right, wrong = table.count_outcomes_once()[:2]
     assert wrong[0].tolist() == [0, 0, 0, 0, 1] and right[0].tolist() == [0, 1, 0, 0, 0]
     assert right[1].sum() == 0
     # A failure from prefix 3 is no evidence about prefix 1.

@@ -21,9 +21,9 @@ from mclabel.labeling.estimators.trace.agreement import (
     BACK,
     FIRST,
     OTHERWISE,
-    add_rollout,
+    count_rollout_agreement,
     count_step_agreement,
-    repeats_and_departs,
+    repeats_then_departs,
 )
 from mclabel.labeling.estimators.trace.chain import (
     ERROR,
@@ -32,7 +32,7 @@ from mclabel.labeling.estimators.trace.chain import (
     NUM_STATES,
     Floats,
     TraceEvidence,
-    count_likelihoods,
+    dirichlet_multinomial_likelihoods,
     infer_beliefs,
     steps_to_go_bins,
 )
@@ -63,11 +63,11 @@ def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEviden
     }
     return TraceEvidence(
         num_steps=np.array(lengths),
-        counts=counts,
-        root=root,
+        completion_counts=counts,
+        root_counts=root,
         commitments=stated,
-        steps={name: one.astype(np.float64) for name, one in steps.items()},
-        end=end,
+        step_counts={name: one.astype(np.float64) for name, one in steps.items()},
+        outcome=end,
     )
 
 
@@ -84,27 +84,33 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
             for step, now in enumerate(way):
                 level, state = divmod(now, 2)
                 chance *= RATES.moves[before, now]
-                for name, counts in evidence.counts.items():
+                for name, counts in evidence.completion_counts.items():
                     shares = RATES.shares[name][level, state, bins[step, chain]]
                     chance *= float(
-                        count_likelihoods(counts[step, :, chain], shares, RATES.spread[name])
+                        dirichlet_multinomial_likelihoods(
+                            counts[step, :, chain], shares, RATES.spread[name]
+                        )
                     )
-                for name, counts in evidence.steps.items():
+                for name, counts in evidence.step_counts.items():
                     shares, spread = RATES.steps[name], RATES.step_spread[name]
-                    of_moves = count_likelihoods(counts[step, :, chain], shares, spread)
+                    of_moves = dirichlet_multinomial_likelihoods(
+                        counts[step, :, chain], shares, spread
+                    )
                     chance *= float(of_moves[2 * (before % 2) + state])
                 chance *= float(
                     np.prod(RATES.commitment[state] ** evidence.commitments[step, :, chain])
                 )
                 before = now
             states = [now % 2 for now in way]
-            chance *= float(RATES.end[states[-1]] @ evidence.end[:, chain])
+            chance *= float(RATES.end[states[-1]] @ evidence.outcome[:, chain])
             weights[chain, root] += chance
             firsts[chain][root, states.index(0) if 0 in states else steps] += chance
             for step, (a, b) in enumerate(itertools.pairwise((1, *states))):
                 moves[chain][root, step, 2 * a + b] += chance
     shares = RATES.shares["policy"][:, 1, steps_to_go_bins(np.array([max(lengths) + 1]), 1)[0, 0]]
-    seen = count_likelihoods(evidence.root["policy"][None], shares, RATES.spread["policy"])
+    seen = dirichlet_multinomial_likelihoods(
+        evidence.root_counts["policy"][None], shares, RATES.spread["policy"]
+    )
     roots = RATES.level * seen * weights.prod(0)
     roots /= roots.sum()
     given = roots / weights
@@ -120,7 +126,7 @@ def test_beliefs_are_those_of_all_ways_there_are() -> None:
     evidence = evidence_of(np.random.default_rng(3), [3, 2, 1])
     found = infer_beliefs(evidence, RATES)
     roots, firsts, moves = by_enumeration(evidence)
-    np.testing.assert_allclose(found.root, roots, rtol=1e-9)
+    np.testing.assert_allclose(found.root_level, roots, rtol=1e-9)
     for chain, steps in enumerate(evidence.num_steps.tolist()):
         mine = np.append(found.first_error[:steps, chain], found.first_error[-1, chain])
         np.testing.assert_allclose(mine, firsts[chain], atol=1e-10)
@@ -224,8 +230,8 @@ def test_a_solution_alone_is_compared_with_itself_only() -> None:
 def test_a_rollout_counts_up_to_where_it_leaves() -> None:
     mine = path("abcde", Outcome.WRONG)
     found = count_step_agreement([mine], [mine])
-    add_rollout(found, mine, 0, 1, content("bcxe"))
-    add_rollout(found, mine, 0, 2, content("c"))
+    count_rollout_agreement(found, mine, 0, 1, content("bcxe"))
+    count_rollout_agreement(found, mine, 0, 2, content("c"))
     assert seen(found, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
 
 
@@ -233,9 +239,9 @@ def test_a_completion_leaves_the_way_of_what_it_continues() -> None:
     """Intermediate answers and words are ignored, and a restart is not a departure."""
     a, b, c, d = content("abcd")
     before = [a, b, c]
-    assert not repeats_and_departs(before, [d, "numbers 9", "words check", a, b, c, d])
-    assert repeats_and_departs(before, [d, "numbers 9", "words check", a, b, d])
-    assert not repeats_and_departs(before, [d, a])
+    assert not repeats_then_departs(before, [d, "numbers 9", "words check", a, b, c, d])
+    assert repeats_then_departs(before, [d, "numbers 9", "words check", a, b, d])
+    assert not repeats_then_departs(before, [d, a])
 
 
 def test_where_solutions_part_from_the_others_they_are_wrong() -> None:

@@ -26,10 +26,10 @@ def problem(
     values = tuple(scores or [0.0] * len(keys))
     return ProblemSamples(
         problem_id="p",
-        keys=tuple(keys),
-        right=tuple(right),
+        answer_keys=tuple(keys),
+        is_right=tuple(right),
         scores={"s": values},
-        weights={"s": values},
+        vote_weights={"s": values},
     )
 
 

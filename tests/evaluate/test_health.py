@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mclabel.core.records import Counts, LabeledSolution, Outcome
-from mclabel.evaluate.health import CHECKS, Figure, Health, assess_run_health
+from mclabel.evaluate.health import CHECKS, CountedShare, Health, assess_run_health
 from mclabel.report.page.health import make_health_grid
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
@@ -247,7 +247,7 @@ def test_problems_solved_at_times_are_counted_by_their_solutions_alone(tmp_path:
         )
     )
     assert health is not None
-    assert health.solved_sometimes == Figure(count=2, total=7)  # often, and d at .15
+    assert health.solved_sometimes == CountedShare(count=2, total=7)  # often, and d at .15
     assert next(row for row in make_health_grid(health).rows if "15% to 80%" in row[0])[1:3] == (
         "29%",
         "7",

@@ -18,7 +18,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution, Outcome, Rollout
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.prefixes import contradicts_prefix
+from mclabel.labeling.prefixes import corrects_prefix
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.answering import AnsweringEngine
@@ -256,7 +256,7 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_goes_back_on_its_prefix(completion: str, prefix: str, is_back: bool) -> None:
-    assert contradicts_prefix(completion, prefix) is is_back
+    assert corrects_prefix(completion, prefix) is is_back
 
 
 def run_trace(folder: Path, *overrides: str) -> Path:

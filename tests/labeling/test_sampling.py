@@ -55,14 +55,14 @@ def draw(outcomes: str, **arguments: int) -> tuple[SampledSolutions, list[int]]:
 @pytest.mark.parametrize(
     ("outcomes", "arguments", "kept", "num_sampled", "num_right"),
     [
-        ("RWTU", {"count": 4}, [0, 1, 2, 3], 4, 1),
-        ("RRWW", {"count": 4, "balance": 1, "max_samples": 8}, [0, 2], 4, 2),
-        ("RRRRRWRR", {"count": 4, "balance": 1, "max_samples": 8}, [0, 5], 8, 7),
-        ("RRRRRWRRWR", {"count": 4, "balance": 2, "max_samples": 10}, [0, 1, 5, 8], 10, 8),
-        ("WWWRWWWWWW", {"count": 4, "balance": 3, "max_samples": 10}, [0, 3], 10, 1),
-        ("RRRRRRRR", {"count": 4, "balance": 2, "max_samples": 8}, [], 8, 8),
-        ("WWTUWWTU", {"count": 4, "balance": 2, "max_samples": 8}, [], 8, 0),
-        ("TRWU", {"count": 4, "balance": 2, "max_samples": 4}, [1, 2], 4, 1),
+        ("RWTU", {"batch_size": 4}, [0, 1, 2, 3], 4, 1),
+        ("RRWW", {"batch_size": 4, "balance": 1, "max_samples": 8}, [0, 2], 4, 2),
+        ("RRRRRWRR", {"batch_size": 4, "balance": 1, "max_samples": 8}, [0, 5], 8, 7),
+        ("RRRRRWRRWR", {"batch_size": 4, "balance": 2, "max_samples": 10}, [0, 1, 5, 8], 10, 8),
+        ("WWWRWWWWWW", {"batch_size": 4, "balance": 3, "max_samples": 10}, [0, 3], 10, 1),
+        ("RRRRRRRR", {"batch_size": 4, "balance": 2, "max_samples": 8}, [], 8, 8),
+        ("WWTUWWTU", {"batch_size": 4, "balance": 2, "max_samples": 8}, [], 8, 0),
+        ("TRWU", {"batch_size": 4, "balance": 2, "max_samples": 4}, [1, 2], 4, 1),
     ],
 )
 def test_what_is_kept(
@@ -75,9 +75,9 @@ def test_what_is_kept(
 
 
 def test_only_the_draws_that_are_made_anyway_are_free_observations() -> None:
-    sampled, _ = draw("WWWWRRRR", count=4, balance=2, max_samples=8)
+    sampled, _ = draw("WWWWRRRR", batch_size=4, balance=2, max_samples=8)
     assert sampled.first_batch_counts == Counts(num_wrong=4, num_tokens=8)
-    plain, _ = draw("WRWW", count=4)
+    plain, _ = draw("WRWW", batch_size=4)
     assert plain.first_batch_counts == Counts(num_right=1, num_wrong=3, num_tokens=8)
 
 

@@ -75,7 +75,7 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
 
     def score(name: str, model: LikelihoodHead) -> list[list[float]]:
         prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
-        return cache.scores(
+        return cache.get_prm_scores(
             prm, tmp_path, encoded, lambda done, total: passed.append(f"{name} {total}")
         )
 
@@ -85,7 +85,9 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
     assert len(first) == len(encoded) and set(passed) == {f"prm {len(set(encoded))}"}
     assert score("orm", other) != first
     assert score("copy", head_on(str(tmp_path / "copy"), 1)) == first
-    assert len(cache.readings(model.network, encoded, lambda done, total: passed.append("own")))
+    assert len(
+        cache.get_likelihoods(model.network, encoded, lambda done, total: passed.append("own"))
+    )
     assert {one.split()[0] for one in passed} == {"prm"}
     score("tiny", head_on(tiny_model(tmp_path / "tiny"), 1))
     assert {one.split()[0] for one in passed} == {"prm", "tiny"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
-from mclabel.labeling.journal import read_entry, rollout_line, solution_line
+from mclabel.labeling.journal import make_rollout_line, make_solution_line, parse_entry
 from mclabel.run.shards import durable
 from mclabel.run.shards.journal import BlockJournal, delete_journal, read_journal, write_journal
 from mclabel.run.shards.store import Store
@@ -31,14 +31,14 @@ def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
 
 def solutions_in(store: Store, block: str) -> dict[tuple[str | int, ...], Solution]:
     """Return the solutions in a block's journals, by problem id and sample index."""
-    entries = read_journal(store, block, read_entry)
+    entries = read_journal(store, block, parse_entry)
     found = {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
     return {key: content.solution for key, content in found.items()}
 
 
 def rollouts_in(store: Store, block: str) -> dict[tuple[str | int, ...], Rollout]:
     """Return the rollouts in a block's journals, by completer, prefix id and rollout index."""
-    entries = read_journal(store, block, read_entry)
+    entries = read_journal(store, block, parse_entry)
     return {key[1:]: entry.content.rollout for key, entry in entries.items() if key[0] == "rollout"}
 
 
@@ -62,16 +62,16 @@ SOLUTION = Solution(
 
 def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    journal = BlockJournal(store, "b", "one", read_entry)
+    journal = BlockJournal(store, "b", "one", parse_entry)
     ids = completion("so \\boxed{1}").ids
-    journal.add(lambda: solution_line(SOLUTION))
-    journal.add(lambda: rollout_line(rollout(0), ids))
+    journal.add(lambda: make_solution_line(SOLUTION))
+    journal.add(lambda: make_rollout_line(rollout(0), ids))
     journal.flush()
     journal.flush()  # without new entries, no file is written
-    journal.add(lambda: rollout_line(rollout(2), ids))
+    journal.add(lambda: make_rollout_line(rollout(2), ids))
     journal.flush()
     assert store.names("journals") == [f"journals/b/one.0000{n}.jsonl.gz" for n in (0, 1)]
-    journal = BlockJournal(store, "b", "two", read_entry)
+    journal = BlockJournal(store, "b", "two", parse_entry)
     journal.read()
     taken = journal.take(("solution", "p", 3))
     assert taken is not None and taken.solution == SOLUTION and not taken.failed
@@ -91,7 +91,7 @@ def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
 def test_of_two_attempts_the_first_by_name_counts(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for attempt, text in (("b", "late"), ("a", "early")):
-        write_journal(store, "block", attempt, 0, [rollout_line(rollout(0, text), (1,))])
+        write_journal(store, "block", attempt, 0, [make_rollout_line(rollout(0, text), (1,))])
     assert rollouts_in(store, "block")["policy", "x", 0].text == "early"
 
 
@@ -111,8 +111,8 @@ def test_a_torn_journal_costs_what_it_held(
 ) -> None:
     store = Store(str(tmp_path))
     other = replace(SOLUTION, sample_index=4)
-    write_journal(store, "b", "a", 0, [solution_line(SOLUTION)])
-    write_journal(store, "b", "a", 1, [solution_line(other)])
+    write_journal(store, "b", "a", 0, [make_solution_line(SOLUTION)])
+    write_journal(store, "b", "a", 1, [make_solution_line(other)])
     (tmp_path / "journals/b/a.00000.jsonl.gz").write_bytes(content)
     assert solutions_in(store, "b") == {("p", 4): other}
     assert "journals/b/a.00000.jsonl.gz: damaged" in caplog.text
@@ -122,7 +122,7 @@ def test_a_torn_journal_costs_what_it_held(
 def test_a_block_s_journals_leave_no_empty_folder(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for block in ("a", "b"):
-        write_journal(store, block, "one", 0, [solution_line(SOLUTION)])
+        write_journal(store, block, "one", 0, [make_solution_line(SOLUTION)])
     delete_journal(store, "a")
     assert [path.name for path in (tmp_path / "journals").iterdir()] == ["b"]
     delete_journal(store, "b")
@@ -144,7 +144,7 @@ def test_a_folder_that_is_removed_meanwhile_is_made_again(
             folder.rmdir()
 
     monkeypatch.setattr(durable, "_make_folder", removed_at_once)
-    write_journal(Store(str(tmp_path)), "b", "a", 0, [solution_line(SOLUTION)])
+    write_journal(Store(str(tmp_path)), "b", "a", 0, [make_solution_line(SOLUTION)])
     assert solutions_in(Store(str(tmp_path)), "b") == {("p", 3): SOLUTION}
 
 
@@ -152,8 +152,8 @@ def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Pat
     blocked = tmp_path / "journals"
     blocked.write_text("a file where the folder should be")
     store = Store(str(tmp_path))
-    journal = BlockJournal(store, "b", "a", read_entry)
-    journal.add(lambda: solution_line(SOLUTION))
+    journal = BlockJournal(store, "b", "a", parse_entry)
+    journal.add(lambda: make_solution_line(SOLUTION))
     with pytest.raises(Exception, match="journals"):
         journal.flush()
     blocked.unlink()

@@ -24,7 +24,7 @@ from typing import IO
 import psutil
 import pytest
 
-from mclabel.labeling.journal import read_entry
+from mclabel.labeling.journal import parse_entry
 from mclabel.prm.scoring.score import PRM
 from mclabel.run import job
 from mclabel.run.job import STALE_S, DriverHeartbeat
@@ -82,7 +82,7 @@ def _check_labels(folder: Path, kept: Content, *, all_rollouts: bool = False) ->
     """Check that no completion was written twice, and that labels use the journaled completions."""
     store = Store(str(folder / "out"))
     check_exact(folder / "out", COUNT)
-    entries = list(chain.from_iterable(parse_journal(one, read_entry) for one in kept.values()))
+    entries = list(chain.from_iterable(parse_journal(one, parse_entry) for one in kept.values()))
     assert len({entry.key for entry in entries}) == len(entries)
     solutions = [row.solution for row in read_labels(store)]
     rollouts = list(read_rollouts(store))

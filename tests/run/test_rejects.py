@@ -81,7 +81,7 @@ def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
     assert list(last) == ["problem_id", "row", "source", "reason", "detail"]
     assert first["source"] == str(source) and last["source"] is None
     by_reason = {row["reason"]: row["detail"] for row in rejected(tmp_path)}
-    assert "has 214 tokens, the model takes 200" in by_reason["prompt_too_long"]
+    assert "has 214 tokens, but the model takes 200" in by_reason["prompt_too_long"]
     assert r"\\oint_C f" in by_reason["unparsed_gold"]
     # After a second run, the file is the same and nothing is left to do.
     before = (tmp_path / "out" / "rejects.jsonl").read_bytes()
@@ -94,7 +94,7 @@ def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
     ("drop", "fault"),
     [
         (0, r"line 7: not valid JSON"),
-        (3, r"problem long: its prompt has 214 tokens, the model takes 200"),
+        (3, r"problem long: its prompt has 214 tokens, but the model takes 200"),
         (4, r"problem odd: the checker math does not understand the gold"),
     ],
 )

@@ -16,7 +16,7 @@ from mclabel.core.config.load import load_config
 from mclabel.judge.combine import combine
 from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import score
-from mclabel.labeling.journal import read_entry, rollout_line, solution_line
+from mclabel.labeling.journal import make_rollout_line, make_solution_line, parse_entry
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.training.checkpoint import check_checkpoint
 from mclabel.run.budget import read_spent
@@ -54,8 +54,8 @@ def _begun(folder: Path, seed: int) -> Path:
     """Make an unfinished run with a journal of a block that is not committed."""
     out = _labels(folder, seed, 1)
     store = Store(str(out))
-    lines = [solution_line(row.solution) for row in read_labels(store)]
-    lines.append(rollout_line(next(read_rollouts(store)), (1, 2, 3)))
+    lines = [make_solution_line(row.solution) for row in read_labels(store)]
+    lines.append(make_rollout_line(next(read_rollouts(store)), (1, 2, 3)))
     planned = planned_blocks(store)
     assert planned is not None
     write_journal(store, sorted({*planned.names} - committed_blocks(store))[0], "killed", 0, lines)
@@ -129,7 +129,7 @@ def _journals(run: Path) -> list[Any]:
     return [
         item
         for block in journaled_blocks(store)
-        for item in read_journal(store, block, read_entry).items()
+        for item in read_journal(store, block, parse_entry).items()
     ]
 
 

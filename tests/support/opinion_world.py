@@ -134,7 +134,7 @@ def _chances(right: Ints, rollouts: int, outcome: NDArray[np.bool_], num_steps: 
     requests = [
         ChainEvidence(
             num_steps=one.num_steps,
-            counts=np.stack([one.right, one.wrong, one.same, one.others]),
+            counts=np.stack([one.right, one.wrong, one.num_agreeing, one.num_other_samples]),
             outcome=one.outcome,
             external_likelihood=one.external_likelihood,
             priors=priors,
@@ -165,8 +165,8 @@ def _evidence(right: Ints, rollouts: int, outcome: bool) -> Evidence:
         num_steps=np.array([steps]),
         right=counts[0],
         wrong=counts[1],
-        same=nothing,
-        others=nothing,
+        num_agreeing=nothing,
+        num_other_samples=nothing,
         outcome=np.array([[not outcome, outcome]], dtype=np.float64),
         external_likelihood=nothing + 1,
     )

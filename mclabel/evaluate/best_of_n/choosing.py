@@ -37,14 +37,14 @@ class ProblemSamples:
     """The samples of one problem: their answers, scores and vote weights, in the same order."""
 
     problem_id: str
-    keys: tuple[int | str | None, ...]
+    answer_keys: tuple[int | str | None, ...]
     """Keys of the samples' answers. Equivalent answers have equal keys. A sample without an answer
     has the key None and no vote."""
-    right: tuple[bool, ...]
+    is_right: tuple[bool, ...]
     """Flags of the samples: True if the sample is right."""
     scores: Mapping[str, tuple[float, ...]]
     """Scores of the samples by method, such as `NAME:min`. The method chooses the highest score."""
-    weights: Mapping[str, tuple[float, ...]]
+    vote_weights: Mapping[str, tuple[float, ...]]
     """Weights of the samples for weighted votes, >= 0, by name of the scorer."""
     groups: Mapping[str, str] = field(default_factory=dict)
     """Group of the problem by metadata field, such as `level` or `family`."""
@@ -55,17 +55,18 @@ def compute_method_accuracy(problem: ProblemSamples, size: int, *, seed: int) ->
 
     Args:
         problem: samples of the problem.
-        size: number of samples among which a method chooses, at most the number of samples.
+        size: number N of samples among which a method chooses, at most the number of the problem's
+            samples.
         seed: seed of the random subsets for votes.
     """
-    num_right, num_samples = sum(problem.right), len(problem.right)
+    num_right, num_samples = sum(problem.is_right), len(problem.is_right)
     result = {
         RANDOM: num_right / num_samples,
         **compute_vote_accuracy(problem, size, seed=seed),
         PASS: compute_pass_probability(size, num_right, num_samples),
     }
     for name, scores in problem.scores.items():
-        result[name] = compute_argmax_accuracy(scores, problem.right, size)
+        result[name] = compute_argmax_accuracy(scores, problem.is_right, size)
     return result
 
 
@@ -120,15 +121,17 @@ def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> d
         size: number of samples in the subset.
         seed: seed of the random subsets.
     """
-    answers = list(dict.fromkeys(key for key in problem.keys if key is not None))
+    answers = list(dict.fromkeys(key for key in problem.answer_keys if key is not None))
     if not answers:
-        return {MAJORITY: 0.0, **{f"vote:{name}": 0.0 for name in problem.weights}}
+        return {MAJORITY: 0.0, **{f"vote:{name}": 0.0 for name in problem.vote_weights}}
     index: dict[int | str | None, int] = {key: i for i, key in enumerate(answers)}
-    voted = np.array([index.get(key, -1) for key in problem.keys])
+    voted = np.array([index.get(key, -1) for key in problem.answer_keys])
     right = np.zeros(len(answers), dtype=bool)
-    right[voted[np.array(problem.right) & (voted >= 0)]] = True
-    subset, sample = np.nonzero(_draw_subset_masks(len(problem.keys), size, seed) & (voted >= 0))
-    shape = (1 if size == len(problem.keys) else NUM_SUBSETS, len(answers))
+    right[voted[np.array(problem.is_right) & (voted >= 0)]] = True
+    subset, sample = np.nonzero(
+        _draw_subset_masks(len(problem.answer_keys), size, seed) & (voted >= 0)
+    )
+    shape = (1 if size == len(problem.answer_keys) else NUM_SUBSETS, len(answers))
 
     def sum_votes(weight: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the total weight of each answer in each subset, [subsets, answers]."""
@@ -136,8 +139,8 @@ def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> d
         np.add.at(totals, (subset, voted[sample]), weight[sample])
         return totals
 
-    votes = {MAJORITY: np.ones(len(problem.keys))}
-    votes |= {f"vote:{name}": np.array(w) for name, w in problem.weights.items()}
+    votes = {MAJORITY: np.ones(len(problem.answer_keys))}
+    votes |= {f"vote:{name}": np.array(w) for name, w in problem.vote_weights.items()}
     count = sum_votes(votes[MAJORITY])
     return {
         name: _compute_right_share(sum_votes(weight), count, right)

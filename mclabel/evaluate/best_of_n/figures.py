@@ -130,16 +130,20 @@ def measure_best_of_n(
     Raises:
         ValueError: there are no problems, or their numbers of samples differ.
     """
-    if not problems or len({len(p.keys) for p in problems}) != 1:
-        raise ValueError("need at least one problem, and the same number of samples of each")
+    if not problems or len({len(p.answer_keys) for p in problems}) != 1:
+        raise ValueError(
+            f"{len(problems)} problems with "
+            f"{sorted({len(p.answer_keys) for p in problems})} samples: there must be at least "
+            "one problem, and the same number of samples of each"
+        )
     problems = add_pass_rate_groups(problems)
-    num_samples = len(problems[0].keys)
+    num_samples = len(problems[0].answer_keys)
     sizes = [2**i for i in range(num_samples.bit_length()) if 2**i < num_samples] + [num_samples]
     by_problem = [
         {size: compute_method_accuracy(p, size, seed=seed + i) for size in sizes}
         for i, p in enumerate(problems)
     ]
-    table = {
+    accuracies = {
         method: {size: np.array([rows[size][method] for rows in by_problem]) for size in sizes}
         for method in by_problem[0][1]
     }
@@ -147,22 +151,23 @@ def measure_best_of_n(
     return BestOfN(
         num_problems=len(problems),
         num_samples=num_samples,
-        accuracy=_estimate_accuracy(table, weights),
-        differences={size: _estimate_differences(table, size, weights) for size in sizes},
+        accuracy=_estimate_accuracy(accuracies, weights),
+        differences={size: _estimate_differences(accuracies, size, weights) for size in sizes},
         pair_accuracy={
             name: estimate_mean(
-                np.array([compute_pair_accuracy(p.scores[name], p.right) for p in problems]),
+                np.array([compute_pair_accuracy(p.scores[name], p.is_right) for p in problems]),
                 weights,
             )
             for name in problems[0].scores
         },
         over_optimisation={
-            name: measure_over_optimisation(table[name], weights) for name in problems[0].scores
+            name: measure_over_optimisation(accuracies[name], weights)
+            for name in problems[0].scores
         },
         groups={
             kind: {
                 name: _estimate_group_accuracy(
-                    table, [p.groups.get(kind) == name for p in problems], seed
+                    accuracies, [p.groups.get(kind) == name for p in problems], seed
                 )
                 for name in names
             }
@@ -177,7 +182,7 @@ def add_pass_rate_groups(problems: Sequence[ProblemSamples]) -> list[ProblemSamp
 
     The pass rate is the share of right samples. Problems with equal rates are in the same fifth.
     """
-    rates = np.array([sum(p.right) / len(p.right) for p in problems])
+    rates = np.array([sum(p.is_right) / len(p.is_right) for p in problems])
     fifths = np.searchsorted(np.quantile(rates, [0.2, 0.4, 0.6, 0.8]), rates, side="left")
     return [
         replace(problem, groups={**problem.groups, PASS_RATE: QUINTILES[fifth]})
@@ -186,7 +191,9 @@ def add_pass_rate_groups(problems: Sequence[ProblemSamples]) -> list[ProblemSamp
 
 
 def find_dividing_groups(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
-    """Return the names of groups by kind, such as level, without kinds that have only one group."""
+    """Return the names of the groups of each kind, such as level. Kinds with only one group are
+    left out.
+    """
     by_kind = group_by_dividing_fields(
         problems,
         lambda problem: problem.groups,
@@ -200,12 +207,14 @@ def find_dividing_groups(problems: Sequence[ProblemSamples]) -> dict[str, list[s
 
 
 def _estimate_group_accuracy(
-    table: Mapping[str, Mapping[int, NDArray[np.float64]]], inside: Sequence[bool], seed: int
+    accuracies: Mapping[str, Mapping[int, NDArray[np.float64]]],
+    is_in_group: Sequence[bool],
+    seed: int,
 ) -> GroupAccuracy:
-    chosen = np.array(inside)
+    chosen = np.array(is_in_group)
     part = {
         method: {size: values[chosen] for size, values in by_size.items()}
-        for method, by_size in table.items()
+        for method, by_size in accuracies.items()
     }
     count = int(chosen.sum())
     return GroupAccuracy(
@@ -214,29 +223,29 @@ def _estimate_group_accuracy(
 
 
 def _estimate_accuracy(
-    table: Mapping[str, Mapping[int, NDArray[np.float64]]], weights: NDArray[np.float64]
+    accuracies: Mapping[str, Mapping[int, NDArray[np.float64]]], weights: NDArray[np.float64]
 ) -> Accuracy:
     return {
         method: {size: estimate_mean(values, weights) for size, values in by_size.items()}
-        for method, by_size in table.items()
+        for method, by_size in accuracies.items()
     }
 
 
 def _estimate_differences(
-    table: Mapping[str, Mapping[int, NDArray[np.float64]]],
+    accuracies: Mapping[str, Mapping[int, NDArray[np.float64]]],
     size: int,
     weights: NDArray[np.float64],
 ) -> dict[str, dict[str, Difference]]:
-    methods = [method for method in table if method not in (RANDOM, PASS)]
+    methods = [method for method in accuracies if method not in (RANDOM, PASS)]
     return {
         method_name: {
             other: estimate_paired_difference(
-                table[method_name][size] - table[other][size], weights
+                accuracies[method_name][size] - accuracies[other][size], weights
             )
             for other in methods
             if other != method_name
         }
-        for method_name in table
+        for method_name in accuracies
     }
 
 

@@ -90,8 +90,8 @@ class BestOfNReport:
     """Number of samples without a verdict, which do not count as right."""
 
     @property
-    def no_result(self) -> str | None:
-        """Message that the evaluation cannot compare methods; None if it can."""
+    def no_result_message(self) -> str | None:
+        """Reason why the evaluation cannot compare methods, as a message; None if it can."""
         total = self.result.num_problems * self.result.num_samples
         if self.num_ungraded == total:
             return f"none of the {total:,} samples could be graded, so nothing was measured"
@@ -123,7 +123,7 @@ def best_of_n(
         run = _get_samples_folder(config.out)
         num_rejected = label(_make_sampling_config(config, run), on_state).num_rejected
     else:
-        run = _locate_run(config.run)
+        run = _locate_samples_run(config.run)
     excluded_texts = {
         _normalise_problem_text(row)
         for other in config.exclude
@@ -143,7 +143,9 @@ def best_of_n(
         references=config.references,
     )
     graded = [row.solution.outcome for rows in fresh for row in rows]
-    fooled = {name: _find_fooled(name, samples, fresh) for name in result.over_optimisation}
+    fooled = {
+        name: _list_fooling_solutions(name, samples, fresh) for name in result.over_optimisation
+    }
     report = BestOfNReport(
         result=result,
         num_excluded=len(by_problem) - len(fresh),
@@ -171,7 +173,7 @@ def _get_samples_folder(out: str) -> str:
     return f"{out.rstrip('/')}/samples"
 
 
-def _locate_run(place: str) -> str:
+def _locate_samples_run(place: str) -> str:
     """Return the location of the labelling run that has the solutions.
 
     Args:
@@ -225,12 +227,12 @@ def _check_config(config: BestOfNConfig) -> None:
     if unknown := sorted(set(config.trust_remote_code) - names):
         raise ConfigError(
             f"trust_remote_code={unknown}: must be among the names of scorers and likelihood: "
-            f"{', '.join(sorted(names)) or 'there are none'}"
+            f"{', '.join(sorted(names)) or 'there are none'}. Correct or remove the names"
         )
     if unknown := sorted(set(config.references) - names):
         raise ConfigError(
             f"references={unknown}: must be among the names of scorers and likelihood: "
-            f"{', '.join(sorted(names)) or 'there are none'}"
+            f"{', '.join(sorted(names)) or 'there are none'}. Correct or remove the names"
         )
     for name in config.scorers:
         chosen = config.scorer(name)
@@ -247,7 +249,7 @@ def _check_config(config: BestOfNConfig) -> None:
             trust_remote_code=name in config.trust_remote_code,
             key=key,
         )
-    for other in [*config.exclude, *([_locate_run(config.run)] if config.run else [])]:
+    for other in [*config.exclude, *([_locate_samples_run(config.run)] if config.run else [])]:
         next(read_labels(Store(other)))
 
 
@@ -312,10 +314,10 @@ def _score_samples(
         samples.append(
             ProblemSamples(
                 problem_id=problem.id,
-                keys=tuple(keys),
-                right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
+                answer_keys=tuple(keys),
+                is_right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
                 scores={name: tuple(values[part_of]) for name, values in scores.items()},
-                weights={name: tuple(values[part_of]) for name, values in weights.items()},
+                vote_weights={name: tuple(values[part_of]) for name, values in weights.items()},
                 groups={k: problem.meta[k] for k in GROUP_KEYS if k in problem.meta},
             )
         )
@@ -345,7 +347,7 @@ def _compute_step_scores(
             settings.prm, threads=config.threads, trust_remote_code=settings.trust_remote_code
         )
         is_orm, encoded = prm.manifest.kind == "orm", _encode_rows(rows, prm.encoder)
-        scored = cache.scores(
+        scored = cache.get_prm_scores(
             prm, find_model_folder(settings.prm), list(encoded.values()), on_progress
         )
     else:
@@ -359,7 +361,7 @@ def _compute_step_scores(
                     encoded[number] = scorer.encode(
                         row.problem.text, steps, _describe_solution(row)
                     )
-            scored = cache.scores_of_format(scorer, settings, list(encoded.values()), on_progress)
+            scored = cache.get_scorer_scores(scorer, settings, list(encoded.values()), on_progress)
         finally:
             close_scorer(scorer)
     check_scores(settings.prm, scored, [_describe_solution(rows[number]) for number in encoded])
@@ -393,7 +395,7 @@ def _compute_likelihoods(
     )
     encoded = _encode_rows(rows, scorer.encoder)
     pairs = scorer.extract_total_and_minimum(
-        cache.readings(scorer.network, list(encoded.values()), on_progress)
+        cache.get_likelihoods(scorer.network, list(encoded.values()), on_progress)
     )
     check_scores(model, pairs, [_describe_solution(rows[number]) for number in encoded])
     return dict(zip(encoded, pairs, strict=True))
@@ -403,7 +405,7 @@ def _describe_solution(row: LabeledSolution) -> str:
     return f"problem {row.problem.id}, solution {row.solution.sample_index}"
 
 
-def _find_fooled(
+def _list_fooling_solutions(
     name: str,
     samples: Sequence[ProblemSamples],
     problems: Sequence[Sequence[LabeledSolution]],
@@ -416,7 +418,8 @@ def _find_fooled(
     for problem_samples, rows in zip(samples, problems, strict=True):
         scores = problem_samples.scores[name]
         best = {
-            flag: _find_best_sample(scores, problem_samples.right, flag) for flag in (True, False)
+            flag: _find_best_sample(scores, problem_samples.is_right, flag)
+            for flag in (True, False)
         }
         right, wrong = best[True], best[False]
         if right is None or wrong is None or not -inf < scores[right] < scores[wrong]:

@@ -40,14 +40,14 @@ class ScoreCache:
         """
         self._folder, self._threads = folder, threads
 
-    def scores(
+    def get_prm_scores(
         self,
         prm: PRM,
         folder: Path,
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[list[float]]:
-        """Return a PRM's scores of the steps of each solution.
+        """Return a PRM's scores of the steps of each solution, from the cache if it has them.
 
         PRMs whose body is the same frozen language model share one forward pass.
 
@@ -63,23 +63,23 @@ class ScoreCache:
 
         body = find_readable_body(prm.model)
         if body is not None:
-            return score_readings(prm.model, self.readings(body, encoded, on_progress))
+            return score_readings(prm.model, self.get_likelihoods(body, encoded, on_progress))
         return self._compute_or_read_cached(
             f"scores {compute_scorer_fingerprint(folder)}",
             encoded,
             partial(prm.score_encoded, on_progress=on_progress),
         )
 
-    def scores_of_format(
+    def get_scorer_scores(
         self,
         scorer: Scorer,
         settings: ScorerSettings,
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[list[float] | UnscoredError]:
-        """Return the step scores of each solution, by a PRM that mclabel did not train.
+        """Return the step scores of each solution by a PRM that mclabel did not train.
 
-        The item of a solution without scores is an error with the reason.
+        A solution without scores has an error with the reason in place of its scores.
 
         Args:
             scorer: the loaded scorer.
@@ -107,7 +107,7 @@ class ScoreCache:
             for step_scores in kept
         ]
 
-    def readings(
+    def get_likelihoods(
         self,
         network: PreTrainedModel,
         encoded: Sequence[EncodedSolution],
@@ -149,7 +149,7 @@ class ScoreCache:
         """
         distinct = list(dict.fromkeys(encoded))
         path = self._folder / f"{_make_cache_key(computation, distinct)}.json"
-        kept = _read_scores(path)
+        kept = _read_cached_results(path)
         if kept is not None and len(kept) == len(distinct):
             results: list[T] = kept
         else:
@@ -159,7 +159,7 @@ class ScoreCache:
         return [result_of[solution] for solution in encoded]
 
 
-def _read_scores(path: Path) -> list[Any] | None:
+def _read_cached_results(path: Path) -> list[Any] | None:
     """Return the content of a file of scores; None if the file is missing or damaged."""
     check_plain(path, DataError)
     try:

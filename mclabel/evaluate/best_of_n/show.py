@@ -9,10 +9,10 @@ import numpy as np
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, parse_scorer_name
 from mclabel.evaluate.best_of_n.figures import Accuracy, BestOfN, Difference, is_reference
-from mclabel.evaluate.grouping import FEW
+from mclabel.evaluate.grouping import MIN_GROUP_PROBLEMS
 from mclabel.show.figures import WIDTH, Grid, Plot, Series
 
-NAMED = {MAJORITY: "majority vote", "likelihood:policy:sum": "the policy's likelihood"}
+METHOD_PHRASES = {MAJORITY: "majority vote", "likelihood:policy:sum": "the policy's likelihood"}
 """Names of methods in sentences, such as "the majority vote is better than ..."."""
 NUM_SHOWN = 3
 """Maximum number of scorers in the table of groups."""
@@ -70,7 +70,9 @@ def best_of_n_grid(
     trained = [m for m in trained if not m.startswith("likelihood:")]
     mine = next((m for m in trained if m.startswith("prm")), next(iter(trained), None))
     conclusions = [
-        describe_difference(shown_as[mine], NAMED.get(m, shown_as[m]), margin, result.num_problems)
+        describe_difference(
+            shown_as[mine], METHOD_PHRASES.get(m, shown_as[m]), margin, result.num_problems
+        )
         for m in against
         if mine is not None and (margin := result.difference(mine, m, sizes[-1])) is not None
     ]
@@ -110,7 +112,7 @@ def describe_difference(name: str, other: str, difference: Difference, num_probl
 def group_grid(result: BestOfN) -> Grid:
     """Return a table of the accuracy at the largest N by group of problems, such as a level.
 
-    Groups with fewer than `FEW` problems are left out.
+    Groups with fewer than `MIN_GROUP_PROBLEMS` problems are left out.
     """
     size = result.num_samples
     usable = [m for m in result.pair_accuracy if not is_reference(m, result.references)]
@@ -119,7 +121,7 @@ def group_grid(result: BestOfN) -> Grid:
     rows = []
     for kind, groups in result.groups.items():
         for name, group in groups.items():
-            if group.num_problems < FEW:
+            if group.num_problems < MIN_GROUP_PROBLEMS:
                 continue
             cells = [group.accuracy[m][size] for m in methods]
             shares = ["-" if e.value is None else f"{e.value:.2f}" for e in cells]
@@ -172,11 +174,11 @@ def _format_difference(estimate: Difference) -> str:
     return f"{value} [{low}, {high}]"
 
 
-_DASHES = {PASS: ":", MAJORITY: "-", RANDOM: "--"}
+_LINE_STYLES = {PASS: ":", MAJORITY: "-", RANDOM: "--"}
 
 
 def select_main_methods(accuracy: Accuracy) -> list[str]:
-    """Return the first method of each scorer, such as `NAME:last`, leaving out its votes."""
+    """Return the first method of each scorer, such as `NAME:last`; votes are left out."""
     first: dict[str, str] = {}
     for method in accuracy:
         if not method.startswith("vote:"):
@@ -204,8 +206,8 @@ def plot_accuracy_curves(
     """
     sizes = list(accuracy[MAJORITY])
     main = select_main_methods(accuracy)
-    banded = [MAJORITY, *[method for method in main if method not in _DASHES][:1]]
-    scorers = list(dict.fromkeys(parse_scorer_name(m) for m in accuracy if m not in _DASHES))
+    banded = [MAJORITY, *[method for method in main if method not in _LINE_STYLES][:1]]
+    scorers = list(dict.fromkeys(parse_scorer_name(m) for m in accuracy if m not in _LINE_STYLES))
 
     series = []
     for method in sorted(accuracy, key=lambda m: -(accuracy[m][sizes[-1]].value or 0.0)):
@@ -220,7 +222,7 @@ def plot_accuracy_curves(
                 low=[estimate.low for estimate in estimates] if has_band else (),
                 high=[estimate.high for estimate in estimates] if has_band else (),
                 is_band=has_band,
-                hue=None if method in _DASHES else scorers.index(parse_scorer_name(method)),
+                hue=None if method in _LINE_STYLES else scorers.index(parse_scorer_name(method)),
                 dash=_choose_line_style(method, references),
                 is_thin=not is_main,
             )
@@ -243,7 +245,7 @@ def plot_accuracy_curves(
 def _choose_line_style(method: str, references: Collection[str]) -> str:
     if is_reference(method, references):
         return "-."
-    return _DASHES.get(method, "--" if method.startswith("vote:") else "")
+    return _LINE_STYLES.get(method, "--" if method.startswith("vote:") else "")
 
 
 def _format_percent(estimate: Estimate) -> str:

@@ -51,7 +51,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bin:
+class CalibrationBin:
     """Summary of the predictions whose probability is in one range."""
 
     low: float
@@ -71,7 +71,7 @@ class Calibration:
 
     num_problems: int
     num_predictions: int
-    bins: tuple[Bin, ...]
+    bins: tuple[CalibrationBin, ...]
     """Bins that contain predictions."""
     ece: Estimate
     """Expected calibration error (Naeini et al. 2015): mean over predictions of the absolute
@@ -113,7 +113,7 @@ def measure_calibration(
         num_problems=len(table),
         num_predictions=len(predictions),
         bins=tuple(
-            Bin(
+            CalibrationBin(
                 low=float(edges[i]),
                 high=float(edges[i + 1]),
                 num_predictions=int(counts[:, i].sum()),
@@ -127,7 +127,7 @@ def measure_calibration(
         brier=estimate_from_sums(
             table,
             weights,
-            lambda sums: divide_or_nan(sums[..., -2], _sum_predictions(sums, num_bins)),
+            lambda sums: divide_or_nan(sums[..., -2], _count_predictions(sums, num_bins)),
         ),
         base_brier=estimate_from_sums(
             table, weights, lambda sums: _compute_base_brier(sums, num_bins)
@@ -135,18 +135,18 @@ def measure_calibration(
     )
 
 
-def _sum_predictions(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
+def _count_predictions(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     total: NDArray[np.float64] = sums[..., :num_bins].sum(-1)
     return total
 
 
 def _compute_ece(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     apart = sums[..., num_bins : 2 * num_bins] - sums[..., 2 * num_bins : 3 * num_bins]
-    return divide_or_nan(np.abs(apart).sum(-1), _sum_predictions(sums, num_bins))
+    return divide_or_nan(np.abs(apart).sum(-1), _count_predictions(sums, num_bins))
 
 
 def _compute_base_brier(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
-    share = divide_or_nan(sums[..., -1], _sum_predictions(sums, num_bins))
+    share = divide_or_nan(sums[..., -1], _count_predictions(sums, num_bins))
     return share * (1 - share)
 
 
@@ -214,7 +214,7 @@ def check_intervals(
         for name, group in groups.items()
     }
     return {
-        name: _check_coverage(group, len(groups[name]) - len(group), seed)
+        name: _measure_coverage(group, len(groups[name]) - len(group), seed)
         for name, group in usable.items()
         if group
     }
@@ -243,7 +243,7 @@ def count_independent_rollouts(
     }
 
 
-def _check_coverage(
+def _measure_coverage(
     group: Sequence[_ComparedInterval], num_unchecked: int, seed: int
 ) -> IntervalCheck:
     low = np.array([interval.step.low for interval in group], dtype=np.float64)

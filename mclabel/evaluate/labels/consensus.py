@@ -25,7 +25,7 @@ from mclabel.core.stats.bootstrap import (
 from mclabel.evaluate.labels.quality import LabelQuality, measure_label_quality
 from mclabel.judge.consensus.rules import SAME_LOCATION, same_location
 
-SUREST = 0.6
+SUREST_SHARE = 0.6
 """Share of all solutions that are measured separately: those with the surest posterior."""
 
 
@@ -114,14 +114,14 @@ class ConsensusReport:
     labels: KeptQuality
     """Quality of the run's combined labels."""
     surest: KeptQuality | None
-    """Quality of the run's labels of the share `SUREST` of solutions, those with the surest
+    """Quality of the run's labels of the share `SUREST_SHARE` of solutions, those with the surest
     posterior. None if the run has no posteriors."""
 
 
 def measure_consensus(
     rows: Sequence[LabeledSolution],
     truth: TrueError | None,
-    learned: Mapping[str, Mapping[str, float]],
+    learned_rates: Mapping[str, Mapping[str, float]],
     *,
     seed: int = 0,
 ) -> ConsensusReport | None:
@@ -130,31 +130,33 @@ def measure_consensus(
     Args:
         rows: labelled solutions of one run. If `truth` is given, it must know all of them.
         truth: function that returns a solution's true first error; None if it is not known.
-        learned: error rates that `mclabel combine` estimated, by judge and name of the rate.
+        learned_rates: error rates that `mclabel combine` estimated, by judge and name of the rate.
         seed: seed of the bootstrap.
     """
     first = rows[0].consensus if rows else None
     if first is None or any(row.consensus is None for row in rows):
         return None
     graded = [row for row in rows if row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
-    compare = _Comparison(graded, truth, seed)
+    comparison = _Comparison(graded, truth, seed)
     ranked = [] if first.rule == SAME_LOCATION else _sort_surest_first(graded)
 
     def measure_surest(count: int) -> KeptQuality | None:
-        return compare.kept(ranked[:count]) if ranked else None
+        return comparison.measure_kept(ranked[:count]) if ranked else None
 
     agreed = _label_agreed_solutions(graded)
     return ConsensusReport(
         rule=first.rule,
         sources={
-            opinion.source: _measure_source(number, rows, compare, learned.get(opinion.source, {}))
+            opinion.source: _measure_source(
+                number, rows, comparison, learned_rates.get(opinion.source, {})
+            )
             for number, opinion in enumerate(first.opinions)
         },
         same_location=AgreementReport(
-            labels=compare.kept(agreed), surest=measure_surest(len(agreed))
+            labels=comparison.measure_kept(agreed), surest=measure_surest(len(agreed))
         ),
-        labels=compare.kept([row for row in graded if row.is_kept]),
-        surest=measure_surest(round(SUREST * len(graded))),
+        labels=comparison.measure_kept([row for row in graded if row.is_kept]),
+        surest=measure_surest(round(SUREST_SHARE * len(graded))),
     )
 
 
@@ -167,8 +169,10 @@ class _Comparison:
     truth: TrueError | None
     seed: int
 
-    def kept(self, labelled: Sequence[LabeledSolution]) -> KeptQuality:
-        """Return the share of some labelled solutions among `graded`, and the labels' quality."""
+    def measure_kept(self, labelled: Sequence[LabeledSolution]) -> KeptQuality:
+        """Return the share of the given solutions among `graded`, and the quality of their
+        labels.
+        """
         ids = {row.solution.id for row in labelled}
         there = [[row.solution.id in ids, True] for row in self.graded]
         quality = None
@@ -180,7 +184,7 @@ class _Comparison:
 
 
 def _estimate_shares(
-    rows: Sequence[LabeledSolution], counts: Sequence[Sequence[float]], num: int, seed: int
+    rows: Sequence[LabeledSolution], counts: Sequence[Sequence[float]], num_shares: int, seed: int
 ) -> list[Estimate]:
     """Return several shares, each with a bootstrap interval over problems.
 
@@ -188,13 +192,13 @@ def _estimate_shares(
         rows: labelled solutions.
         counts: for each solution, the number of hits and the number of cases of each share: [hits
             of the first share, cases of the first share, hits of the second share, ...].
-        num: number of shares.
+        num_shares: number of shares.
         seed: seed of the bootstrap.
     """
-    table = np.array(counts, dtype=np.float64).reshape(-1, 2 * num)
+    table = np.array(counts, dtype=np.float64).reshape(-1, 2 * num_shares)
     sums = sum_by_problem([row.problem.id for row in rows], table)
     weights = resample_weights(len(sums), seed)
-    return [estimate_ratio(sums[:, 2 * i], sums[:, 2 * i + 1], weights) for i in range(num)]
+    return [estimate_ratio(sums[:, 2 * i], sums[:, 2 * i + 1], weights) for i in range(num_shares)]
 
 
 def _sort_surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
@@ -221,12 +225,12 @@ def _label_agreed_solutions(rows: Sequence[LabeledSolution]) -> list[LabeledSolu
 def _measure_source(
     source_index: int,
     rows: Sequence[LabeledSolution],
-    compare: _Comparison,
-    learned: Mapping[str, float],
+    comparison: _Comparison,
+    learned_rates: Mapping[str, float],
 ) -> SourceReport:
     opinions = {row.solution.id: _get_opinion(row, source_index) for row in rows}
     claim = _get_opinion(rows[0], source_index).claim
-    labels = compare.kept(_label_by_opinions(compare.graded, opinions))
+    labels = comparison.measure_kept(_label_by_opinions(comparison.graded, opinions))
     flags = None
     if claim == "at_or_before":
         if labels.quality is not None:
@@ -235,15 +239,15 @@ def _measure_source(
                 labels.quality, first_error_accuracy=NOTHING, first_error_accuracy_wrong=NOTHING
             )
             labels = replace(labels, quality=quality)
-        flags = _measure_flag_quality(_label_by_opinions(compare.graded, opinions), compare)
+        flags = _measure_flag_quality(_label_by_opinions(comparison.graded, opinions), comparison)
     return SourceReport(
         claim=claim,
         labels=labels,
         flags=flags,
-        rates=_measure_judge_rates(_label_by_opinions(rows, opinions), compare)
+        rates=_measure_judge_rates(_label_by_opinions(rows, opinions), comparison)
         if source_index
         else None,
-        learned_rates=dict(learned),
+        learned_rates=dict(learned_rates),
     )
 
 
@@ -264,28 +268,28 @@ def _label_by_opinions(
 
 
 def _measure_flag_quality(
-    labelled: Sequence[LabeledSolution], compare: _Comparison
+    labelled: Sequence[LabeledSolution], comparison: _Comparison
 ) -> FlagQuality | None:
-    if compare.truth is None:
+    if comparison.truth is None:
         return None
     counts = []
     for row in labelled:
-        flag, error = row.first_error, compare.truth(row)
+        flag, error = row.first_error, comparison.truth(row)
         is_flagged, is_sound = flag is not None, error is None
         holds = flag is not None and error is not None and flag >= error
         counts.append([is_flagged, True, holds, is_flagged, is_flagged and is_sound, is_sound])
-    flagged, holding, sound = _estimate_shares(labelled, counts, 3, compare.seed)
+    flagged, holding, sound = _estimate_shares(labelled, counts, 3, comparison.seed)
     return FlagQuality(flagged=flagged, holding=holding, flagged_sound=sound)
 
 
 def _measure_judge_rates(
-    labelled: Sequence[LabeledSolution], compare: _Comparison
+    labelled: Sequence[LabeledSolution], comparison: _Comparison
 ) -> JudgeRates | None:
-    if compare.truth is None:
+    if comparison.truth is None:
         return None
     counts = []
     for row in labelled:
-        steps, error = len(row.steps), compare.truth(row)
+        steps, error = len(row.steps), comparison.truth(row)
         first = steps if error is None else error
         named = steps if row.first_error is None else row.first_error
         read = min(named + 1, steps)
@@ -296,5 +300,5 @@ def _measure_judge_rates(
                 *(first < named < steps, max(read - first - 1, 0)),
             ]
         )
-    alarms, detection, later = _estimate_shares(labelled, counts, 3, compare.seed)
+    alarms, detection, later = _estimate_shares(labelled, counts, 3, comparison.seed)
     return JudgeRates(false_alarm=alarms, detection=detection, later=later)

@@ -73,7 +73,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         )
     reference = None
     if kind == "run":
-        reference = _read_reference(Store(shards), Store(source), rows[0].values_of)
+        reference = _read_reference_counts(Store(shards), Store(source), rows[0].values_of)
     report = measure_labels(
         rows,
         loaded_truth,
@@ -86,18 +86,18 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
     return report
 
 
-def check_width(width: float | None) -> None:
+def check_interval_width(width: float | None) -> None:
     """Raise an error if a width is not possible for an interval of a share.
 
     Raises:
         ConfigError: the width is not in (0, 1).
     """
     if width is not None and not 0 < width < 1:
-        raise ConfigError(f"--width {width}: must be in (0, 1), such as 0.1")
+        raise ConfigError(f"--width {width}: must be in (0, 1). Give a width such as 0.1")
 
 
 def explain_narrowing(report: LabelReport, width: float) -> str:
-    """Return a sentence on how many more solutions would narrow the interval to a width.
+    """Return a sentence on the number of further solutions that would narrow an interval.
 
     The interval is that of `first_error_accuracy` over all solutions. Its width falls with the
     square root of the number of solutions, so n * (current width / width)^2 solutions are needed.
@@ -151,22 +151,24 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
     if not source and is_annotation_folder(kind):
         kind, source = "people", kind
     if kind == "people" and is_annotation_folder(source):
-        return _read_people(rows, source)
+        return _read_people_truth(rows, source)
     if kind == "processbench" and source:
-        return match_judged_truth("processbench", rows, _read_usable(read_processbench, source))
+        return match_judged_truth(
+            "processbench", rows, _read_judged_solutions(read_processbench, source)
+        )
     if kind == "prm800k" and source:
-        return match_judged_truth("prm800k", rows, _read_usable(read_prm800k, source))
+        return match_judged_truth("prm800k", rows, _read_judged_solutions(read_prm800k, source))
     if kind == "run" and source:
         others = list(read_labels(Store(source)))
         check_same_problems(rows, others, source)
         return match_judged_truth("run", rows, to_judged_solutions(others))
     raise ConfigError(
         f"--truth {kind}{':' if source else ''}{source}: must be exact, processbench:FILE, "
-        "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`)"
+        "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`). Give one of these"
     )
 
 
-def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
+def _read_people_truth(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     """Return the true first errors from people's labels.
 
     A solution about which people were not asked has no truth, even if it has the same text as a
@@ -202,7 +204,7 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     )
 
 
-def _read_usable(
+def _read_judged_solutions(
     read: Callable[[str, RowRejects], list[JudgedSolution]], source: str
 ) -> list[JudgedSolution]:
     """Return the solutions in a file of people's labels; unusable rows are left out and logged."""
@@ -220,22 +222,25 @@ def _read_usable(
     return judged
 
 
-def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
-    """Return the counts of one completer's rollouts in the other run, by prefix id.
+def _read_reference_counts(
+    measured: Store, reference: Store, completer: str
+) -> Mapping[str, Counts]:
+    """Return the counts of one completer's rollouts in the reference run, by prefix id.
 
     Rollouts that both runs share are left out. If they cannot be identified, the result is empty.
 
     Args:
-        own: store of the run whose labels are measured.
-        other: store of the other run.
-        whose: name of the completer, which is the model that continued the prefixes.
+        measured: store of the run whose labels are measured.
+        reference: store of another run of the same solutions.
+        completer: name of the completer, which is the model that continued the prefixes.
     """
     metadata = [
-        [table_metadata for table_metadata, _ in label_tables(store)] for store in (own, other)
+        [table_metadata for table_metadata, _ in label_tables(store)]
+        for store in (measured, reference)
     ]
     if all(table_metadata["rollouts"] for run in metadata for table_metadata in run):
-        theirs = (rollout for rollout in read_rollouts(other) if rollout.completer == whose)
-        return count_independent_rollouts(read_rollouts(own), theirs)
+        rollouts = (r for r in read_rollouts(reference) if r.completer == completer)
+        return count_independent_rollouts(read_rollouts(measured), rollouts)
     seeds = [
         {table_metadata.get("config", {}).get("seed") for table_metadata in run} for run in metadata
     ]
@@ -243,14 +248,14 @@ def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts
         logger.warning(
             "%s and %s were sampled with the same seed, and at least one of them has not kept its "
             "rollouts. Shared rollouts cannot be identified, so interval coverage is not measured",
-            own.location,
-            other.location,
+            measured.location,
+            reference.location,
         )
         return {}
     return {
         step.prefix_id: row.value_counts(number)
-        for row in read_labels(other)
-        if row.values_of == whose
+        for row in read_labels(reference)
+        if row.values_of == completer
         for number, step in enumerate(row.steps)
     }
 

@@ -110,10 +110,10 @@ def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
     return bool(rows) and all(has_known_truth(row.problem.meta) for row in rows)
 
 
-Described = Literal["pool", "selection"]
+DescribedPopulation = Literal["pool", "selection"]
 
 
-def find_described_population(rows: Iterable[LabeledSolution]) -> Described | None:
+def find_described_population(rows: Iterable[LabeledSolution]) -> DescribedPopulation | None:
     """Return the set of solutions that the results of `measure_label_quality` describe.
 
     The set is the whole `pool` from which `mclabel select` selected if some solutions were drawn at
@@ -252,19 +252,22 @@ def _sum_costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64
     by_prefix: dict[str, dict[str, Counts]] = {}
     for row in rows:
         problem = row.problem.id
-        made = {problem: row.root, **{step.prefix_id: step.counts for step in row.steps}}
-        by_prefix.setdefault(problem, {}).update(made)
-        tokens = sum(counts.num_tokens for counts in made.values())
+        counts_by_prefix = {
+            problem: row.root,
+            **{step.prefix_id: step.counts for step in row.steps},
+        }
+        by_prefix.setdefault(problem, {}).update(counts_by_prefix)
+        tokens = sum(counts.num_tokens for counts in counts_by_prefix.values())
         unshared[problem] = unshared.get(problem, 0) + tokens
         solutions[problem] = solutions.get(problem, 0) + 1
     table = [
         [
             solutions[problem],
-            sum(counts.num_tokens for counts in made.values()),
+            sum(counts.num_tokens for counts in counts_by_prefix.values()),
             unshared[problem],
-            sum(counts.num_rollouts for counts in made.values()),
+            sum(counts.num_rollouts for counts in counts_by_prefix.values()),
         ]
-        for problem, made in by_prefix.items()
+        for problem, counts_by_prefix in by_prefix.items()
     ]
     return np.array(table, dtype=np.float64).reshape(-1, 4)
 
@@ -306,7 +309,7 @@ NUM_POSITIONS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Position:
+class PositionMean:
     """Mean value of the steps whose relative position in their solution is in one range.
 
     The relative position is the step's number, from 1, divided by the number of steps.
@@ -341,7 +344,7 @@ def estimate_values_by_position(
     *,
     num_positions: int = NUM_POSITIONS,
     seed: int = 0,
-) -> dict[str, tuple[Position, ...]]:
+) -> dict[str, tuple[PositionMean, ...]]:
     """Return the mean value by relative position, for several kinds of steps.
 
     Args:
@@ -390,7 +393,7 @@ def measure_monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> M
 
 def _estimate_position_curve(
     steps: Sequence[tuple[LabeledSolution, int, float]], num_positions: int, seed: int
-) -> tuple[Position, ...]:
+) -> tuple[PositionMean, ...]:
     at = np.array(
         [-(-(index + 1) * num_positions // len(row.steps)) - 1 for row, index, _ in steps]
     )
@@ -402,7 +405,7 @@ def _estimate_position_curve(
     )
     weights = resample_weights(len(table), seed)
     return tuple(
-        Position(
+        PositionMean(
             low=i / num_positions,
             high=(i + 1) / num_positions,
             num_steps=int(inside[:, i].sum()),

@@ -36,10 +36,10 @@ from mclabel.evaluate.labels.calibration import (
 from mclabel.evaluate.labels.consensus import ConsensusReport, measure_consensus
 from mclabel.evaluate.labels.quality import (
     CostEstimate,
-    Described,
+    DescribedPopulation,
     LabelQuality,
     Monotonicity,
-    Position,
+    PositionMean,
     estimate_label_cost,
     estimate_values_by_position,
     find_described_population,
@@ -181,7 +181,7 @@ class GroupReport:
     """
     intervals: dict[str, IntervalCheck]
     """Checks of intervals by label source; empty without another run's rollouts."""
-    positions: dict[str, tuple[Position, ...]]
+    positions: dict[str, tuple[PositionMean, ...]]
     """Mean values by position in the solution, by kind: all steps, steps of right and of wrong
     solutions, sound and unsound steps."""
     monotonicity: Monotonicity
@@ -194,7 +194,7 @@ class LabelReport:
 
     truth: TruthKind | None
     groups: dict[str, GroupReport]
-    describes: Described | None = None
+    describes: DescribedPopulation | None = None
     """Solutions that the shares in `quality` describe: the `pool` from which solutions were
     selected, or only the `selection`. None if the solutions were not selected."""
     sources: ConsensusReport | None = None
@@ -239,7 +239,7 @@ def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolutio
     groups = {ALL: list(rows)}
     for key, by_value in group_by_dividing_fields(rows, get_solution_meta).items():
         groups |= {
-            _make_group_name(key, meant, members): members for meant, members in by_value.items()
+            _make_group_name(key, value, members): members for value, members in by_value.items()
         }
     held = [row for row in rows if _is_of_held_out_family(row)]
     if held and len(held) < len(rows):
@@ -251,9 +251,9 @@ def _is_of_held_out_family(row: LabeledSolution) -> bool:
     return "program" in row.problem.meta and row.problem.meta.get("family") in HELD_OUT_FAMILIES
 
 
-def _make_group_name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
+def _make_group_name(key: str, value: str, members: Sequence[LabeledSolution]) -> str:
     held = key == "family" and all(map(_is_of_held_out_family, members))
-    return f"{key}: {meant}" + (" (held out)" if held else "")
+    return f"{key}: {value}" + (" (held out)" if held else "")
 
 
 def measure_group(
@@ -282,12 +282,12 @@ def measure_group(
         kinds["sound steps"] = lambda row, index: _is_sound(row, truth, index) is True
         kinds["unsound steps"] = lambda row, index: _is_sound(row, truth, index) is False
     predictions = {
-        "value, outcome": _predict_outcomes(graded),
-        "value, sound": [] if truth is None else _predict_truth_by_values(judged_rows, truth),
+        "value, outcome": _pair_values_with_outcomes(graded),
+        "value, sound": [] if truth is None else _pair_values_with_truth(judged_rows, truth),
         "posterior, sound": []
         if truth is None
-        else _predict_truth_by_posteriors(judged_rows, truth),
-        **_predict_reference_values(rows, reference),
+        else _pair_posteriors_with_truth(judged_rows, truth),
+        **_pair_values_with_reference(rows, reference),
     }
     measured = {
         name: measure_calibration(predicted, seed=seed) for name, predicted in predictions.items()
@@ -326,7 +326,7 @@ def _is_sound(row: LabeledSolution, truth: Truth, index: int) -> bool | None:
     return error is None or index < error
 
 
-def _predict_outcomes(rows: Sequence[LabeledSolution]) -> list[Prediction]:
+def _pair_values_with_outcomes(rows: Sequence[LabeledSolution]) -> list[Prediction]:
     return [
         Prediction(
             problem_id=row.problem.id,
@@ -340,7 +340,7 @@ def _predict_outcomes(rows: Sequence[LabeledSolution]) -> list[Prediction]:
     ]
 
 
-def _predict_truth_by_values(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
+def _pair_values_with_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
     return [
         Prediction(
             problem_id=row.problem.id,
@@ -353,7 +353,7 @@ def _predict_truth_by_values(rows: Sequence[LabeledSolution], truth: Truth) -> l
     ]
 
 
-def _predict_truth_by_posteriors(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
+def _pair_posteriors_with_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
     return [
         Prediction(
             problem_id=row.problem.id,
@@ -366,7 +366,7 @@ def _predict_truth_by_posteriors(rows: Sequence[LabeledSolution], truth: Truth) 
     ]
 
 
-def _predict_reference_values(
+def _pair_values_with_reference(
     rows: Sequence[LabeledSolution], reference: Mapping[str, Counts]
 ) -> dict[str, list[Prediction]]:
     steps = {

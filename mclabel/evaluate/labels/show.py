@@ -12,7 +12,7 @@ from rich.table import Table
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.evaluate.labels.calibration import NUM_BINS
-from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, Position
+from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, PositionMean
 from mclabel.evaluate.labels.report import GroupReport
 from mclabel.show.figures import WIDTH, Grid, Plot, Series, describe_share, format_estimate
 
@@ -32,8 +32,11 @@ class SharePoint(NamedTuple):
     num_predictions: int
 
 
-_WORDS = {"value, outcome": "solution ends right", "value, sound": "step sound in truth"}
-"""Names under which plots show some calibration tables, the same as on the report's page."""
+_CALIBRATION_NAMES = {
+    "value, outcome": "solution ends right",
+    "value, sound": "step sound in truth",
+}
+"""Names under which plots show two of the tables in `GroupReport.calibration`."""
 
 
 def compute_share_points(
@@ -108,7 +111,7 @@ def calibration_plot(group: GroupReport) -> Plot | None:
     if not group.calibration:
         return None
     curves = {
-        f"{_WORDS.get(name, name)} (ECE {calibration.ece.value:.3f}, "
+        f"{_CALIBRATION_NAMES.get(name, name)} (ECE {calibration.ece.value:.3f}, "
         f"Brier {calibration.brier.value:.3f})": [
             SharePoint(
                 b.predicted, b.observed.value, b.observed.low, b.observed.high, b.num_predictions
@@ -137,7 +140,7 @@ def position_plot(group: GroupReport) -> Plot | None:
     )
 
 
-def _make_position_series(name: str, curve: Sequence[Position], hue: int) -> Series:
+def _make_position_series(name: str, curve: Sequence[PositionMean], hue: int) -> Series:
     middles = [(part.low + part.high) / 2 for part in curve]
     values, low, high = (
         [getattr(part.value, end) for part in curve] for end in ("value", "low", "high")
@@ -174,14 +177,14 @@ def quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
         title="Labels against exact truth [95% interval]",
         header=("", *groups),
         rows=(*counts, *shares),
-        conclusion=quality_words(groups["all"]),
+        conclusion=summarise_quality(groups["all"]),
         note="First error found: share of solutions whose labelled first error, or its absence, is "
         "true. Precision and recall: of wrong steps. False positives: share of sound steps. Lucky "
         "answers: share of right answers that were reached through a wrong step.",
     )
 
 
-def quality_words(quality: LabelQuality) -> str:
+def summarise_quality(quality: LabelQuality) -> str:
     """Return a sentence on the shares of first errors found and of sound steps labelled wrong.
 
     A second sentence states the share of undecided solutions, if there are any.
@@ -194,7 +197,7 @@ def quality_words(quality: LabelQuality) -> str:
     )
 
 
-def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
+def label_counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     """Return a table of a run's numbers of problems, solutions, labels and rollout tokens."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(style="dim")
@@ -206,7 +209,7 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     for outcome, count in outcomes.items():
         if count or outcome in (Outcome.RIGHT, Outcome.WRONG):
             table.add_row(f"  {outcome}", f"{count:,}")
-    if (kept := count_kept(rows)) is not None:
+    if (kept := count_kept_solutions(rows)) is not None:
         table.add_row("  kept by the consensus", f"{kept:,}")
     for name, figure in {
         "steps": len(labels),
@@ -220,7 +223,7 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     return table
 
 
-def count_kept(rows: Sequence[LabeledSolution]) -> int | None:
+def count_kept_solutions(rows: Sequence[LabeledSolution]) -> int | None:
     """Return the number of solutions that the rule of `mclabel combine` keeps.
 
     It is None if the run is not a combined one.

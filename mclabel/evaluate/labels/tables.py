@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mclabel.core.stats.bootstrap import FEW_PROBLEMS
-from mclabel.evaluate.grouping import FEW as FEW_IN_GROUP
-from mclabel.evaluate.labels.consensus import SUREST, ConsensusReport, KeptQuality
+from mclabel.evaluate.grouping import MIN_GROUP_PROBLEMS
+from mclabel.evaluate.labels.consensus import SUREST_SHARE, ConsensusReport, KeptQuality
 from mclabel.evaluate.labels.report import ALL, GroupReport, LabelReport
-from mclabel.evaluate.labels.show import quality_words
+from mclabel.evaluate.labels.show import summarise_quality
 from mclabel.judge.consensus.rules import SAME_LOCATION
 from mclabel.show.figures import Grid, describe_share, format_estimate, format_whole_estimate
 from mclabel.show.texts import DESCRIBED
 
-FIRST_ERRORS = {
+FIRST_ERROR_COLUMNS = {
     "decided": "decided",
     "of these right": "first_error_accuracy_decided",
     "first error": "first_error_accuracy",
     "if there is an error": "first_error_accuracy_wrong",
     "right by a wrong step": "right_through_wrong",
 }
-WRONG_STEPS = {
+WRONG_STEP_COLUMNS = {
     "precision": "precision",
     "recall": "recall",
     "F1": "f1",
     "sound, labelled wrong": "false_positive_rate",
     "kappa": "kappa",
 }
-STATES = {
+STATE_COLUMNS = {
     "first error": "first_error_accuracy",
     "right state": "agreement",
     "recovered steps": "recovered_steps",
@@ -36,12 +36,12 @@ STATES = {
     "F1": "recovered_f1",
     "sound, labelled wrong": "false_alarms",
 }
-REPEATED = {"of these right": "first error", "without sharing": "tokens"}
+REPEATED_COLUMNS = {"of these right": "first error", "without sharing": "tokens"}
 """Names of columns that are left out if all their cells equal those of the column named by the
 value."""
-FEW = "(!)"
+FEW_MARK = "(!)"
 """Mark after the name of a group with so few problems that its figures are uncertain."""
-AGAINST = {
+TRUTH_NAMES = {
     "exact": "exact truth",
     "processbench": "labels in ProcessBench's format",
     "prm800k": "labels in PRM800K's format",
@@ -73,9 +73,11 @@ def label_grids(report: LabelReport) -> list[Grid]:
 
 
 def _drop_repeated_columns(grid: Grid) -> Grid:
-    """Return a table without the columns that repeat another column (`REPEATED`)."""
+    """Return a table without the columns that repeat another column (`REPEATED_COLUMNS`)."""
     columns = dict(zip(grid.header, zip(*grid.rows, strict=True), strict=True))
-    repeated = {a for a, b in REPEATED.items() if a in columns and columns[a] == columns.get(b)}
+    repeated = {
+        a for a, b in REPEATED_COLUMNS.items() if a in columns and columns[a] == columns.get(b)
+    }
     kept = {name: cells for name, cells in columns.items() if name not in repeated}
     return replace(grid, header=tuple(kept), rows=tuple(zip(*kept.values(), strict=True)))
 
@@ -86,9 +88,9 @@ def _select_shown_groups(report: LabelReport) -> dict[str, GroupReport]:
     They are the group of all solutions, and groups with enough problems.
     """
     return {
-        (f"{name} {FEW}" if group.num_problems < FEW_PROBLEMS else name): group
+        (f"{name} {FEW_MARK}" if group.num_problems < FEW_PROBLEMS else name): group
         for name, group in report.groups.items()
-        if name == ALL or group.num_problems >= FEW_IN_GROUP
+        if name == ALL or group.num_problems >= MIN_GROUP_PROBLEMS
     }
 
 
@@ -115,18 +117,21 @@ def _make_quality_grids(report: LabelReport) -> list[Grid]:
         if group.quality
     ]
     if any(group.num_problems < FEW_PROBLEMS for group in _select_shown_groups(report).values()):
-        note += f" {FEW}: fewer than {FEW_PROBLEMS} problems, so intervals are too narrow."
+        note += f" {FEW_MARK}: fewer than {FEW_PROBLEMS} problems, so intervals are too narrow."
     return [
         Grid(
-            title=f"First errors against {AGAINST[report.truth]} [95% interval]",
-            header=("", "problems", "solutions", *FIRST_ERRORS),
-            conclusion=quality_words(groups[0][1]) if groups else "",
+            title=f"First errors against {TRUTH_NAMES[report.truth]} [95% interval]",
+            header=("", "problems", "solutions", *FIRST_ERROR_COLUMNS),
+            conclusion=summarise_quality(groups[0][1]) if groups else "",
             rows=tuple(
                 (
                     name,
                     f"{quality.num_problems:,}",
                     f"{quality.num_solutions:,}",
-                    *(format_estimate(getattr(quality, field)) for field in FIRST_ERRORS.values()),
+                    *(
+                        format_estimate(getattr(quality, field))
+                        for field in FIRST_ERROR_COLUMNS.values()
+                    ),
                 )
                 for name, quality in groups
             ),
@@ -138,12 +143,15 @@ def _make_quality_grids(report: LabelReport) -> list[Grid]:
                 f"{describe_share(overall.recall)} of wrong steps are labelled so."
                 for _, overall in groups[:1]
             ),
-            title=f"Wrong steps against {AGAINST[report.truth]}",
-            header=("", *WRONG_STEPS),
+            title=f"Wrong steps against {TRUTH_NAMES[report.truth]}",
+            header=("", *WRONG_STEP_COLUMNS),
             rows=tuple(
                 (
                     name,
-                    *(format_estimate(getattr(quality, field)) for field in WRONG_STEPS.values()),
+                    *(
+                        format_estimate(getattr(quality, field))
+                        for field in WRONG_STEP_COLUMNS.values()
+                    ),
                 )
                 for name, quality in groups
             ),
@@ -160,12 +168,15 @@ def _make_state_grid(report: LabelReport) -> Grid:
         if states is None
         else f"{describe_share(states.agreement)} of steps are labelled with their true state.",
         title="States of steps against exact truth [95% interval]",
-        header=("", "solutions", *STATES),
+        header=("", "solutions", *STATE_COLUMNS),
         rows=tuple(
             (
                 name,
                 f"{group.states.num_solutions:,}",
-                *(format_estimate(getattr(group.states, field)) for field in STATES.values()),
+                *(
+                    format_estimate(getattr(group.states, field))
+                    for field in STATE_COLUMNS.values()
+                ),
             )
             for name, group in _select_shown_groups(report).items()
             if group.states is not None
@@ -302,18 +313,18 @@ def _make_position_grid(report: LabelReport) -> Grid:
     )
 
 
-LABELS = {
+LABEL_COLUMNS = {
     "first error": "first_error_accuracy",
     "if there is an error": "first_error_accuracy_wrong",
     "sound, labelled wrong": "false_positive_rate",
     "right by a wrong step, found": "lucky_found",
 }
-FLAGS = {
+FLAG_COLUMNS = {
     "flagged": "flagged",
     "flags that hold": "holding",
     "sound solutions flagged": "flagged_sound",
 }
-RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later"}
+RATE_COLUMNS = {"false alarm": "false_alarm", "detection": "detection", "later": "later"}
 
 
 def _make_label_grid(report: ConsensusReport) -> Grid:
@@ -323,12 +334,12 @@ def _make_label_grid(report: ConsensusReport) -> Grid:
         rows.append(_make_quality_row(f"  {report.rule}, as many", report.same_location.surest))
     rows.append(_make_quality_row(f"the labels: {report.rule}", report.labels))
     if report.surest is not None:
-        rows.append(_make_quality_row(f"  surest {SUREST:.0%}", report.surest))
+        rows.append(_make_quality_row(f"  surest {SUREST_SHARE:.0%}", report.surest))
     best = report.labels.quality
     return Grid(
-        conclusion="" if best is None else quality_words(best),
+        conclusion="" if best is None else summarise_quality(best),
         title="Labels by each source and by all together [95% interval]",
-        header=("", "kept", *LABELS),
+        header=("", "kept", *LABEL_COLUMNS),
         rows=tuple(rows),
         note="Kept: share of solutions on which a source has an opinion, or that are kept; the "
         "other figures are over these solutions. As many: the solutions with the surest posterior, "
@@ -343,7 +354,7 @@ def _make_quality_row(name: str, labels: KeptQuality) -> tuple[str, ...]:
         format_estimate(labels.kept),
         *(
             "" if quality is None else format_estimate(getattr(quality, field))
-            for field in LABELS.values()
+            for field in LABEL_COLUMNS.values()
         ),
     )
 
@@ -351,9 +362,12 @@ def _make_quality_row(name: str, labels: KeptQuality) -> tuple[str, ...]:
 def _make_flag_grid(report: ConsensusReport) -> Grid:
     return Grid(
         title="Judges that flag an error at a step or before it",
-        header=("", *FLAGS),
+        header=("", *FLAG_COLUMNS),
         rows=tuple(
-            (name, *(format_estimate(getattr(source.flags, field)) for field in FLAGS.values()))
+            (
+                name,
+                *(format_estimate(getattr(source.flags, field)) for field in FLAG_COLUMNS.values()),
+            )
             for name, source in report.sources.items()
             if source.flags is not None
         ),
@@ -372,14 +386,14 @@ def _make_rate_grid(report: ConsensusReport) -> Grid:
                     name,
                     *(
                         "" if rates is None else format_estimate(getattr(rates, field))
-                        for field in RATES.values()
+                        for field in RATE_COLUMNS.values()
                     ),
-                    *(f"{learned[f]:.3f}" if f in learned else "" for f in RATES.values()),
+                    *(f"{learned[f]:.3f}" if f in learned else "" for f in RATE_COLUMNS.values()),
                 )
             )
     return Grid(
         title="How often a judge names a step",
-        header=("", *RATES, *(f"learned {name}" for name in RATES)),
+        header=("", *RATE_COLUMNS, *(f"learned {name}" for name in RATE_COLUMNS)),
         rows=tuple(rows),
         note="A judge is assumed to read the steps in order, up to the one that it names. Figures "
         "are shares of read steps that it names. False alarm: of sound steps. Detection: of first "

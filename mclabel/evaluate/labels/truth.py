@@ -94,21 +94,21 @@ def match_judged_truth(
     for judgement in judged:
         by_key[solution_key(judgement.problem, judgement.steps)].append(judgement)
     by_id = {judgement.id: judgement for judgement in judged}
-    alone = find_sole_given_solutions(rows)
+    sole_solutions = find_sole_given_solutions(rows)
     first_errors: dict[str, int | None] = {}
     weights: dict[str, float] = {}
     others: list[LabeledSolution] = []
     for row in rows:
         if not row.steps:
             continue
-        named = by_id.get(row.problem.id) if row.problem.id in alone else None
-        if same := by_key.get(row_key(row)):
+        named = by_id.get(row.problem.id) if row.problem.id in sole_solutions else None
+        if same := by_key.get(labelled_solution_key(row)):
             judgement = next((s for s in same if s.id == row.solution.id), same[0])
             mine = list_step_texts(row)
             weights[row.solution.id] = judgement.weight
-            also = {to_labelled_index(error, judgement.steps, mine) for error in judgement.also}
+            accepted = {to_labelled_index(error, judgement.steps, mine) for error in judgement.also}
             first_errors[row.solution.id] = _replace_by_accepted_error(
-                row, to_labelled_index(judgement.first_error, judgement.steps, mine), also
+                row, to_labelled_index(judgement.first_error, judgement.steps, mine), accepted
             )
         elif named is not None and not has_same_words(row, named.problem, named.steps):
             others.append(row)
@@ -127,9 +127,9 @@ def match_judged_truth(
 
 
 def _replace_by_accepted_error(
-    row: LabeledSolution, error: int | None, also: Set[int | None]
+    row: LabeledSolution, error: int | None, accepted: Set[int | None]
 ) -> int | None:
-    return row.first_error if row.first_error in also else error
+    return row.first_error if row.first_error in accepted else error
 
 
 def check_same_problems(
@@ -170,7 +170,7 @@ def solution_key(problem: str, steps: Sequence[str]) -> tuple[str, str]:
     return strip_whitespace(problem), strip_whitespace("".join(steps))
 
 
-def row_key(row: LabeledSolution) -> tuple[str, str]:
+def labelled_solution_key(row: LabeledSolution) -> tuple[str, str]:
     """Return the texts of a labelled solution's problem and of the solution, without whitespace."""
     return strip_whitespace(row.problem.text), strip_whitespace(row.solution.text)
 

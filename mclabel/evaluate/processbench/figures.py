@@ -70,7 +70,7 @@ class SplitResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class LeftOutReason:
     """Reason why a solution has no prediction, as a code and as a text."""
 
     reason_code: str
@@ -79,7 +79,7 @@ class LeftOut:
     """Explanation for the user."""
 
 
-Reasons = Mapping[str, Mapping[str, LeftOut]]
+LeftOutReasons = Mapping[str, Mapping[str, LeftOutReason]]
 """Reasons why solutions have no prediction, by split and solution id."""
 
 
@@ -93,7 +93,7 @@ class MeasuredJudge:
 
 
 @dataclass(frozen=True)
-class Panel:
+class JudgePanel:
     """The judges whose opinions are measured."""
 
     judges: Mapping[str, tuple[MeasuredJudge, ...]]
@@ -110,7 +110,7 @@ class ProcessBenchResult:
     """Mean F1 of the splits; None if a split has no F1."""
     threshold: float | None
     """Threshold of a scorer: a step with a lower score is wrong. None without a scorer."""
-    panel: Panel | None
+    panel: JudgePanel | None
     """Judges whose opinions are measured; None for a PRM or a run's labels."""
     num_rejected: Mapping[str, int] = field(default_factory=dict)
     """Number of unusable rows of the files, by split. No other figure includes these rows."""
@@ -120,11 +120,11 @@ def measure_processbench(
     splits: Mapping[str, Sequence[JudgedSolution]],
     predictions: Mapping[str, Mapping[str, int | None]],
     *,
-    reasons: Reasons | None = None,
+    reasons: LeftOutReasons | None = None,
     scores: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
     threshold: float | None = None,
     unknown: Mapping[str, Collection[str]] = MappingProxyType({}),
-    panel: Panel | None = None,
+    panel: JudgePanel | None = None,
     num_rejected: Mapping[str, int] = MappingProxyType({}),
     seed: int = 0,
 ) -> ProcessBenchResult:
@@ -233,7 +233,7 @@ def _measure_split(
     rows: Sequence[JudgedSolution],
     predicted: Set[str],
     unknown: Set[str],
-    reasons: Mapping[str, LeftOut],
+    reasons: Mapping[str, LeftOutReason],
     table: NDArray[np.float64],
     weights: NDArray[np.float64],
     kept: Estimate | None,
@@ -293,7 +293,7 @@ def compute_split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 MAX_NAMED = 5
 """Maximum number of missing solutions that a note names."""
-WHY = {
+REASON_WORDS = {
     "too_long": "longer than the PRM reads (its max_tokens)",
     "unreadable": "not to be read by the PRM's tokenizer",
     "not_in_run": "not in the run",
@@ -306,7 +306,8 @@ WHY = {
     "not_kept": "without agreement of the judges",
     "unknown": "for no known reason",
 }
-"""Words that describe solutions without a prediction, by the code of the reason."""
+"""Words that describe solutions without a prediction, by `LeftOutReason.reason_code`. In a note,
+they follow the number of these solutions."""
 
 
 def processbench_grid(result: ProcessBenchResult) -> Grid:
@@ -351,7 +352,9 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
         named = ", ".join(missing[:MAX_NAMED]) + (", …" if len(missing) > MAX_NAMED else "")
         notes.append(f"Left out because they have no prediction: {len(missing):,} ({named}).")
         reasons = sum((Counter(split.reasons) for split in result.splits.values()), Counter())
-        why = "; ".join(f"{n:,} {WHY.get(code, code)}" for code, n in reasons.most_common())
+        why = "; ".join(
+            f"{n:,} {REASON_WORDS.get(code, code)}" for code, n in reasons.most_common()
+        )
         notes.append(f"Reasons: {why}. With -o, left_out.jsonl has the reason of each.")
     counted = ("split", "wrong", "right", "left out", *(("kept",) if has_kept else ()))
     more, blank = (("ECE",), ("",)) if has_scores else ((), ())
@@ -366,7 +369,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     )
 
 
-def _iter_panel_notes(panel: Panel) -> Iterator[str]:
+def _iter_panel_notes(panel: JudgePanel) -> Iterator[str]:
     """Yield sentences that name the judges and explain the measures."""
     named = (
         f"{name} by {', '.join(judge.name for judge in judges)}"

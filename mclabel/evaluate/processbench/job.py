@@ -26,16 +26,16 @@ from mclabel.evaluate.labels.job import check_out_folder, make_out_folder
 from mclabel.evaluate.labels.truth import (
     find_sole_given_solutions,
     has_same_words,
-    row_key,
+    labelled_solution_key,
     solution_key,
     strip_whitespace,
     to_given_index,
 )
 from mclabel.evaluate.processbench.figures import (
     THRESHOLD_SPLIT,
-    LeftOut,
+    LeftOutReason,
+    LeftOutReasons,
     ProcessBenchResult,
-    Reasons,
     measure_processbench,
     processbench_grid,
 )
@@ -156,7 +156,7 @@ def _check_threshold_split(splits: Mapping[str, Sequence[JudgedSolution]]) -> No
     if THRESHOLD_SPLIT not in splits:
         raise ConfigError(
             f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
-            f"{', '.join(splits)}. Give the file of this split, too, or --threshold"
+            f"{', '.join(splits)}. Give the file of this split, too, or give --threshold"
         )
     if (missing := find_missing_kind(splits[THRESHOLD_SPLIT])) is not None:
         raise DataError(
@@ -167,7 +167,7 @@ def _check_threshold_split(splits: Mapping[str, Sequence[JudgedSolution]]) -> No
 
 def _encode_solutions(
     prm: PRM, splits: Splits
-) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOut]]]:
+) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOutReason]]]:
     """Encode the solutions for the PRM.
 
     Returns:
@@ -177,7 +177,7 @@ def _encode_solutions(
     from mclabel.prm.examples.encode import TooLongError
 
     readable: list[tuple[str, str, EncodedSolution]] = []
-    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    refused: dict[str, dict[str, LeftOutReason]] = {name: {} for name in splits}
     for name, rows in splits.items():
         for row in rows:
             given = require_solution({"steps": list(row.steps)}, row.id)
@@ -185,7 +185,7 @@ def _encode_solutions(
             try:
                 readable.append((name, row.id, prm.encoder.encode_text(row.problem, steps, row.id)))
             except DataError as error:
-                refused[name][row.id] = LeftOut(
+                refused[name][row.id] = LeftOutReason(
                     reason_code="too_long" if isinstance(error, TooLongError) else "unreadable",
                     detail=str(error).removeprefix(f"{row.id}: "),
                 )
@@ -222,18 +222,18 @@ def processbench_of_labels(
     undecided: list[LabeledSolution] = []
     for row in read_labels(Store(labels)):
         (rows if row.is_decided else undecided).append(row)
-    by_key = {row_key(row): row for row in reversed(rows)}
-    alone = find_sole_given_solutions(rows)
-    left_out = _UnlocatedExplainer(undecided, alone)
+    by_key = {labelled_solution_key(row): row for row in reversed(rows)}
+    sole_solutions = find_sole_given_solutions(rows)
+    left_out = _MissingLabelExplainer(undecided, sole_solutions)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
-    reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    reasons: dict[str, dict[str, LeftOutReason]] = {name: {} for name in splits}
     for name, judged in splits.items():
         for solution in judged:
             if (labelled := by_key.get(solution_key(solution.problem, solution.steps))) is not None:
                 predictions[name][solution.id] = to_given_index(
                     labelled.first_error, list_step_texts(labelled), solution.steps
                 )
-            elif (labelled := alone.get(solution.id)) is not None and (
+            elif (labelled := sole_solutions.get(solution.id)) is not None and (
                 len(labelled.steps) == len(solution.steps)
                 and has_same_words(labelled, solution.problem, solution.steps)
             ):
@@ -254,59 +254,60 @@ def processbench_of_labels(
     return result
 
 
-class _UnlocatedExplainer:
+class _MissingLabelExplainer:
     """Explains why solutions of ProcessBench have no label in a run."""
 
     def __init__(
-        self, rows: Sequence[LabeledSolution], alone: Mapping[str, LabeledSolution]
+        self, rows: Sequence[LabeledSolution], sole_solutions: Mapping[str, LabeledSolution]
     ) -> None:
         """Index solutions by text and by id.
 
         Args:
             rows: solutions of the run whose labels do not decide on a first error.
-            alone: decided solutions that are the only solutions of their problems, by problem id.
+            sole_solutions: decided solutions that are the only solutions of their problems, by
+                problem id.
         """
-        self._by_key = {row_key(row): row for row in reversed(rows)}
-        self._by_id, self._alone = find_sole_given_solutions(rows), alone
+        self._by_key = {labelled_solution_key(row): row for row in reversed(rows)}
+        self._by_id, self._alone = find_sole_given_solutions(rows), sole_solutions
 
-    def explain(self, solution: JudgedSolution) -> LeftOut:
+    def explain(self, solution: JudgedSolution) -> LeftOutReason:
         """Return the reason why a judged solution has no prediction."""
         row = self._by_key.get(solution_key(solution.problem, solution.steps))
         named = self._by_id.get(solution.id) or self._alone.get(solution.id)
         if row is None and named is not None:
             if len(named.steps) != len(solution.steps):
-                return LeftOut(
+                return LeftOutReason(
                     reason_code="other_steps",
                     detail=(
                         f"{len(named.steps)} steps in the run, {len(solution.steps)} in the file"
                     ),
                 )
             if not has_same_words(named, solution.problem, solution.steps):
-                return LeftOut(
+                return LeftOutReason(
                     reason_code="other_text",
                     detail="the run has this id for another problem or solution",
                 )
             row = named
         if row is None:
-            return LeftOut(
+            return LeftOutReason(
                 reason_code="not_in_run",
                 detail="not labelled: the problem has no gold answer (eval processbench-golds "
                 "lists such problems), or the solution is in the run's rejects.jsonl",
             )
         if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
-            return LeftOut(
+            return LeftOutReason(
                 reason_code="no_verdict",
                 detail=f"its answer {row.solution.prediction!r} is {row.solution.outcome} compared "
                 f"with the gold answer {row.problem.answer!r}",
             )
-        return LeftOut(
+        return LeftOutReason(
             reason_code="outcome_only",
             detail=f"only the last of {len(row.steps)} steps has a label",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadSplits:
+class SplitsWithRejects:
     """Solutions of ProcessBench's splits, and the unusable rows of their files."""
 
     solutions: dict[str, list[JudgedSolution]]
@@ -320,7 +321,7 @@ class ReadSplits:
         return {name: len(rejects) for name, rejects in self.rejects.items() if rejects}
 
 
-def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
+def read_splits(files: Sequence[str], *, strict: bool = False) -> SplitsWithRejects:
     """Read the splits of ProcessBench.
 
     Args:
@@ -340,11 +341,13 @@ def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
         left_out = RowRejects(file, strict=strict)
         splits[name] = read_processbench(file, left_out)
         rejects[name] = tuple(left_out.found)
-    return ReadSplits(solutions=splits, rejects=rejects)
+    return SplitsWithRejects(solutions=splits, rejects=rejects)
 
 
 def warn_missing_kinds(splits: Splits) -> None:
-    """Log a warning for each split without F1, in which all or no solutions have an error."""
+    """Log a warning for each split that has no F1, because all or none of its solutions have an
+    error.
+    """
     for name, rows in splits.items():
         if (missing := find_missing_kind(rows)) is not None:
             logger.warning(
@@ -369,7 +372,7 @@ def write_results(
     result: ProcessBenchResult,
     splits: Splits,
     predictions: Predictions,
-    reasons: Reasons,
+    reasons: LeftOutReasons,
     rejects: Mapping[str, Sequence[Reject]],
     out: str | None,
 ) -> None:

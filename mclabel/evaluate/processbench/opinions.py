@@ -13,9 +13,9 @@ from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.labels.job import check_out_folder
 from mclabel.evaluate.labels.truth import solution_key
 from mclabel.evaluate.processbench.figures import (
-    LeftOut,
+    JudgePanel,
+    LeftOutReason,
     MeasuredJudge,
-    Panel,
     ProcessBenchResult,
     measure_processbench,
 )
@@ -67,20 +67,20 @@ def processbench_of_opinions(
     warn_missing_kinds(splits)
     judges = _assign_judges_to_splits(dict(zip(splits, files, strict=True)), splits, opinions)
     for name, of_split in judges.items():
-        _check_judges(name, of_split)
+        _check_some_judge_names_errors(name, of_split)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
-    reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    reasons: dict[str, dict[str, LeftOutReason]] = {name: {} for name in splits}
     unknown: dict[str, list[str]] = {name: [] for name in splits}
     for name, rows in splits.items():
         for row in rows:
             prediction = _predict_first_error(judges[name], row)
-            if isinstance(prediction, LeftOut):
+            if isinstance(prediction, LeftOutReason):
                 reasons[name][row.id] = prediction
                 if prediction.reason_code == NO_VERDICT:
                     unknown[name].append(row.id)
             else:
                 predictions[name][row.id] = prediction.first_error
-    panel = Panel(
+    panel = JudgePanel(
         {
             name: tuple(
                 MeasuredJudge(name=judge.run.judge, claim=judge.run.claim) for judge in of_split
@@ -122,14 +122,14 @@ class _SplitJudge:
     run: OpinionRun
     identity: str | None
     """The `id` in the run's manifest; None if it has none."""
-    solutions: Mapping[str, str]
+    run_ids: Mapping[str, str]
     """Id of each solution in the run, by its id in the file of the split."""
-    keys: Mapping[str, tuple[str, str]]
+    text_keys: Mapping[str, tuple[str, str]]
     """Text of each problem and text of its solution, both without whitespace, by the solution's id
     in the file of the split."""
 
     @property
-    def names_steps(self) -> bool:
+    def names_first_errors(self) -> bool:
         """True if the judge's opinions name the first error exactly."""
         return self.run.claim != "at_or_before"
 
@@ -137,23 +137,27 @@ class _SplitJudge:
         """Return the location and id of the run and the name of its judge, for provenance.json."""
         return {"location": self.run.location, "run": self.identity, "judge": self.run.judge}
 
-    def opinion(self, row: JudgedSolution) -> Opinion | LeftOut:
+    def get_opinion(self, row: JudgedSolution) -> Opinion | LeftOutReason:
         """Return the judge's opinion on a solution, or the reason why there is none."""
-        name = self.solutions.get(row.id)
+        name = self.run_ids.get(row.id)
         if name is None:
             detail = "not judged: it is in the run's rejects.jsonl, or the job has not ended"
-            return LeftOut(reason_code="not_in_run", detail=detail)
+            return LeftOutReason(reason_code="not_in_run", detail=detail)
         if (num_steps := self.run.num_steps[name]) != len(row.steps):
-            return LeftOut(
+            return LeftOutReason(
                 reason_code="other_steps",
                 detail=f"{num_steps} steps in the run, {len(row.steps)} in the file",
             )
-        if self.keys[row.id] != solution_key(row.problem, row.steps):
+        if self.text_keys[row.id] != solution_key(row.problem, row.steps):
             detail = "the run has this id for another problem or solution"
-            return LeftOut(reason_code="other_text", detail=detail)
+            return LeftOutReason(reason_code="other_text", detail=detail)
         opinion = self.run.opinions[name]
         reason = NO_VERDICT if self.run.claim == "scores" else "no_opinion"
-        return opinion if opinion.is_known else LeftOut(reason_code=reason, detail=opinion.reason)
+        return (
+            opinion
+            if opinion.is_known
+            else LeftOutReason(reason_code=reason, detail=opinion.reason)
+        )
 
 
 def _assign_judges_to_splits(
@@ -176,7 +180,7 @@ def _assign_judges_to_splits(
                 f"--opinions {location}: is the same run as {earlier}. Give each run once"
             )
         given[judge.identity] = location
-        fitting = [name for name in splits if not ids[name].isdisjoint(judge.solutions)]
+        fitting = [name for name in splits if not ids[name].isdisjoint(judge.run_ids)]
         if not fitting:
             raise DataError(_describe_no_match(judge, list(files.values()), splits))
         if len(fitting) > 1:
@@ -193,29 +197,29 @@ def _assign_judges_to_splits(
                 f"{files[name]} -o OUT and give --opinions OUT, too, or leave the file out"
             )
     return {
-        name: sorted(judges, key=lambda judge: not judge.names_steps)
+        name: sorted(judges, key=lambda judge: not judge.names_first_errors)
         for name, judges in by_split.items()
     }
 
 
 def _read_judge(location: str) -> _SplitJudge:
     run = OpinionRun.read(location)
-    solutions, keys = {}, {}
+    run_ids, text_keys = {}, {}
     for name, row in read_judged_rows(location):
         if (identity := row.get("id")) is not None:
             steps = row.get("steps")
             texts = steps if isinstance(steps, list) else [row.get("solution")]
-            solutions[str(identity)] = name
-            keys[str(identity)] = solution_key(str(row.get("problem")), list(map(str, texts)))
+            run_ids[str(identity)] = name
+            text_keys[str(identity)] = solution_key(str(row.get("problem")), list(map(str, texts)))
     identity = run_id(Store(location))
-    return _SplitJudge(run=run, identity=identity, solutions=solutions, keys=keys)
+    return _SplitJudge(run=run, identity=identity, run_ids=run_ids, text_keys=text_keys)
 
 
 def _describe_no_match(judge: _SplitJudge, files: Sequence[str], splits: Splits) -> str:
     """Return the message that a run of opinions matches none of the files."""
     location, count = judge.run.location, len(judge.run.opinions)
     theirs = next(iter(splits.values()))[0].id
-    own = next(iter(judge.solutions), None)
+    own = next(iter(judge.run_ids), None)
     ids = "its rows have no id" if own is None else f"its rows have ids such as {own!r}"
     return (
         f"--opinions {location}: none of its {count:,} solutions is in {', '.join(files)}: {ids}, "
@@ -224,13 +228,13 @@ def _describe_no_match(judge: _SplitJudge, files: Sequence[str], splits: Splits)
     )
 
 
-def _check_judges(split: str, judges: Sequence[_SplitJudge]) -> None:
+def _check_some_judge_names_errors(split: str, judges: Sequence[_SplitJudge]) -> None:
     """Raise an error if a split has several judges, but none of them names first errors exactly.
 
     Raises:
         ConfigError: no judge names first errors; the message has the split and its runs.
     """
-    if len(judges) > 1 and not any(judge.names_steps for judge in judges):
+    if len(judges) > 1 and not any(judge.names_first_errors for judge in judges):
         runs = ", ".join(judge.run.location for judge in judges)
         raise ConfigError(
             f"--opinions: no judge of the split {split} names first errors. All judges claim only "
@@ -241,7 +245,7 @@ def _check_judges(split: str, judges: Sequence[_SplitJudge]) -> None:
 
 def _predict_first_error(
     judges: Sequence[_SplitJudge], row: JudgedSolution
-) -> _FirstErrorPrediction | LeftOut:
+) -> _FirstErrorPrediction | LeftOutReason:
     """Return the prediction for a solution, or the reason why there is none.
 
     Args:
@@ -249,12 +253,12 @@ def _predict_first_error(
             and there is a prediction only if the others agree.
         row: solution of ProcessBench.
     """
-    opinions = [judge.opinion(row) for judge in judges]
+    opinions = [judge.get_opinion(row) for judge in judges]
     if len(opinions) == 1:
         (only,) = opinions
         return (
             only
-            if isinstance(only, LeftOut)
+            if isinstance(only, LeftOutReason)
             else _FirstErrorPrediction(first_error=only.first_error)
         )
     sources = [
@@ -272,13 +276,13 @@ def _predict_first_error(
         f"{judge.run.judge} ({judge.run.location}): {_describe_opinion(judge, opinion)}"
         for judge, opinion in zip(judges, opinions, strict=True)
     )
-    return LeftOut(reason_code="not_kept", detail=details)
+    return LeftOutReason(reason_code="not_kept", detail=details)
 
 
-def _describe_opinion(judge: _SplitJudge, opinion: Opinion | LeftOut) -> str:
-    if isinstance(opinion, LeftOut):
+def _describe_opinion(judge: _SplitJudge, opinion: Opinion | LeftOutReason) -> str:
+    if isinstance(opinion, LeftOutReason):
         return f"{opinion.reason_code}, {opinion.detail}" if opinion.detail else opinion.reason_code
-    if judge.names_steps:
+    if judge.names_first_errors:
         return "no error" if opinion.first_error is None else f"first error {opinion.first_error}"
     return (
         "nothing" if opinion.first_error is None else f"an error at or before {opinion.first_error}"

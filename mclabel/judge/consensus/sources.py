@@ -29,13 +29,16 @@ from mclabel.judge.consensus.models import SURENESS, FirstErrorJudgeModel, Judge
 from mclabel.judge.consensus.posterior import ROLLOUTS
 from mclabel.judge.opinions import OpinionRun, hash_texts
 from mclabel.labeling.estimators import ProblemPaths, answer_class
-from mclabel.labeling.estimators.posterior.chain import Evidence, first_error_posterior_by_luck
+from mclabel.labeling.estimators.posterior.chain import Evidence, average_first_error_posterior
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.evidence import external_likelihoods, prior_error_chances
+from mclabel.labeling.estimators.posterior.evidence import (
+    external_likelihoods,
+    prior_first_error_chances,
+)
 from mclabel.labeling.estimators.posterior.fit import (
     EvidenceByCompleter,
     EvidenceReadings,
-    fit_readings,
+    fit_priors_to_readings,
 )
 from mclabel.labeling.estimators.posterior.judging import pool_posteriors
 from mclabel.labeling.estimators.posterior.plan import ChainEvidence, infer_first_errors
@@ -291,7 +294,7 @@ class RunEvidence:
         estimator = PosteriorEstimator(self._settings, paths)
         for rollout in rollouts:
             if rollout.prefix_id in numbers:
-                received = table.to_recorded(numbers[rollout.prefix_id], rollout)
+                received = table.to_recorded_rollout(numbers[rollout.prefix_id], rollout)
                 estimator.record(replace(received, is_requested=False))
         names = tuple(row.solution.id for row in rows)
         self._problems.append(
@@ -326,7 +329,7 @@ class RunEvidence:
             name: [all_of[i] for i in _spread_indices(len(all_of), MAX_FITTED)]
             for name, all_of in sorted(by_class.items())
         }
-        return fit_readings(chosen).rounded_as_stored
+        return fit_priors_to_readings(chosen).rounded_as_stored
 
 
 def _spread_indices(count: int, most: int) -> list[int]:
@@ -350,13 +353,15 @@ def _compute_reading_chances(
 ) -> list[Floats]:
     own, bare = [], []
     if len(reading) == 1:
-        by_luck = priors.luck_variants(answer_class, rare=rare_luck)
+        by_luck = priors.luck_variants(answer_class, rare_luck=rare_luck)
         return _reorder_by_step(
-            reading[AUTHOR], first_error_posterior_by_luck(reading[AUTHOR], by_luck)
+            reading[AUTHOR], average_first_error_posterior(reading[AUTHOR], by_luck)
         )
     for name, evidence in reading.items():
         mine = priors.for_completer(name).for_class(answer_class)
-        counts = np.stack([evidence.right, evidence.wrong, evidence.same, evidence.others])
+        counts = np.stack(
+            [evidence.right, evidence.wrong, evidence.num_agreeing, evidence.num_other_samples]
+        )
         request = ChainEvidence(
             num_steps=evidence.num_steps,
             counts=counts,
@@ -368,7 +373,7 @@ def _compute_reading_chances(
         )
         own += infer_first_errors([request])
         if name != AUTHOR:
-            bare.append(prior_error_chances(evidence.num_steps, mine, counts.shape[2]))
+            bare.append(prior_first_error_chances(evidence.num_steps, mine, counts.shape[2]))
     return _reorder_by_step(reading[AUTHOR], own[0] * external_likelihoods(own, bare)[0])
 
 

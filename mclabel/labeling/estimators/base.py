@@ -43,10 +43,10 @@ SLOW_DECISIONS = (
     "the estimator computes each decision over all possible outcomes, and the time for this grows "
     "with the square of the number. estimator.kind=fixed allows more"
 )
-"""Reason that an error message gives for the limit on `rollouts` of an estimator whose decisions
-become slow."""
+"""Reason that error messages give for the limit on `rollouts` of an estimator that computes its
+decisions over all possible outcomes."""
 MAX_LAG = 256
-"""Maximum return value of `RunLearner.lag`, in problems."""
+"""Maximum number of problems that `RunLearner.lag` may return."""
 TEXTS_IN_MEMORY = "the text of every rollout is held in memory until its block is committed"
 """Reason that error messages give for a limit on a number of rollouts."""
 
@@ -172,7 +172,7 @@ class RunLearner(Protocol):
 
     @property
     def is_due(self) -> bool:
-        """Return whether enough has been recorded since the last fit to call `fit`."""
+        """Return whether enough evidence has been recorded since the last fit to fit again."""
         return False
 
     @abstractmethod
@@ -263,7 +263,10 @@ class Estimator(Protocol):
         Raises:
             ValueError: the content is not such JSON.
         """
-        raise ValueError("this estimator learns nothing over a run")
+        raise ValueError(
+            "the labels name priors of the run, but this estimator learns nothing from other "
+            "problems"
+        )
 
     @property
     def is_due(self) -> bool:

@@ -41,8 +41,8 @@ def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> Ru
         ComponentError: the learner cannot be made.
     """
     component = settings.component
-    around = Boundary("estimators", component)
-    learner: RunLearner | None = around.call("learner", component.learner, settings, read)
+    boundary = Boundary("estimators", component)
+    learner: RunLearner | None = boundary.call("learner", component.learner, settings, read)
     return learner
 
 
@@ -62,13 +62,13 @@ class CheckedEstimator:
         self.follow, self.takes_all = estimator.follow, estimator.takes_all
         self._num_steps = [path.num_steps for path in problem.paths]
         self._num_completers = len(problem.completers)
-        self._asked: Counter[Probe] = Counter()
-        self._around = Boundary("estimators", type(estimator))
+        self._num_asked: Counter[Probe] = Counter()
+        self._boundary = Boundary("estimators", type(estimator))
 
     @property
     def is_due(self) -> bool:
         """Return whether `decide_together` should run before the next `wanted`."""
-        return self._around.call("is_due", lambda: self.estimator.is_due)
+        return self._boundary.call("is_due", lambda: self.estimator.is_due)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
         """Return the rollouts that the estimator requests now, one entry per rollout.
@@ -80,14 +80,14 @@ class CheckedEstimator:
             ComponentError: the estimator asks for a prefix or a completer that does not exist, or
                 for more than `MAX_ROLLOUTS` rollouts of a prefix.
         """
-        wanted = self._around.call(
+        wanted = self._boundary.call(
             "wanted", self.estimator.wanted, result_type=Sequence[int | Probe]
         )
         probes = [Probe(prefix) if isinstance(prefix, int) else Probe(*prefix) for prefix in wanted]
-        self._asked.update(probes)
+        self._num_asked.update(probes)
         for probe in probes:
             if fault := self._find_probe_fault(probe, num_prefixes):
-                raise self._around.make_protocol_error("wanted", fault)
+                raise self._boundary.make_protocol_error("wanted", fault)
         return probes
 
     def _find_probe_fault(self, probe: Probe, num_prefixes: int) -> str | None:
@@ -97,13 +97,13 @@ class CheckedEstimator:
         if not 0 <= probe.completer < self._num_completers:
             rule = f"the problem has completers 0 to {self._num_completers - 1}"
             return f"asked for completer {probe.completer}, but {rule}"
-        if self._asked[probe] > MAX_ROLLOUTS:
+        if self._num_asked[probe] > MAX_ROLLOUTS:
             return f"asked for more than {MAX_ROLLOUTS:,} rollouts of prefix {probe.prefix}"
         return None
 
     def record(self, rollout: RecordedRollout) -> None:
         """Pass the outcome of a rollout on to the estimator."""
-        self._around.call("record", self.estimator.record, rollout)
+        self._boundary.call("record", self.estimator.record, rollout)
 
     def judge(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
         """Return the estimator's labels, one judgement per solution, and check them.
@@ -120,7 +120,7 @@ class CheckedEstimator:
             if estimator.joint
             else lambda: estimator.judge(*counts)
         )
-        judgements = self._around.call(
+        judgements = self._boundary.call(
             "judge", judge, result_type=list[Judgement], rule=self._find_judgements_fault
         )
         return list(judgements)
@@ -140,7 +140,7 @@ class CheckedEstimator:
         to it.
         """
         name, record = "the learner's record", learner.record
-        self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
+        self._boundary.call(name, record, problem, self.estimator, num_tokens=num_tokens)
 
 
 def _find_judgement_fault(judgement: Judgement, steps: int) -> str | None:

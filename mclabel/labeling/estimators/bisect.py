@@ -53,42 +53,46 @@ class BisectEstimator(Estimator):
         self._paths = problem.paths
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._truncated = settings.truncated
-        self._asked: dict[int, int] = {}
-        self._due: dict[int, int] = {}
-        self._failures: dict[int, int] = {}
-        self._recovers: dict[int, bool | None] = {}  # results of finished probes, by prefix
+        self._num_asked: dict[int, int] = {}
+        self._num_outstanding: dict[int, int] = {}
+        self._num_failures: dict[int, int] = {}
+        # Results of finished probes by prefix: True if the prefix recovers, None if all rollouts
+        # were truncated or ungraded.
+        self._recovers: dict[int, bool | None] = {}
 
     def wanted(self) -> list[int]:
         """Return the next batch of each probe, once all rollouts of the last round are recorded."""
         # The result of a probe can make a probe of another solution unnecessary. Waiting for the
         # whole round keeps the choice of probes independent of the order of arrival.
-        if any(self._due.values()):
+        if any(self._num_outstanding.values()):
             return []
         requests: list[int] = []
         for prefix in sorted(
             {p for path in self._paths if (p := self._choose_next_prefix(path)) is not None}
         ):
-            asked = self._asked.get(prefix, 0)
+            asked = self._num_asked.get(prefix, 0)
             size = min(self._batch, self._max_rollouts - asked)
-            self._asked[prefix] = asked + size
-            self._due[prefix] = size
+            self._num_asked[prefix] = asked + size
+            self._num_outstanding[prefix] = size
             requests += [prefix] * size
         return requests
 
     def record(self, rollout: RecordedRollout) -> None:
         """Count a rollout, and store the result of its prefix's probe once the probe is decided."""
         prefix, outcome = rollout.prefix, rollout.outcome
-        self._due[prefix] -= 1
+        self._num_outstanding[prefix] -= 1
         if outcome is Outcome.RIGHT:
             self._recovers[prefix] = True
         elif outcome is Outcome.WRONG or (
             outcome is Outcome.TRUNCATED and self._truncated == "wrong"
         ):
-            self._failures[prefix] = self._failures.get(prefix, 0) + 1
-        exhausted = self._asked[prefix] == self._max_rollouts and self._due[prefix] == 0
+            self._num_failures[prefix] = self._num_failures.get(prefix, 0) + 1
+        exhausted = (
+            self._num_asked[prefix] == self._max_rollouts and self._num_outstanding[prefix] == 0
+        )
         if exhausted and prefix not in self._recovers:
             # If all rollouts were truncated or ungraded, the probe has no result.
-            self._recovers[prefix] = False if self._failures.get(prefix) else None
+            self._recovers[prefix] = False if self._num_failures.get(prefix) else None
 
     def _choose_next_prefix(self, path: SolutionPath) -> int | None:
         """Return the prefix to probe next for a solution; None if its search is over."""

@@ -48,7 +48,7 @@ class ProblemEvidence(Protocol):
 E_co = TypeVar("E_co", covariant=True)
 
 
-class HoldsEvidence(Protocol[E_co]):
+class EstimatorWithEvidence(Protocol[E_co]):
     """A finished estimator whose evidence the learner reads."""
 
     def evidence(self) -> E_co:
@@ -84,7 +84,7 @@ class FittingLearner(RunLearner, Generic[K, E]):
         return self._knowledge
 
     def record(
-        self, problem: ProblemPaths, estimator: HoldsEvidence[E], *, num_tokens: int
+        self, problem: ProblemPaths, estimator: EstimatorWithEvidence[E], *, num_tokens: int
     ) -> None:
         """Store the evidence of a finished problem for the next fit."""
         evidence = estimator.evidence()

@@ -150,7 +150,7 @@ class FirstErrorEstimator(Estimator):
         self._paths = problem.paths
         self._rollouts, self._truncated = settings.rollouts, settings.truncated
         self._chance = guess_probability(problem.answer_class)
-        self._due: dict[int, int] = {}
+        self._num_outstanding: dict[int, int] = {}
         self._counts: dict[int, Counts] = defaultdict(Counts)
 
     def wanted(self) -> list[int]:
@@ -160,22 +160,24 @@ class FirstErrorEstimator(Estimator):
         appears once for each requested rollout, and is returned by only one call.
         """
         heads = {
-            p for path in self._paths if (p := self._find_first_unproven_prefix(path)) is not None
+            p
+            for path in self._paths
+            if (p := self._find_first_unrecovered_prefix(path)) is not None
         }
-        fresh = sorted(prefix for prefix in heads if prefix not in self._due)
-        self._due |= dict.fromkeys(fresh, self._rollouts)
+        fresh = sorted(prefix for prefix in heads if prefix not in self._num_outstanding)
+        self._num_outstanding |= dict.fromkeys(fresh, self._rollouts)
         return [prefix for prefix in fresh for _ in range(self._rollouts)]
 
     def record(self, rollout: RecordedRollout) -> None:
         """Count the outcome of a rollout."""
-        self._due[rollout.prefix] -= 1
+        self._num_outstanding[rollout.prefix] -= 1
         self._counts[rollout.prefix] = self._counts[rollout.prefix].plus(rollout.outcome)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label steps up to the first error by their rollouts, and label later steps wrong."""
         return [self._judge_solution(path, counts) for path in self._paths]
 
-    def _find_first_unproven_prefix(self, path: SolutionPath) -> int | None:
+    def _find_first_unrecovered_prefix(self, path: SolutionPath) -> int | None:
         """Return the first prefix of a solution that is not known to recover.
 
         Return None if the solution's outcome is not wrong, or if all its prefixes recover.
@@ -186,7 +188,7 @@ class FirstErrorEstimator(Estimator):
             (
                 p
                 for p in path.prefixes
-                if not (self._due.get(p) == 0 and self._judge_recovery(self._counts[p]))
+                if not (self._num_outstanding.get(p) == 0 and self._judge_recovery(self._counts[p]))
             ),
             None,
         )
@@ -199,7 +201,7 @@ class FirstErrorEstimator(Estimator):
         hard: list[bool | None] = []
         sources: list[LabelSource] = []
         for prefix in path.prefixes:
-            reached = prefix in self._due
+            reached = prefix in self._num_outstanding
             estimate = (
                 estimate_fixed(counts[prefix], truncated=self._truncated) if reached else NOTHING
             )

@@ -20,7 +20,7 @@ from mclabel.data.options import find_option_letters
 
 ROOT = 0
 """Index of the prefix without steps."""
-USUAL_OPTIONS = 4
+DEFAULT_NUM_OPTIONS = 4
 """Number of options assumed for a problem that lists no options although its gold answer is a
 letter."""
 _BOOLEAN = {"yes", "no", "true", "false"}
@@ -175,7 +175,7 @@ def answer_class(problem: Problem) -> str:
     kind = _classify_answer(problem.answer)
     chance = problem.chance
     if chance is None:
-        num_options = len(find_option_letters(problem.text)) or USUAL_OPTIONS
+        num_options = len(find_option_letters(problem.text)) or DEFAULT_NUM_OPTIONS
         chance = {"boolean": 1 / 2, "choice": 1 / num_options}.get(kind, 0.0)
     return f"{kind} {chance:.3g}" if chance else kind
 

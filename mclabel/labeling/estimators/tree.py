@@ -73,7 +73,7 @@ class PrefixState:
     """A prefix from which rollouts were requested."""
 
     counts: Counts = field(default_factory=Counts)
-    visits: int = 0
+    num_searches: int = 0
     num_outstanding: int = 0
 
 
@@ -108,7 +108,7 @@ class TreeEstimator(Estimator):
             SearchCandidate(ROOT, path.prefixes, sum(path.step_tokens), is_given_solution=True)
             for path in dict.fromkeys(p for p in paths if p.outcome is Outcome.WRONG)
         ]
-        self._found: dict[tuple[int, ...], int] = {}
+        self._first_errors: dict[tuple[int, ...], int] = {}
         """Index of the first wrong step (from 0) of each searched rollout from the problem without
         steps. A key is the tuple of the rollout's prefix indices."""
         self._search: SearchCandidate | None = None
@@ -118,9 +118,9 @@ class TreeEstimator(Estimator):
         """Return Q(s, r) + U(s) of a candidate, by the formulas in the module's docstring."""
         mc = self._estimate_prefix_value(candidate.state) or 0.0
         quality = ALPHA ** (1 - mc) * BETA ** (candidate.num_tokens / LENGTH)
-        visits = sum(state.visits for state in self.states.values())
-        explored = 1 + self.states[candidate.state].visits
-        return float(quality + C_PUCT * visits**0.5 / explored)
+        num_searches = sum(state.num_searches for state in self.states.values())
+        explored = 1 + self.states[candidate.state].num_searches
+        return float(quality + C_PUCT * num_searches**0.5 / explored)
 
     def wanted(self) -> list[int]:
         """Return all requests of the next probe, once the rollouts of the last are recorded."""
@@ -167,7 +167,7 @@ class TreeEstimator(Estimator):
             return False
         best = max(pool, key=lambda c: (round(self.score(c), 12), c.state == ROOT, c.path))
         self.candidates.remove(best)
-        self.states[best.state].visits += 1
+        self.states[best.state].num_searches += 1
         self._searches_left -= 1
         self._search, self._low, self._high = best, -1, len(best.path)
         return True
@@ -185,12 +185,12 @@ class TreeEstimator(Estimator):
             else:  # no rollout was right, or none could be graded: search to the left
                 self._high = middle
         if self._search.state == ROOT:
-            self._found[self._search.path] = self._high
+            self._first_errors[self._search.path] = self._high
         self._search = None
         return None
 
     def _judge_solution(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
-        error = self._found.get(path.prefixes)
+        error = self._first_errors.get(path.prefixes)
         hard: list[bool | None]
         if path.outcome is Outcome.RIGHT:
             hard = [True] * path.num_steps

@@ -10,14 +10,14 @@ from rich.text import Text
 from mclabel.evaluate.health import (
     CHECKS,
     MIN_SEEN,
-    Figure,
+    CountedShare,
     Finding,
     Health,
     assess_run_health,
     convert_health_to_json,
     format_share,
 )
-from mclabel.evaluate.health_counts import SOMETIMES
+from mclabel.evaluate.health_counts import SOLVED_SOMETIMES
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import Grid
 
@@ -82,7 +82,7 @@ def _make_health_rows(health: Health) -> Iterator[tuple[str, ...]]:
             "-" if check.error_share is None else f"{check.error_share:.1%}".replace(".0%", "%"),
             by_check[name].severity if name in by_check else "",
         )
-    low, high = SOMETIMES
+    low, high = SOLVED_SOMETIMES
     name, solved_sometimes = (
         f"problems solved {low:.0%} to {high:.0%} of the time",
         health.solved_sometimes,
@@ -90,7 +90,7 @@ def _make_health_rows(health: Health) -> Iterator[tuple[str, ...]]:
     yield name, format_share(solved_sometimes), f"{solved_sometimes.total:,}", "-", "-", ""
     ungraded = health.figures["rollouts_ungraded"].count
     for reason, count in health.ungraded.items():
-        share = format_share(Figure(count=count, total=ungraded))
+        share = format_share(CountedShare(count=count, total=ungraded))
         yield f"rollouts without a verdict: {reason}", share, f"{ungraded:,}", "-", "-", ""
     if health.median_steps is not None:
         yield "steps of a solution, median", f"{health.median_steps:g}", "", "", "", ""

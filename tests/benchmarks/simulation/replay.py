@@ -32,7 +32,7 @@ from mclabel.labeling.estimators import (
     strongest_completer_index,
 )
 from mclabel.labeling.labeled import get_row_completers
-from mclabel.labeling.prefixes import contradicts_prefix, mark_restating_steps, step_key
+from mclabel.labeling.prefixes import corrects_prefix, mark_restating_steps, step_key
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 
@@ -314,7 +314,7 @@ def _recorded(
         path=tuple(path),
         step_keys=tuple(key(rollout.text[a:b]) for a, b in zip(starts, ends, strict=True)),
         completer=completer,
-        repairs=rollout.outcome is Outcome.RIGHT and contradicts_prefix(rollout.text, prefix),
+        repairs=rollout.outcome is Outcome.RIGHT and corrects_prefix(rollout.text, prefix),
     )
 
 

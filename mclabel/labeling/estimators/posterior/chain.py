@@ -22,9 +22,9 @@ the batch. Sums along other axes run from the first term to the last
 (`mclabel.labeling.estimators.posterior.arithmetic`). A chain that is shorter than the longest has
 zeros for the prefixes that it lacks, and they come last in its sums.
 
-Fitting the priors needs only marginals. `pass_messages` computes them in linear time, for all first
-errors at once. It uses BLAS matrix products, which are faster, but whose last bits depend on the
-batch and the CPU. No decision rests on its results.
+Fitting the priors needs only marginals. `compute_messages` computes them in linear time, for all
+first errors at once. It uses BLAS matrix products, which are faster, but whose last bits depend on
+the batch and the CPU. No decision depends on its results.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mclabel.labeling.estimators.posterior.arithmetic import (
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     NUM_TO_GO,
-    TABLE,
+    TABLE_SIZE,
     ClassPriors,
     agreement_likelihood,
 )
@@ -71,10 +71,10 @@ class Evidence:
     """[batch, R + 1]: number of right rollouts from the prefix with r steps to go."""
     wrong: Floats
     """[batch, R + 1]: number of wrong rollouts from the prefix with r steps to go."""
-    same: Floats
+    num_agreeing: Floats
     """[batch, R + 1]: number of other samples (solutions or rollouts) that reached the prefix with
     r steps to go and took the solution's next step."""
-    others: Floats
+    num_other_samples: Floats
     """[batch, R + 1]: number of other samples that reached the prefix with r steps to go."""
     outcome: Floats
     """[batch, 2]: likelihood of the solution's observed outcome if it ended wrong, and if it ended
@@ -119,6 +119,7 @@ class EvidenceLikelihoods:
     """Likelihoods of the evidence, scaled to at most 1.
 
     A step has one of three kinds: it is right, it is the first wrong step, or it follows an error.
+    Prefix r is the prefix with r steps to go, and R is the number of steps of the longest solution.
     """
 
     rollouts: Floats
@@ -138,10 +139,10 @@ def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
         Posterior with one element of the last axis per chain, in order, followed by padding.
     """
     evidence = _pad_to_whole_vectors(evidence)
-    seen = compute_likelihoods(evidence, priors)
+    likelihoods = compute_likelihoods(evidence, priors)
     count, width = evidence.right.shape
-    sound, fallen = _compute_forward_messages(evidence.num_steps, priors, seen)
-    lost, back = _compute_backward_messages(evidence.outcome, priors, seen)
+    sound, fallen = _compute_forward_messages(evidence.num_steps, priors, likelihoods)
+    lost, back = _compute_backward_messages(evidence.outcome, priors, likelihoods)
     joint = np.empty((_SIZE, width, width - 1, count))
     np.multiply(sound[:, 0, None], back[0], out=joint[:, :2, 0])
     np.multiply(lost[:, 0, None], fallen[0], out=joint[:, 2:, 0])
@@ -156,7 +157,7 @@ def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
         np.multiply(sound[:, r - 1, None], back[r - 1], out=joint[:, : r + 1, r - 1])
         np.multiply(lost[:, r - 1, None], fallen[r - 1], out=joint[:, r + 1 :, r - 1])
     return Beliefs(
-        joint=joint, first_error=marginal / mass, scaled_likelihood=mass, likelihoods=seen
+        joint=joint, first_error=marginal / mass, scaled_likelihood=mass, likelihoods=likelihoods
     )
 
 
@@ -173,8 +174,8 @@ def first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
     return np.asarray(marginal / sum_in_order(marginal))
 
 
-def first_error_posterior_by_luck(
-    evidence: Evidence, by_luck: Sequence[tuple[float, ClassPriors]]
+def average_first_error_posterior(
+    evidence: Evidence, luck_variants: Sequence[tuple[float, ClassPriors]]
 ) -> Floats:
     """Compute the probability of each first error, [batch, R + 1], averaged over hypotheses about
     luck.
@@ -184,32 +185,36 @@ def first_error_posterior_by_luck(
 
     Args:
         evidence: evidence on a batch of solutions.
-        by_luck: for each hypothesis, its prior probability and the priors of chains under it, as
-            `Priors.luck_variants` returns them.
+        luck_variants: for each hypothesis, its prior probability and the priors of chains under it,
+            as `Priors.luck_variants` returns them.
     """
     whole = _pad_to_whole_vectors(evidence)
     chances, logs = [], []
-    for probability, priors in by_luck:
-        seen = compute_likelihoods(whole, priors)
-        marginal = _compute_first_error_marginal(whole, priors, seen)
+    for probability, priors in luck_variants:
+        likelihoods = compute_likelihoods(whole, priors)
+        marginal = _compute_first_error_marginal(whole, priors, likelihoods)
         mass = sum_in_order(marginal)
         chances.append(marginal / mass)
-        logs.append(log(probability * mass) + sum_in_order(log(seen.scale)))
+        logs.append(log(probability * mass) + sum_in_order(log(likelihoods.scale)))
     shares = exp(np.stack(logs) - np.max(logs, axis=0))
     mixed = sum_in_order(np.stack(chances) * shares[:, None]) / sum_in_order(shares)
     return np.asarray(mixed.T[: len(evidence.num_steps)])
 
 
 def _compute_first_error_marginal(
-    evidence: Evidence, priors: ClassPriors, seen: EvidenceLikelihoods
+    evidence: Evidence, priors: ClassPriors, likelihoods: EvidenceLikelihoods
 ) -> Floats:
     """Compute the joint probability of each first error and the evidence, [e, batch].
 
-    The probability of the evidence is scaled like the likelihoods in `seen`.
+    The probability of the evidence is scaled like the likelihoods in `likelihoods`.
     """
     count, width = evidence.right.shape
-    sound, fallen = _compute_forward_messages(evidence.num_steps, priors, seen, keep_all=False)
-    lost, back = _compute_backward_messages(evidence.outcome, priors, seen, most=1)
+    sound, fallen = _compute_forward_messages(
+        evidence.num_steps, priors, likelihoods, keep_all=False
+    )
+    lost, back = _compute_backward_messages(
+        evidence.outcome, priors, likelihoods, max_steps_to_go=1
+    )
     ends = np.empty((_SIZE, width, count))  # at one step to go
     np.multiply(sound[:, 0, None], back[0], out=ends[:, :2])
     np.multiply(lost[:, 0, None], fallen[0], out=ends[:, 2:])
@@ -217,7 +222,7 @@ def _compute_first_error_marginal(
 
 
 def _compute_forward_messages(
-    num_steps: Ints, priors: ClassPriors, seen: EvidenceLikelihoods, *, keep_all: bool = True
+    num_steps: Ints, priors: ClassPriors, likelihoods: EvidenceLikelihoods, *, keep_all: bool = True
 ) -> tuple[Floats, list[Floats]]:
     """Compute forward messages: joint likelihood of a prefix's state and the evidence before it.
 
@@ -226,7 +231,7 @@ def _compute_forward_messages(
     Args:
         num_steps: [batch], number of steps of each solution.
         priors: priors of the chains' answer class.
-        seen: likelihoods of the evidence.
+        likelihoods: likelihoods of the evidence.
         keep_all: True keeps the messages to all unsound prefixes, which are R^2 / 2 vectors. False
             keeps only the messages to the prefix with one step to go.
 
@@ -235,23 +240,27 @@ def _compute_forward_messages(
         the prefix. Second, for each r from 1 to R, messages to the unsound prefix, [grid, e, batch]
         for e from r + 1 to R, which include the rollouts from the prefix.
     """
-    size, width, count = seen.rollouts.shape
+    size, width, count = likelihoods.rollouts.shape
     # Likelihood of the step from r, and of the rollouts from the prefix at its end.
-    step = seen.agreement[:, None, 1:] * seen.rollouts[:, :-1]  # [kind, grid, R, batch]
+    step = (
+        likelihoods.agreement[:, None, 1:] * likelihoods.rollouts[:, :-1]
+    )  # [kind, grid, R, batch]
     start, sound = np.zeros((2, size, width - 1, count))
     start[:, num_steps - 1, np.arange(count)] = priors.root[np.minimum(num_steps, NUM_TO_GO) - 1].T
-    np.multiply(start, seen.rollouts[:, 1:], out=sound)  # with their own rollouts
+    np.multiply(start, likelihoods.rollouts[:, 1:], out=sound)  # with their own rollouts
     starting = set(num_steps.tolist())
     moved = np.zeros((2, size, width - 1, count))  # sound and wrong
     flat = moved.reshape(2 * size, width - 1, count)
     for r in range(width - 1, 1, -1):
-        weighted_sums(priors.from_sound[min(r, NUM_TO_GO) - 1], sound[:, r - 1], flat[:, r - 2])
+        weighted_sums(
+            priors.transitions_from_sound[min(r, NUM_TO_GO) - 1], sound[:, r - 1], flat[:, r - 2]
+        )
         if r - 1 in starting:  # chains that start at this prefix have no message from before it
             sound[:, r - 2] += moved[0, :, r - 2] * step[0, :, r - 1]
         else:
             np.multiply(moved[0, :, r - 2], step[0, :, r - 1], out=sound[:, r - 2])
     before, first = moved
-    before[:, :-1] *= seen.agreement[0, 2:]
+    before[:, :-1] *= likelihoods.agreement[0, 2:]
     before += start
     first[:, :-1] *= step[1, :, 1:]
     fallen = np.empty((size, 0, count))
@@ -267,7 +276,11 @@ def _compute_forward_messages(
 
 
 def _compute_backward_messages(
-    outcome: Floats, priors: ClassPriors, seen: EvidenceLikelihoods, *, most: int | None = None
+    outcome: Floats,
+    priors: ClassPriors,
+    likelihoods: EvidenceLikelihoods,
+    *,
+    max_steps_to_go: int | None = None,
 ) -> tuple[Floats, list[Floats]]:
     """Compute backward messages: likelihood of the evidence after a prefix, given its state.
 
@@ -276,18 +289,21 @@ def _compute_backward_messages(
     Args:
         outcome: [batch, 2], as in `Evidence.outcome`.
         priors: priors of the chains' answer class.
-        seen: likelihoods of the evidence.
-        most: largest number of steps to go for which messages are computed; None means R.
+        likelihoods: likelihoods of the evidence.
+        max_steps_to_go: largest number of steps to go for which messages are computed; None means
+            R, the number of steps of the longest solution.
 
     Returns:
         A pair. First, messages to unsound prefixes, [grid, R, batch], which exclude the rollouts
         from the prefix. Second, for each r from 1, messages to the sound prefix, [grid, e, batch]
         for e from 0 to r, which include the rollouts from the prefix.
     """
-    size, width, count = seen.rollouts.shape
-    width = width if most is None else most + 1
+    size, width, count = likelihoods.rollouts.shape
+    width = width if max_steps_to_go is None else max_steps_to_go + 1
     # Likelihood of the step from r, and of the rollouts from prefix r.
-    step = seen.agreement[:, None, 1:width] * seen.rollouts[:, 1:width]  # [kind, grid, R, batch]
+    step = (
+        likelihoods.agreement[:, None, 1:width] * likelihoods.rollouts[:, 1:width]
+    )  # [kind, grid, R, batch]
     wrong, right = priors.leaf.transpose(2, 0, 1)[..., None]
     ends = wrong * outcome[:, 0] + right * outcome[:, 1]  # [kind, grid, batch]
     lost = np.empty((size, width - 1, count))  # with their own rollouts
@@ -296,17 +312,19 @@ def _compute_backward_messages(
     moved[:, :, 0] = ends[1:]
     for r in range(1, width):
         if r > 1:
-            weighted_sums(priors.to_unsound[min(r, NUM_TO_GO) - 1], lost[:, r - 2], flat[:, r - 1])
+            weighted_sums(
+                priors.transitions_to_unsound[min(r, NUM_TO_GO) - 1], lost[:, r - 2], flat[:, r - 1]
+            )
         np.multiply(moved[1, :, r - 1], step[2, :, r - 1], out=lost[:, r - 1])
     last, after = moved
     last *= step[1]
-    after *= seen.agreement[2, 1:width]
+    after *= likelihoods.agreement[2, 1:width]
     by_r = []
     back = ends[0][:, None]
     for r in range(1, width):
         before = np.empty((size, r + 1, count))
         if r > 1:
-            weighted_sums(priors.to_sound[min(r, NUM_TO_GO) - 1], back, before[:, :r])
+            weighted_sums(priors.transitions_to_sound[min(r, NUM_TO_GO) - 1], back, before[:, :r])
             before[:, :r] *= step[0, :, r - 1, None]
         else:
             np.multiply(back, step[0, :, :1], out=before[:, :1])
@@ -327,16 +345,18 @@ def _pad_to_whole_vectors(evidence: Evidence) -> Evidence:
 
 def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLikelihoods:
     """Compute the likelihoods of a batch's evidence."""
-    counts = (evidence.right, evidence.wrong, evidence.same, evidence.others)
+    counts = (evidence.right, evidence.wrong, evidence.num_agreeing, evidence.num_other_samples)
     right, wrong, same, others = (np.ascontiguousarray(count.T) for count in counts)
-    if max(right.max(), wrong.max()) < TABLE:
+    if max(right.max(), wrong.max()) < TABLE_SIZE:
         emission = np.take(
-            _make_likelihood_table(), (right * TABLE + wrong).astype(np.intp), axis=1
+            _make_likelihood_table(), (right * TABLE_SIZE + wrong).astype(np.intp), axis=1
         )
     else:
         emission = rollouts_likelihood(right, wrong)
-    if others.max() < TABLE:
-        agree = np.take(priors.agreements, (others * TABLE + same).astype(np.intp), axis=1)
+    if others.max() < TABLE_SIZE:
+        agree = np.take(
+            priors.agreement_table, (others * TABLE_SIZE + same).astype(np.intp), axis=1
+        )
     else:
         agree = agreement_likelihood(same, others, priors.agreement)
     agree[1] *= evidence.external_likelihood.T  # if the step from r is the first wrong one, e = r
@@ -347,8 +367,11 @@ def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLike
 
 @lru_cache(maxsize=1)
 def _make_likelihood_table() -> Floats:
-    """Return `rollouts_likelihood` of all counts below `TABLE`, [grid, right * TABLE + wrong]."""
-    right, wrong = np.divmod(np.arange(TABLE * TABLE), TABLE)
+    """Return `rollouts_likelihood` of all counts below `TABLE_SIZE`.
+
+    Its shape is [grid, TABLE_SIZE * TABLE_SIZE]; the last index is right * TABLE_SIZE + wrong.
+    """
+    right, wrong = np.divmod(np.arange(TABLE_SIZE * TABLE_SIZE), TABLE_SIZE)
     return rollouts_likelihood(right, wrong)
 
 
@@ -386,19 +409,13 @@ class Messages:
     """[R + 1, batch, kind]: likelihood of how many other samples took the same step from prefix r,
     under each kind of step."""
 
-    @property
-    def pairs(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Two pairs of a forward and a backward message array: first for sound prefixes, then for
-        unsound ones.
-        """
-        (forward, fallen), (back, lost) = self.forward, self.back
-        return (forward, back), (fallen, lost)
 
-
-def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
+def compute_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
     """Compute forward and backward messages along every chain, for all first errors at once."""
-    seen = compute_likelihoods(evidence, priors)
-    emission, kinds = (x.transpose(1, 2, 0).copy() for x in (seen.rollouts, seen.agreement))
+    likelihoods = compute_likelihoods(evidence, priors)
+    emission, kinds = (
+        x.transpose(1, 2, 0).copy() for x in (likelihoods.rollouts, likelihoods.agreement)
+    )
     agree = kinds[..., None]
     count, width = evidence.right.shape
     steps, chains = evidence.num_steps, np.arange(count)
@@ -424,12 +441,12 @@ def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
     )
 
 
-def error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
-    """Compute the probability of each first error, [batch, R + 1], by `pass_messages`.
+def compute_first_error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
+    """Compute the probability of each first error, [batch, R + 1], by `compute_messages`.
 
     It is zero beyond a chain's length.
     """
-    messages = pass_messages(evidence, priors)
+    messages = compute_messages(evidence, priors)
     forward, lost = messages.forward[0], messages.back[1]
     count, width = evidence.right.shape
     chances = np.zeros((count, width))

@@ -38,7 +38,7 @@ from mclabel.labeling.estimators.base import (
     Judgement,
     RolloutSettings,
 )
-from mclabel.labeling.estimators.fitting import FittingLearner, HoldsEvidence
+from mclabel.labeling.estimators.fitting import EstimatorWithEvidence, FittingLearner
 from mclabel.labeling.estimators.paths import (
     Probe,
     ProblemPaths,
@@ -47,7 +47,7 @@ from mclabel.labeling.estimators.paths import (
     mean_solution_tokens,
     strongest_completer_index,
 )
-from mclabel.labeling.estimators.posterior.fit import EvidenceReadings, fit_readings
+from mclabel.labeling.estimators.posterior.fit import EvidenceReadings, fit_priors_to_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
 from mclabel.labeling.estimators.posterior.plan import make_plans
 from mclabel.labeling.estimators.posterior.priors import (
@@ -59,7 +59,7 @@ from mclabel.labeling.estimators.posterior.views import (
     CompleterView,
     CompleterViews,
     choose_probes,
-    share_agreement,
+    share_agreement_likelihoods,
     update_plans,
 )
 
@@ -148,17 +148,17 @@ class PosteriorEstimator(Estimator):
             # The starting priors were fitted to policies that alone rolled out their solutions.
             priors = uninformed_priors()
             self._min_gain_per_token *= PILOT_DISCOUNT
-        self._outcomes = CompleterViews(
+        self._outcome_views = CompleterViews(
             problem, priors, agreement=False, truncated=settings.truncated
         )
-        self._agreeing: CompleterViews | None = None
+        self._agreement_views: CompleterViews | None = None
         if settings.agreement:
             own = priors.agreement or priors
-            self._agreeing = CompleterViews(
+            self._agreement_views = CompleterViews(
                 problem, own, agreement=True, truncated=settings.truncated
             )
-        self._asked = self._outcomes.requestable_views
-        self._num_due, self._every = 0, settings.every
+        self._requestable_views = self._outcome_views.requestable_views
+        self._num_outstanding, self._every = 0, settings.every
         self._done = not self._paths
 
     @classmethod
@@ -206,20 +206,24 @@ class PosteriorEstimator(Estimator):
     @classmethod
     def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
         """Compute the next requests of many problems at once, for `wanted` to return."""
-        pairs = [(estimator._outcomes, estimator._agreeing) for estimator in estimators]
-        share_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
+        pairs = [(estimator._outcome_views, estimator._agreement_views) for estimator in estimators]
+        share_agreement_likelihoods(
+            [(own, agreeing) for own, agreeing in pairs if agreeing is not None]
+        )
         update_plans([own.views for own, _ in pairs])
 
     @property
     def is_due(self) -> bool:
         """Return whether the next call of `wanted` has to compute the posterior again."""
-        return self._outcomes.is_changed and not (self._done or self._num_due or self._every)
+        return self._outcome_views.is_changed and not (
+            self._done or self._num_outstanding or self._every
+        )
 
     def wanted(self) -> Sequence[int | Probe]:
         """Return the rollouts with the highest gain; none until all previous requests are
         recorded.
         """
-        if self._done or self._num_due:
+        if self._done or self._num_outstanding:
             return []
         if self._every:
             size, self._every = self._every, 0
@@ -228,15 +232,15 @@ class PosteriorEstimator(Estimator):
                 return self._request_probes(
                     [
                         (view, prefix, size - view.num_asked.get(prefix, 0))
-                        for view in self._asked
+                        for view in self._requestable_views
                         for prefix in prefixes
                         if view.num_asked.get(prefix, 0) < size
                     ]
                 )
-        if self._outcomes.is_changed:
+        if self._outcome_views.is_changed:
             self.decide_together([self])
         choices = choose_probes(
-            self._asked,
+            self._requestable_views,
             min_gain_per_token=self._min_gain_per_token,
             batch=self._batch,
             max_rollouts=self._max_rollouts,
@@ -247,25 +251,25 @@ class PosteriorEstimator(Estimator):
 
     def record(self, rollout: RecordedRollout) -> None:
         """Add the outcome of a rollout to the evidence."""
-        view = self._asked[rollout.completer]
+        view = self._requestable_views[rollout.completer]
         view.record(rollout)
-        if self._agreeing is not None:
-            self._agreeing.requestable_views[rollout.completer].record(rollout)
+        if self._agreement_views is not None:
+            self._agreement_views.requestable_views[rollout.completer].record(rollout)
         if rollout.is_requested:
-            self._num_due -= 1
+            self._num_outstanding -= 1
             self._tokens_left -= rollout.num_tokens
         else:
-            view.count_requests(rollout.prefix, 1, self._max_rollouts)
+            view.register_rollouts(rollout.prefix, 1, self._max_rollouts)
 
     def evidence(self) -> EvidenceReadings:
         """Return the evidence recorded so far, in the form to which priors are fitted."""
         return EvidenceReadings(
-            outcomes=self._outcomes.evidence(),
+            outcomes=self._outcome_views.evidence(),
             counted_once={
-                view.completer.name: view.starting_prefix_evidence()
-                for view in self._outcomes.views
+                view.completer.name: view.evidence_counted_once()
+                for view in self._outcome_views.views
             },
-            agreement=None if self._agreeing is None else self._agreeing.evidence(),
+            agreement=None if self._agreement_views is None else self._agreement_views.evidence(),
         )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
@@ -280,18 +284,19 @@ class PosteriorEstimator(Estimator):
         if not self._paths:
             return []
         number = strongest_completer_index(self._completers)
-        families = {False: self._outcomes}
-        if self._agreeing is not None:
-            families[True] = self._agreeing
-        plans = {kind: family.plan_for_labels(number) for kind, family in families.items()}
-        view = self._outcomes.requestable_views[number]
+        views_by_reading = {False: self._outcome_views}
+        if self._agreement_views is not None:
+            views_by_reading[True] = self._agreement_views
+        plans = {kind: family.plan_for_labels(number) for kind, family in views_by_reading.items()}
+        view = self._outcome_views.requestable_views[number]
         by_outcomes = make_plans([view.evidence_for_values()])[0].mean
         means = [by_outcomes[view.table.chain_index]]
-        if self._agreeing is not None:
-            chains = self._agreeing.requestable_views[number].table.chain_index
+        if self._agreement_views is not None:
+            chains = self._agreement_views.requestable_views[number].table.chain_index
             means.append(plans[True].mean[chains][:, : means[0].shape[1]])
         chances = [
-            family.first_error_posterior(plans[kind], number) for kind, family in families.items()
+            family.first_error_posterior(plans[kind], number)
+            for kind, family in views_by_reading.items()
         ]
         return [
             judge_solution(
@@ -311,9 +316,13 @@ class PosteriorEstimator(Estimator):
     ) -> list[int | Probe]:
         asked: list[int | Probe] = []
         for view, prefix, size in choices:
-            view.count_requests(prefix, size, self._max_rollouts)
-            self._num_due += size
-            request = prefix if len(self._asked) == 1 else Probe(prefix, view.completer_index or 0)
+            view.register_rollouts(prefix, size, self._max_rollouts)
+            self._num_outstanding += size
+            request = (
+                prefix
+                if len(self._requestable_views) == 1
+                else Probe(prefix, view.completer_index or 0)
+            )
             asked += [request] * size
         return asked
 
@@ -343,7 +352,7 @@ class PriorLearner(FittingLearner[Priors, EvidenceReadings]):
             tokens_per_solution: target for the mean number of rollout tokens per solution; None
                 keeps `min_gain` fixed.
         """
-        super().__init__(knowledge, pilot=pilot, fit=fit_readings)
+        super().__init__(knowledge, pilot=pilot, fit=fit_priors_to_readings)
         self._min_gain, self._budget = min_gain, tokens_per_solution
 
     @property
@@ -352,7 +361,11 @@ class PriorLearner(FittingLearner[Priors, EvidenceReadings]):
         return float(f"{self._min_gain:.6g}")
 
     def record(
-        self, problem: ProblemPaths, estimator: HoldsEvidence[EvidenceReadings], *, num_tokens: int
+        self,
+        problem: ProblemPaths,
+        estimator: EstimatorWithEvidence[EvidenceReadings],
+        *,
+        num_tokens: int,
     ) -> None:
         """Add the evidence of a finished problem and the cost of its rollouts."""
         super().record(problem, estimator, num_tokens=num_tokens)

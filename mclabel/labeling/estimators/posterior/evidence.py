@@ -99,11 +99,11 @@ class EvidenceTable:
         """[chain]: number of steps."""
         width = int(self.num_steps.max(initial=1)) + 1
         self.counts = np.zeros((4, len(chains), width))
-        """[4, chain, R + 1]: the fields `right`, `wrong`, `same` and `others` of `Evidence`, by
-        number of steps to go."""
+        """[4, chain, R + 1]: the fields `right`, `wrong`, `num_agreeing` and `num_other_samples` of
+        `Evidence`, by number of steps to go."""
         self._right, self._wrong, self._same, self._others = self.counts
         # Parts of right and wrong: outcomes that also count at the prefix where they started.
-        self._again = np.zeros((2, len(chains), width))
+        self._repeated_outcomes = np.zeros((2, len(chains), width))
         ends = [_get_outcome_likelihoods(path.outcome) for path in self.paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
         """[chain, 2]: likelihood of the solution's observed outcome, as in `Evidence.outcome`."""
@@ -120,9 +120,9 @@ class EvidenceTable:
         self.holders: dict[int, list[tuple[int, int]]] = {}
         """For each prefix index, pairs of the index of a chain that contains the prefix and the
         number of steps of the prefix in this chain."""
-        self._reached: dict[int, list[tuple[int, int]]] = {}
+        self._branching_chains: dict[int, list[tuple[int, int]]] = {}
         """For each prefix index, the result of `_find_branching_chains`; empty with agreement."""
-        self._index_holders(paths)
+        self._index_chains_by_prefix(paths)
         for index, (name, path) in enumerate(zip(names, paths, strict=True)):
             if path.sampled and is_author:
                 # The first solution of a chain does not count as a sample for the chain itself.
@@ -138,10 +138,10 @@ class EvidenceTable:
         self._count_rollout(holders, rollout.path, rollout.step_keys, rollout.outcome)
         changed = {chain for chain, _ in holders}
         if rollout.outcome is Outcome.RIGHT:
-            for chain, depth in self._reached.get(rollout.prefix, ()):
+            for chain, depth in self._branching_chains.get(rollout.prefix, ()):
                 to_go = self.num_steps[chain] - depth
                 self._right[chain, to_go] += 1
-                self._again[0, chain, to_go] += 1
+                self._repeated_outcomes[0, chain, to_go] += 1
                 changed.add(chain)
         return changed
 
@@ -150,7 +150,7 @@ class EvidenceTable:
 
         Args:
             counts: [4, chain, R + 1], the attribute `counts` or the result of
-                `starting_prefix_counts`.
+                `count_outcomes_once`.
             external_likelihood: [chain, R + 1], as in `Evidence.external_likelihood`.
         """
         right, wrong, same, others = counts[:, self.chain_index]
@@ -158,20 +158,20 @@ class EvidenceTable:
             num_steps=self.num_steps[self.chain_index],
             right=right,
             wrong=wrong,
-            same=same,
-            others=others,
+            num_agreeing=same,
+            num_other_samples=others,
             outcome=self.outcome[self.chain_index],
             external_likelihood=(self.step_odds * external_likelihood)[self.chain_index],
         )
 
-    def starting_prefix_counts(self) -> Floats:
+    def count_outcomes_once(self) -> Floats:
         """Return a copy of `counts` in which each outcome counts only where its sample started.
 
         Expected values are computed from these counts, because outcomes that count twice would bias
         them.
         """
         counts = self.counts.copy()
-        counts[:2] -= self._again
+        counts[:2] -= self._repeated_outcomes
         return counts
 
     def _make_prefix_keys(self, path: SolutionPath) -> tuple[object, ...]:
@@ -183,7 +183,7 @@ class EvidenceTable:
             return (*(path.step_keys[:depth] for depth in range(path.num_steps)), path.step_keys)
         return (ROOT, *path.prefixes)
 
-    def _index_holders(self, paths: Sequence[SolutionPath]) -> None:
+    def _index_chains_by_prefix(self, paths: Sequence[SolutionPath]) -> None:
         holders: dict[object, dict[tuple[int, int], None]] = {}
         prefixes: dict[int, object] = {}
         for chain, path in zip(self.chain_index.tolist(), paths, strict=True):
@@ -195,19 +195,19 @@ class EvidenceTable:
         self.holders = {prefix: list(holders[state]) for prefix, state in prefixes.items()}
         if not self._agreement:
             for prefix, held in self.holders.items():
-                self._reached[prefix] = self._find_branching_chains(
+                self._branching_chains[prefix] = self._find_branching_chains(
                     *held[0], {chain for chain, _ in held}
                 )
 
     def _find_branching_chains(
-        self, chain: int, depth: int, held: set[int]
+        self, chain: int, depth: int, containing_chains: set[int]
     ) -> list[tuple[int, int]]:
         """Return the chains that share some but not all steps of a prefix.
 
         Args:
             chain: index of a chain that contains the prefix.
             depth: number of steps of the prefix.
-            held: indices of all chains that contain the prefix.
+            containing_chains: indices of all chains that contain the prefix.
 
         Returns:
             Pairs of a chain and the number of steps that it shares with the prefix, at least 1.
@@ -216,7 +216,7 @@ class EvidenceTable:
         parts = [
             (other, _count_common_beginning(way, path.prefixes))
             for other, path in enumerate(self.paths)
-            if other not in held
+            if other not in containing_chains
         ]
         return [(other, shared) for other, shared in parts if shared]
 
@@ -250,7 +250,7 @@ class EvidenceTable:
                 if shared:
                     self._right[chain, to_go - shared] += right
                     self._wrong[chain, to_go - shared] += wrong
-                    self._again[:, chain, to_go - shared] += right, wrong
+                    self._repeated_outcomes[:, chain, to_go - shared] += right, wrong
             elif path.step_keys:
                 shared = _count_common_beginning(path.step_keys[begin:], step_keys)
                 parted = shared < min(to_go, len(step_keys))
@@ -286,14 +286,14 @@ def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
         num_steps=np.concatenate([part.num_steps for part in parts]),
         right=stack_padded("right"),
         wrong=stack_padded("wrong"),
-        same=stack_padded("same"),
-        others=stack_padded("others"),
+        num_agreeing=stack_padded("num_agreeing"),
+        num_other_samples=stack_padded("num_other_samples"),
         external_likelihood=stack_padded("external_likelihood"),
         outcome=np.concatenate([part.outcome for part in parts]),
     )
 
 
-LEAST = 1e-9
+MIN_LIKELIHOOD = 1e-9
 """Smallest likelihood that a first error can get from other completers, relative to the largest, so
 that they alone cannot rule out a first error."""
 
@@ -321,16 +321,16 @@ def external_likelihoods(posteriors: Sequence[Floats], priors: Sequence[Floats])
         likely = np.ones_like(posteriors[0])
         for other, chances in enumerate(shown):
             if other != number:
-                likely = _scale_to_largest(likely * chances)
+                likely = _divide_by_largest(likely * chances)
         if number > 0:
             begun = priors[number - 1].copy()
             begun[:, :2] = _divide_or_zero(posteriors[number][:, :2], shown[number][:, :2])
             likely = _divide_or_zero(likely, begun)
-        by_completer.append(_scale_to_largest(likely))
+        by_completer.append(_divide_by_largest(likely))
     return by_completer
 
 
-def evidence_likelihoods(posterior: Floats, prior: Floats) -> Floats:
+def divide_posterior_by_prior(posterior: Floats, prior: Floats) -> Floats:
     """Return the likelihood of the evidence under each first error.
 
     Args:
@@ -340,10 +340,10 @@ def evidence_likelihoods(posterior: Floats, prior: Floats) -> Floats:
     Returns:
         The likelihoods, [chain, R + 1], scaled so that the largest one of each chain is 1.
     """
-    return _scale_to_largest(_divide_or_zero(posterior, prior))
+    return _divide_by_largest(_divide_or_zero(posterior, prior))
 
 
-def _compute_other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
+def _compute_other_completer_likelihood(posterior: Floats, prior: Floats) -> Floats:
     """Return the likelihood of each first error, given only the rollouts of one completer that is
     not the author.
 
@@ -351,11 +351,12 @@ def _compute_other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
     in the module's docstring.
 
     Args:
-        own: [chain, R + 1], probabilities of each first error given this completer's evidence.
-        bare: [chain, R + 1], the same probabilities before any evidence.
+        posterior: [chain, R + 1], probabilities of each first error given this completer's
+            evidence.
+        prior: [chain, R + 1], the same probabilities before any evidence.
     """
-    ratio = _divide_or_zero(own, bare)
-    ratio[:, :2] = ((own[:, 0] + own[:, 1]) / (bare[:, 0] + bare[:, 1]))[:, None]
+    ratio = _divide_or_zero(posterior, prior)
+    ratio[:, :2] = ((posterior[:, 0] + posterior[:, 1]) / (prior[:, 0] + prior[:, 1]))[:, None]
     return ratio
 
 
@@ -367,11 +368,13 @@ def _divide_or_zero(dividend: Floats, divisor: Floats) -> Floats:
     return np.asarray(np.where(divisor > 0, dividend / np.where(divisor > 0, divisor, 1.0), 0.0))
 
 
-def _scale_to_largest(likely: Floats) -> Floats:
-    return np.asarray(np.maximum(likely / likely.max(-1, keepdims=True), LEAST))
+def _divide_by_largest(likely: Floats) -> Floats:
+    return np.asarray(np.maximum(likely / likely.max(-1, keepdims=True), MIN_LIKELIHOOD))
 
 
-def prior_error_chances(num_steps: NDArray[np.int64], priors: ClassPriors, width: int) -> Floats:
+def prior_first_error_chances(
+    num_steps: NDArray[np.int64], priors: ClassPriors, width: int
+) -> Floats:
     """Return the probability of each first error before any evidence.
 
     Args:
@@ -405,8 +408,8 @@ def empty_evidence(num_steps: NDArray[np.int64]) -> Evidence:
         num_steps=num_steps,
         right=right,
         wrong=wrong,
-        same=same,
-        others=others,
+        num_agreeing=same,
+        num_other_samples=others,
         outcome=np.ones((len(num_steps), 2)),
         external_likelihood=np.ones(shape),
     )

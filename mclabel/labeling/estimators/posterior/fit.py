@@ -26,10 +26,14 @@ from scipy.special import betaln
 
 from mclabel.core.records import AUTHOR
 from mclabel.labeling.estimators.paths import guess_probability
-from mclabel.labeling.estimators.posterior.chain import Evidence, error_chances, pass_messages
+from mclabel.labeling.estimators.posterior.chain import (
+    Evidence,
+    compute_first_error_chances,
+    compute_messages,
+)
 from mclabel.labeling.estimators.posterior.evidence import (
     external_likelihoods,
-    prior_error_chances,
+    prior_first_error_chances,
     stack_evidence,
 )
 from mclabel.labeling.estimators.posterior.priors import (
@@ -58,7 +62,7 @@ The starting priors were fitted with the help of solutions whose first errors ar
 evidence of a run cannot show where errors lie in problems that are never solved: with weights of
 only 10 and 8 for the starting and the pooled priors, a run on such problems loses what the starting
 priors know about this."""
-NEIGHBOUR = 0.25
+NEIGHBOUR_WEIGHT = 0.25
 """Weight of the counts at one more and at one fewer step to go, when counts are smoothed."""
 CHUNK = 256
 """Number of chains that are processed together, which bounds memory."""
@@ -96,7 +100,7 @@ class EvidenceReadings:
         return len(self.outcomes[AUTHOR].num_steps)
 
 
-def fit_readings(
+def fit_priors_to_readings(
     problems: Mapping[str, Iterable[EvidenceReadings]],
     *,
     start: Priors | None = None,
@@ -128,7 +132,7 @@ def fit_readings(
 
 def fit_priors(
     evidence: Mapping[str, Sequence[EvidenceByCompleter]],
-    once: Mapping[str, Sequence[EvidenceByCompleter]] | None = None,
+    counted_once: Mapping[str, Sequence[EvidenceByCompleter]] | None = None,
     agreement: Mapping[str, Sequence[EvidenceByCompleter]] | None = None,
     *,
     start: Priors | None = None,
@@ -141,7 +145,8 @@ def fit_priors(
         evidence: evidence on finished problems, by answer class. The choice of rollouts does not
             bias the fit, since it depended only on earlier evidence. The field
             `external_likelihood` is computed here from the other completers' evidence.
-        once: the same evidence with every outcome counted once, if `evidence` counts some twice.
+        counted_once: the same evidence with every outcome counted once, if `evidence` counts some
+            twice.
         agreement: the same evidence with the agreement of samples, if it is used; every outcome
             counts once.
         start: priors to begin with, towards which the fitted priors are shrunk; None uses
@@ -154,20 +159,22 @@ def fit_priors(
     if agreement:
         own_start = start.agreement or start
         found = fit_priors(agreement, start=own_start, strength=strength, rounds=rounds)
-        outcomes = fit_priors(evidence, once, start=start, strength=strength, rounds=rounds)
+        outcomes = fit_priors(evidence, counted_once, start=start, strength=strength, rounds=rounds)
         return replace(outcomes, agreement=found)
-    if once:
+    if counted_once:
         values = start if start.values is None else replace(start, classes=start.values)
         return _add_value_priors(
             fit_priors(evidence, start=start, strength=strength, rounds=rounds),
-            fit_priors(once, start=values, strength=strength, rounds=rounds),
+            fit_priors(counted_once, start=values, strength=strength, rounds=rounds),
         )
     stacked = {
-        name: {who: stack_evidence([part[who] for part in parts]) for who in parts[0]}
+        name: {
+            completer: stack_evidence([part[completer] for part in parts]) for completer in parts[0]
+        }
         for name, parts in evidence.items()
         if parts
     }
-    sizes = {name: len(by[AUTHOR].num_steps) for name, by in stacked.items()}
+    sizes = {name: len(by_completer[AUTHOR].num_steps) for name, by_completer in stacked.items()}
     num_solutions = sum(sizes.values())
     if not num_solutions:
         return start
@@ -183,43 +190,44 @@ def fit_priors(
     }
     current: _CurrentPriors = dict.fromkeys(everyone, begun)
     for number in range(rounds if alone else 2 * rounds):
-        crossed = _exchange_likelihoods(stacked, current, author_leads=number < rounds)
+        updated = _add_external_likelihoods(stacked, current, author_leads=number < rounds)
         current = {
-            who: _update_priors(
-                {name: by[who] for name, by in crossed.items()},
-                current[who],
+            completer: _update_priors(
+                {name: by_completer[completer] for name, by_completer in updated.items()},
+                current[completer],
                 own,
                 first,
                 strength,
                 smooth=alone,
             )
-            for who in everyone
+            for completer in everyone
         }
     priors = {
-        who: Priors(classes=found, num_solutions=num_solutions) for who, found in current.items()
+        completer: Priors(classes=found, num_solutions=num_solutions)
+        for completer, found in current.items()
     }
     return replace(priors.pop(AUTHOR), completers=priors)
 
 
-def _add_value_priors(priors: Priors, once: Priors) -> Priors:
+def _add_value_priors(priors: Priors, value_priors: Priors) -> Priors:
     completers = {
-        name: replace(completer_priors, values=once.completers[name].classes)
+        name: replace(completer_priors, values=value_priors.completers[name].classes)
         for name, completer_priors in priors.completers.items()
     }
-    return replace(priors, values=once.classes, completers=completers)
+    return replace(priors, values=value_priors.classes, completers=completers)
 
 
 _CurrentPriors = Mapping[str, Mapping[str, ClassPriors]]
 """Priors by completer and answer class."""
 
 
-def _exchange_likelihoods(
+def _add_external_likelihoods(
     stacked: Mapping[str, EvidenceByCompleter],
     current: _CurrentPriors,
     *,
     author_leads: bool = False,
 ) -> Mapping[str, Mapping[str, Evidence]]:
-    """Return the evidence with `external_likelihood` computed from the other completers.
+    """Return each completer's evidence with `external_likelihood` from the other completers.
 
     Args:
         stacked: evidence by answer class.
@@ -229,34 +237,42 @@ def _exchange_likelihoods(
     """
     if len(current) == 1:
         return stacked
-    crossed = {}
-    for name, by in stacked.items():
-        priors = {who: select_class_priors(classes, name) for who, classes in current.items()}
-        bare = [
-            prior_error_chances(evidence_of.num_steps, priors[who], evidence_of.right.shape[1])
-            for who, evidence_of in by.items()
-            if who != AUTHOR
+    updated = {}
+    for name, by_completer in stacked.items():
+        priors = {
+            completer: select_class_priors(classes, name) for completer, classes in current.items()
+        }
+        prior_chances = [
+            prior_first_error_chances(
+                evidence_of.num_steps, priors[completer], evidence_of.right.shape[1]
+            )
+            for completer, evidence_of in by_completer.items()
+            if completer != AUTHOR
         ]
         if author_leads:
-            own_chances = [error_chances(by[AUTHOR], priors[AUTHOR]), *bare]
+            own_chances = [
+                compute_first_error_chances(by_completer[AUTHOR], priors[AUTHOR]),
+                *prior_chances,
+            ]
         else:
             own_chances = [
-                error_chances(evidence_of, priors[who]) for who, evidence_of in by.items()
+                compute_first_error_chances(evidence_of, priors[completer])
+                for completer, evidence_of in by_completer.items()
             ]
-        crossed[name] = {
-            who: replace(evidence_of, external_likelihood=others)
-            for (who, evidence_of), others in zip(
-                by.items(), external_likelihoods(own_chances, bare), strict=True
+        updated[name] = {
+            completer: replace(evidence_of, external_likelihood=others)
+            for (completer, evidence_of), others in zip(
+                by_completer.items(), external_likelihoods(own_chances, prior_chances), strict=True
             )
         }
-    return crossed
+    return updated
 
 
 def _update_priors(
     evidence: Mapping[str, Evidence],
     current: Mapping[str, ClassPriors],
-    own: Sequence[str],
-    first: ClassPriors,
+    own_classes: Sequence[str],
+    target: ClassPriors,
     strength: float,
     *,
     smooth: bool,
@@ -266,9 +282,9 @@ def _update_priors(
     Args:
         evidence: the completer's evidence, by answer class.
         current: priors before the round, by answer class.
-        own: answer classes that get priors of their own.
-        first: priors towards which the pooled priors are shrunk.
-        strength: weight of `first`, in observations per row.
+        own_classes: answer classes that get priors of their own.
+        target: priors towards which the pooled priors are shrunk.
+        strength: weight of `target`, in observations per row.
         smooth: True blurs expected counts over neighbouring values. This helps if only the author
             samples rollouts. If each of several completers sampled one or two rollouts from a
             prefix, repeated blurring would erase their information.
@@ -281,18 +297,20 @@ def _update_priors(
         own_evidence for name, own_evidence in expected.items() if not guess_probability(name)
     ]
     pooled = (
-        _maximise_priors(_sum_expected(unguessed), first, strength, smooth=smooth)
+        _estimate_priors_from_counts(
+            _sum_expected_counts(unguessed), target, strength, smooth=smooth
+        )
         if unguessed
-        else first
+        else target
     )
     return {POOLED: pooled} | {
-        name: _maximise_priors(
+        name: _estimate_priors_from_counts(
             expected[name],
             priors_with_guesses(pooled, guess_probability(name)),
             TO_POOLED,
             smooth=smooth,
         )
-        for name in own
+        for name in own_classes
     }
 
 
@@ -300,7 +318,8 @@ def _update_priors(
 class _ExpectedCounts:
     """Expected counts of every transition, shaped like the fields of `ClassPriors`.
 
-    n is the number of steps before which there were other samples, so that they could agree or not.
+    n is the number of steps that other samples could have taken as well, because these samples
+    reached the prefix before the step.
     """
 
     root: Floats
@@ -308,16 +327,16 @@ class _ExpectedCounts:
     wrong: Floats
     unsound: Floats
     leaf: Floats
-    same: Floats
-    """[n]: for each such step, number of other samples that took it."""
-    others: Floats
-    """[n]: for each such step, number of other samples that reached the prefix before it."""
+    num_agreeing: Floats
+    """[n]: for each of these steps, number of other samples that took it."""
+    num_other_samples: Floats
+    """[n]: for each of these steps, number of other samples that reached the prefix before it."""
     weight: Floats
     """[3, n]: probability that the step is right, that it is the first wrong step, and that it
     follows an error."""
 
 
-def _sum_expected(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
+def _sum_expected_counts(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
     return _ExpectedCounts(
         **{
             name: np.asarray(sum(getattr(part, name) for part in parts))
@@ -325,14 +344,14 @@ def _sum_expected(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
         },
         **{
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("same", "others", "weight")
+            for name in ("num_agreeing", "num_other_samples", "weight")
         },
     )
 
 
 def _compute_expected_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedCounts:
     rows = [slice(start, start + CHUNK) for start in range(0, len(evidence.num_steps), CHUNK)]
-    return _sum_expected(
+    return _sum_expected_counts(
         [_compute_chunk_counts(_slice_evidence(evidence, part), priors) for part in rows]
     )
 
@@ -342,7 +361,7 @@ def _slice_evidence(evidence: Evidence, part: slice) -> Evidence:
 
 
 def _compute_chunk_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedCounts:
-    messages = pass_messages(evidence, priors)
+    messages = compute_messages(evidence, priors)
     (forward, fallen), (back, lost) = messages.forward, messages.back
     width = evidence.right.shape[1]
     batch, starts = np.arange(len(evidence.num_steps)), evidence.num_steps
@@ -382,7 +401,7 @@ def _compute_chunk_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedC
 
 
 def _select_agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
-    """Return the fields `same`, `others` and `weight` of `_ExpectedCounts`.
+    """Return the fields `num_agreeing`, `num_other_samples` and `weight` of `_ExpectedCounts`.
 
     Steps before which there were no other samples are left out.
 
@@ -392,19 +411,19 @@ def _select_agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Fl
             step, and that it follows an error.
     """
     r = np.arange(evidence.right.shape[1])
-    there = (evidence.others > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
+    there = (evidence.num_other_samples > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
     return {
-        "same": evidence.same[there],
-        "others": evidence.others[there],
+        "num_agreeing": evidence.num_agreeing[there],
+        "num_other_samples": evidence.num_other_samples[there],
         "weight": weight[:, there],
     }
 
 
-def _maximise_priors(
+def _estimate_priors_from_counts(
     expected: _ExpectedCounts, towards: ClassPriors, strength: float, *, smooth: bool
 ) -> ClassPriors:
     def smooth_counts(counts: Floats) -> Floats:
-        return _add_neighbours(counts @ _BLUR if smooth else counts)
+        return _add_neighbour_counts(counts @ _BLUR if smooth else counts)
 
     moves = np.concatenate([smooth_counts(expected.sound), smooth_counts(expected.wrong)], axis=-1)
     target = np.concatenate([towards.sound, towards.wrong], axis=-1)
@@ -427,7 +446,11 @@ def _maximise_priors(
         agreement=np.array(
             [
                 _fit_beta_binomial(
-                    expected.same, expected.others, weight, towards.agreement[kind], strength
+                    expected.num_agreeing,
+                    expected.num_other_samples,
+                    weight,
+                    towards.agreement[kind],
+                    strength,
                 )
                 for kind, weight in enumerate(expected.weight)
             ]
@@ -435,14 +458,15 @@ def _maximise_priors(
     )
 
 
-def _add_neighbours(counts: Floats) -> Floats:
-    """Add to each row, which holds the counts at one number of steps to go, a share of its
-    neighbour rows.
+def _add_neighbour_counts(counts: Floats) -> Floats:
+    """Add `NEIGHBOUR_WEIGHT` times the neighbouring rows to each row.
+
+    A row holds the counts at one number of steps to go.
     """
     near = np.zeros_like(counts)
     near[1:] += counts[:-1]
     near[:-1] += counts[1:]
-    return np.asarray(counts + NEIGHBOUR * near)
+    return np.asarray(counts + NEIGHBOUR_WEIGHT * near)
 
 
 def _shrink_towards(counts: Floats, towards: Floats, strength: float) -> Floats:
@@ -455,7 +479,11 @@ _SIZES = np.array([0.3, 0.5, 0.8, 1.2, 2.0, 3.0, 5.0, 8.0, 16.0])
 
 
 def _fit_beta_binomial(
-    same: Floats, others: Floats, weight: Floats, towards: Floats, strength: float
+    num_agreeing: Floats,
+    num_other_samples: Floats,
+    weight: Floats,
+    towards: Floats,
+    strength: float,
 ) -> Floats:
     """Return the two parameters of a beta-binomial distribution by weighted maximum likelihood over
     a grid.
@@ -463,13 +491,15 @@ def _fit_beta_binomial(
     The grid consists of means and sizes; the size is the sum of the two parameters.
 
     Args:
-        same: [n], as in `_ExpectedCounts`.
-        others: [n], as in `_ExpectedCounts`.
-        weight: [n], weight of each step.
+        num_agreeing: [n], as in `_ExpectedCounts`.
+        num_other_samples: [n], as in `_ExpectedCounts`.
+        weight: [n], probability that the step is of the kind whose distribution is fitted.
         towards: the two parameters of a distribution, towards whose mean the result is shrunk.
         strength: weight of `towards`, in pairs of samples.
     """
-    pairs, where = np.unique(np.stack([same, others]), axis=1, return_inverse=True)
+    pairs, where = np.unique(
+        np.stack([num_agreeing, num_other_samples]), axis=1, return_inverse=True
+    )
     weights = np.bincount(where.reshape(-1), weights=weight, minlength=pairs.shape[1])
     a = (_MEANS[:, None] * _SIZES).reshape(-1, 1)
     b = ((1 - _MEANS[:, None]) * _SIZES).reshape(-1, 1)

@@ -19,7 +19,7 @@ from mclabel.core.stats.values import TruncatedPolicy, estimate_anytime
 from mclabel.labeling.estimators.base import Judgement, outcome_estimate, outcome_label
 from mclabel.labeling.estimators.paths import SolutionPath
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
-from mclabel.labeling.estimators.posterior.evidence import LEAST
+from mclabel.labeling.estimators.posterior.evidence import MIN_LIKELIHOOD
 
 Floats = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def temper_posterior(posterior: Floats) -> Floats:
     Args:
         posterior: [steps + 1], probabilities that sum to 1.
     """
-    powers = exp(POWER * log(np.maximum(posterior, LEAST)))
+    powers = exp(POWER * log(np.maximum(posterior, MIN_LIKELIHOOD)))
     return np.asarray(powers / powers.sum())
 
 
@@ -113,7 +113,7 @@ def pool_posteriors(posteriors: Sequence[Floats]) -> Floats:
     """
     if len(posteriors) == 1:
         return posteriors[0]
-    logs = [log(np.maximum(posterior, LEAST)) for posterior in posteriors]
+    logs = [log(np.maximum(posterior, MIN_LIKELIHOOD)) for posterior in posteriors]
     mean = exp(np.mean(logs, axis=0))
     return np.asarray(mean / mean.sum())
 

@@ -86,7 +86,7 @@ class ChainEvidence:
     num_steps: NDArray[np.int64]
     """[chain]"""
     counts: Floats
-    """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
+    """[4, chain, R + 1]: `right`, `wrong`, `num_agreeing` and `num_other_samples` of `Evidence`."""
     outcome: Floats
     """[chain, 2], as in `Evidence.outcome`."""
     external_likelihood: Floats
@@ -110,24 +110,24 @@ def make_plans(requests: Sequence[ChainEvidence]) -> list[ProbePlan]:
     table = np.zeros((size, width, 2 * len(DRAWS) + 2))
     for rows, evidence, priors in _iter_batches(requests, size, width):
         beliefs = infer_beliefs(evidence, priors)
-        wide = evidence.right.shape[1]
-        there = np.arange(1, wide) <= evidence.num_steps[:, None]
+        num_columns = evidence.right.shape[1]
+        is_valid = np.arange(1, num_columns) <= evidence.num_steps[:, None]
         probes = np.concatenate(
             [
                 compute_probe_gains(beliefs),
                 weighted_sums(_DRAWS_AND_MEAN, beliefs.value_probabilities),
             ]
         )
-        table[rows, 1:wide, :-1] = np.where(there[..., None], probes.T[: len(rows)], 0.0)
-        table[rows, :wide, -1] = beliefs.first_error.T[: len(rows)]
+        table[rows, 1:num_columns, :-1] = np.where(is_valid[..., None], probes.T[: len(rows)], 0.0)
+        table[rows, :num_columns, -1] = beliefs.first_error.T[: len(rows)]
     plans, begin = [], 0
     for request in requests:
-        wide, end = request.counts.shape[2], begin + len(request.changed_chains)
+        num_columns, end = request.counts.shape[2], begin + len(request.changed_chains)
         if request.previous_plan is None:
-            whole = table[begin:end, :wide].copy()
+            whole = table[begin:end, :num_columns].copy()
         else:
             whole = request.previous_plan.table.copy()
-            whole[request.changed_chains] = table[begin:end, :wide]
+            whole[request.changed_chains] = table[begin:end, :num_columns]
         plans.append(ProbePlan(whole))
         begin = end
     return plans
@@ -210,9 +210,9 @@ def _iter_batches(
     begin = 0
     for request in requests:
         changed, end = request.changed_chains, begin + len(request.changed_chains)
-        wide = request.counts.shape[2]
-        counts[:4, begin:end, :wide] = request.counts[:, changed]
-        counts[4, begin:end, :wide] = request.external_likelihood[changed]
+        num_columns = request.counts.shape[2]
+        counts[:4, begin:end, :num_columns] = request.counts[:, changed]
+        counts[4, begin:end, :num_columns] = request.external_likelihood[changed]
         classes.setdefault(id(request.priors), (request.priors, []))[1].extend(range(begin, end))
         begin = end
     num_steps = np.concatenate([request.num_steps[request.changed_chains] for request in requests])
@@ -228,8 +228,8 @@ def _iter_batches(
                     num_steps=num_steps[rows],
                     right=right,
                     wrong=wrong,
-                    same=same,
-                    others=others,
+                    num_agreeing=same,
+                    num_other_samples=others,
                     outcome=outcome[rows],
                     external_likelihood=external_likelihood,
                 ),

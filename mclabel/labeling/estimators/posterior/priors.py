@@ -43,8 +43,8 @@ POOLED = "pooled"
 priors of their own use them."""
 FORMAT = 1
 """Version of the JSON format of priors."""
-TABLE = 64
-"""Likelihoods of counts below this number are looked up in a table instead of computed."""
+TABLE_SIZE = 64
+"""Likelihoods of numbers of samples below this are looked up in a table instead of computed."""
 LUCK = 0.02
 """Factor by which `ClassPriors.with_rare_luck` lowers the probability of a right outcome after an
 error."""
@@ -126,7 +126,7 @@ class ClassPriors:
         )
 
     @cached_property
-    def from_sound(self) -> Floats:
+    def transitions_from_sound(self) -> Floats:
         """Transitions from a sound prefix, [r, grid, 2 * grid], for forward messages.
 
         The last axis holds the values after a right step (`sound`), then those after a wrong step
@@ -135,12 +135,12 @@ class ClassPriors:
         return np.concatenate([self.sound, self.wrong], axis=2)
 
     @cached_property
-    def to_sound(self) -> Floats:
+    def transitions_to_sound(self) -> Floats:
         """`sound` with its two grid axes exchanged, for backward messages."""
         return np.ascontiguousarray(self.sound.transpose(0, 2, 1))
 
     @cached_property
-    def to_unsound(self) -> Floats:
+    def transitions_to_unsound(self) -> Floats:
         """Transitions to an unsound prefix, [r, grid, 2 * grid], for backward messages.
 
         r is the number of steps to go before the transition. The middle axis is the value after the
@@ -151,11 +151,11 @@ class ClassPriors:
         return np.ascontiguousarray(back)
 
     @cached_property
-    def agreements(self) -> Floats:
-        """[4, TABLE * TABLE]: `agreement_likelihood` of all pairs of counts below `TABLE`; the
-        index of a pair is others * TABLE + same.
+    def agreement_table(self) -> Floats:
+        """[4, TABLE_SIZE * TABLE_SIZE]: `agreement_likelihood` of all pairs of counts below
+        `TABLE_SIZE`; the index of a pair is others * TABLE_SIZE + same.
         """
-        others, same = np.divmod(np.arange(TABLE * TABLE), TABLE)
+        others, same = np.divmod(np.arange(TABLE_SIZE * TABLE_SIZE), TABLE_SIZE)
         return agreement_likelihood(np.minimum(same, others), others, self.agreement)
 
 
@@ -198,7 +198,7 @@ class Priors:
         )
 
     def luck_variants(
-        self, answer_class: str, *, rare: bool
+        self, answer_class: str, *, rare_luck: bool
     ) -> Sequence[tuple[float, ClassPriors]]:
         """Return the priors of an answer class under each hypothesis about luck, a right answer
         after an error.
@@ -209,7 +209,8 @@ class Priors:
 
         Args:
             answer_class: a result of `mclabel.labeling.estimators.paths.answer_class`.
-            rare: True applies `ClassPriors.with_rare_luck` if the chance of a right guess is 0.
+            rare_luck: True applies `ClassPriors.with_rare_luck` if the chance of a right guess is
+                0.
 
         Returns:
             For each hypothesis, in this order, its prior probability and the priors under it.
@@ -217,7 +218,7 @@ class Priors:
         own = self.for_class(answer_class)
         chance = guess_probability(answer_class)
         if not chance:
-            return [(1.0, own.with_rare_luck if rare else own)]
+            return [(1.0, own.with_rare_luck if rare_luck else own)]
         lucky = 1 - (1 - chance) ** GUESSES
         pooled = self.classes[POOLED]
         all_wrong, all_right = (priors_with_guesses(pooled, share) for share in ALIKE_SHARES)
@@ -235,9 +236,9 @@ class Priors:
 
     def to_json(self) -> str:
         """Return the priors as JSON, with numbers rounded to seven significant digits."""
-        return json.dumps({"format": FORMAT, **self._content()})
+        return json.dumps({"format": FORMAT, **self._make_json_content()})
 
-    def _content(self) -> dict[str, Any]:
+    def _make_json_content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
             "num_solutions": self.num_solutions,
             "classes": _convert_classes_to_json(self.classes),
@@ -245,10 +246,11 @@ class Priors:
         if self.values is not None:
             content["values"] = _convert_classes_to_json(self.values)
         if self.agreement is not None:
-            content["agreement"] = self.agreement._content()
+            content["agreement"] = self.agreement._make_json_content()
         if self.completers:
             content["completers"] = {
-                name: priors._content() for name, priors in sorted(self.completers.items())
+                name: priors._make_json_content()
+                for name, priors in sorted(self.completers.items())
             }
         return content
 
@@ -297,16 +299,16 @@ def priors_with_guesses(priors: ClassPriors, chance: float) -> ClassPriors:
     return priors.with_guesses(chance) if chance else priors
 
 
-_Numbers = Mapping[str, Mapping[str, list[Any]]]
+_NumbersByField = Mapping[str, Mapping[str, list[Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PriorsJson:
     """Priors as their file stores them."""
 
-    classes: _Numbers
+    classes: _NumbersByField
     num_solutions: Count
-    values: _Numbers | None = None
+    values: _NumbersByField | None = None
     agreement: _PriorsJson | None = None
     completers: Mapping[str, _PriorsJson] = field(default_factory=dict)
 
@@ -314,23 +316,23 @@ class _PriorsJson:
 def _convert_classes_to_json(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
     return {
         name: {
-            f.name: round_stored(getattr(class_priors, f.name)).tolist()
+            f.name: round_as_stored(getattr(class_priors, f.name)).tolist()
             for f in fields(class_priors)
         }
         for name, class_priors in sorted(classes.items())
     }
 
 
-def _parse_classes(classes: _Numbers) -> dict[str, ClassPriors]:
+def _parse_classes(classes: _NumbersByField) -> dict[str, ClassPriors]:
     if POOLED not in classes:
         raise ValueError(
             f"classes: priors of the answer classes must include {POOLED}, "
             f"but include {', '.join(classes) or 'none'}"
         )
-    return {name: _parse_class(name, arrays) for name, arrays in classes.items()}
+    return {name: _parse_class_priors(name, arrays) for name, arrays in classes.items()}
 
 
-def _parse_class(name: str, given: Mapping[str, list[Any]]) -> ClassPriors:
+def _parse_class_priors(name: str, given: Mapping[str, list[Any]]) -> ClassPriors:
     if given.keys() != _SHAPES.keys():
         raise ValueError(f"classes.{name}: must have {', '.join(_SHAPES)}, has {', '.join(given)}")
     arrays = {key: np.array(value) for key, value in given.items()}
@@ -355,7 +357,7 @@ _SHAPES = {
 """Shape of each array of `ClassPriors`, against which files are checked."""
 
 
-def round_stored(array: Floats) -> Floats:
+def round_as_stored(array: Floats) -> Floats:
     """Round an array to seven significant digits, the precision of files."""
     return np.asarray(np.vectorize(lambda x: float(f"{x:.7g}"))(array))
 
@@ -368,11 +370,11 @@ def starting_priors() -> Priors:
     the bundled problems `arith`, and two of SmolLM2 on word problems.
     `tests/benchmarks/starting_priors.py` writes the file.
     """
-    text = resources.files(__package__).joinpath(STARTING).read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath(STARTING_PRIORS_FILE).read_text(encoding="utf-8")
     return Priors.from_json(text)
 
 
-STARTING = "starting_priors.json"
+STARTING_PRIORS_FILE = "starting_priors.json"
 """Name of the file in this package that holds the starting priors."""
 
 
@@ -391,10 +393,14 @@ def uninformed_priors() -> Priors:
     # policy may always fail at a later step. It was chosen on arith's validation problems.
     hazard = np.clip(1 - GRID ** (1 / to_go), 0.01, 0.15)
     kept = GRID ** ((to_go - 1) / to_go)
-    sound = _move_probabilities(np.log(kept / (1 - np.minimum(kept, 0.9995))), logit, width=1.0)
+    sound = _compute_move_probabilities(
+        np.log(kept / (1 - np.minimum(kept, 0.9995))), logit, width=1.0
+    )
     fall = np.exp(-0.9 * np.arange(len(GRID)))
     wrong = np.broadcast_to(_normalise_rows(fall + 0.004), sound.shape)
-    unsound = np.broadcast_to(_move_probabilities(logit[None], logit, width=0.8), sound.shape)
+    unsound = np.broadcast_to(
+        _compute_move_probabilities(logit[None], logit, width=0.8), sound.shape
+    )
     failing = np.stack([1 - GRID, GRID], axis=-1)
     last_hazard = 1 - GRID
     leaf = np.stack(
@@ -415,7 +421,7 @@ def uninformed_priors() -> Priors:
     return Priors(classes={POOLED: priors}, num_solutions=0).rounded_as_stored
 
 
-def _move_probabilities(centre: Floats, logit: Floats, *, width: float) -> Floats:
+def _compute_move_probabilities(centre: Floats, logit: Floats, *, width: float) -> Floats:
     """Return the probabilities [r, grid, grid] of moving to each value near a centre.
 
     r is the number of steps to go, as in `ClassPriors`, or an axis of length 1 that holds for every
@@ -448,21 +454,24 @@ def _normalise_rows(rows: Floats) -> Floats:
     return np.asarray(rows / rows.sum(-1, keepdims=True))
 
 
-def agreement_likelihood(same: NDArray[Any], others: NDArray[Any], parameters: Floats) -> Floats:
-    """Return the probability that `same` of `others` samples take the same step (beta-binomial).
+def agreement_likelihood(
+    num_agreeing: NDArray[Any], num_other_samples: NDArray[Any], parameters: Floats
+) -> Floats:
+    """Return the beta-binomial probability that so many of the other samples take the same step.
 
     The binomial coefficient is left out, since it does not depend on the state.
 
     Args:
-        same: any shape, number of other samples that took the same step.
-        others: the same shape, number of other samples.
+        num_agreeing: any shape, number of other samples that took the same step.
+        num_other_samples: the same shape, number of other samples that reached the prefix before
+            it.
         parameters: [3, 2], as in `ClassPriors.agreement`.
 
     Returns:
         [4, *shape]: the probability for each kind of step, divided by the largest of the three, and
         last this divisor.
     """
-    m, n = same.astype(np.intp), others.astype(np.intp)
+    m, n = num_agreeing.astype(np.intp), num_other_samples.astype(np.intp)
     a, b = parameters[:, :1], parameters[:, 1:]
     count = np.arange(int(n.max(initial=0)))
 

@@ -1,7 +1,7 @@
-"""Views of completers. A view is the evidence from one completer on a problem, with its next
-probes.
+"""Chooses the next probes of a problem by the evidence from each of its completers.
 
-A completer is a model that samples rollouts; a probe is a number of rollouts from one prefix.
+A completer is a model that samples rollouts; a probe is a number of rollouts from one prefix. A
+view is the evidence on a problem as one completer's rollouts show it, with a plan of probes.
 Candidates are the prefixes that a completer can roll out. A candidate's rate is the gain of its
 best probe per expected token, divided by the completer's cost. The candidates with the highest
 rates are rolled out until no rate exceeds the run's minimum gain. A chain is the hidden Markov
@@ -24,12 +24,12 @@ from mclabel.labeling.estimators.paths import (
     RecordedRollout,
     SolutionPath,
 )
-from mclabel.labeling.estimators.posterior.chain import Evidence, first_error_posterior_by_luck
+from mclabel.labeling.estimators.posterior.chain import Evidence, average_first_error_posterior
 from mclabel.labeling.estimators.posterior.evidence import (
     EvidenceTable,
-    evidence_likelihoods,
+    divide_posterior_by_prior,
     external_likelihoods,
-    prior_error_chances,
+    prior_first_error_chances,
 )
 from mclabel.labeling.estimators.posterior.fit import EvidenceByCompleter
 from mclabel.labeling.estimators.posterior.plan import (
@@ -82,7 +82,7 @@ class CompleterView:
         self.table = EvidenceTable(
             paths, agreement=agreement, truncated=truncated, is_author=completer.is_author
         )
-        self.candidates = find_candidates(self.table, completer)
+        self.candidates = find_probe_candidates(self.table, completer)
         self.num_asked: dict[int, int] = {}
         """Number of requested and recorded rollouts, by prefix index."""
         self.full_candidates: set[int] = set()
@@ -100,7 +100,8 @@ class CompleterView:
         """[chain, R + 1]: likelihood of each first error from the content of steps that samples
         share. It is used in plans, but not in labels."""
         self.beliefs = np.ones_like(self.external_likelihood)
-        """[chain, R + 1]: probability of each first error; updated only in a view without plans."""
+        """[chain, R + 1]: probability of each first error; updated only by
+        `share_agreement_likelihoods`, in views that compare the content of steps."""
         self.own_beliefs: Floats | None = None
         """[chain, R + 1]: probability of each first error given this view's evidence alone."""
         self.plan: ProbePlan | None = None
@@ -123,27 +124,26 @@ class CompleterView:
         """Return the evidence recorded from this view's completer, to which priors are fitted."""
         return self.table.evidence(self.table.counts, np.ones_like(self.external_likelihood))
 
-    def starting_prefix_evidence(self) -> Evidence:
-        """Return the evidence recorded from this view's completer.
-
-        An outcome counts only at the prefix from which its sample started.
+    def evidence_counted_once(self) -> Evidence:
+        """Return the evidence recorded from this view's completer, in which every outcome counts
+        once, at the prefix from which its sample started.
         """
         return self.table.evidence(
-            self.table.starting_prefix_counts(), np.ones_like(self.external_likelihood)
+            self.table.count_outcomes_once(), np.ones_like(self.external_likelihood)
         )
 
-    def prior_error_chances(self) -> Floats:
+    def prior_first_error_chances(self) -> Floats:
         """Return the probability of each first error before any evidence, [chain, R + 1]."""
         odds = self.table.step_odds
-        return odds * prior_error_chances(self.table.num_steps, self.priors, odds.shape[1])
+        return odds * prior_first_error_chances(self.table.num_steps, self.priors, odds.shape[1])
 
-    def receive_likelihood(self, likelihood: Floats) -> None:
+    def set_external_likelihood(self, likelihood: Floats) -> None:
         """Store the likelihood of each first error from the other views, [chain, R + 1]."""
         moved = np.flatnonzero((likelihood != self.external_likelihood).any(-1))
         self.changed_chains |= set(moved.tolist())
         self.external_likelihood = likelihood
 
-    def receive_agreement(self, agreement_likelihood: Floats) -> None:
+    def set_agreement_likelihood(self, agreement_likelihood: Floats) -> None:
         """Store the likelihood of each first error from agreement, [chain, R + 1]."""
         moved = np.flatnonzero((agreement_likelihood != self.agreement_likelihood).any(-1))
         self.changed_chains |= set(moved.tolist())
@@ -175,7 +175,7 @@ class CompleterView:
             changed_chains=everything,
         )
 
-    def own_evidence(self) -> ChainEvidence:
+    def evidence_for_own_beliefs(self) -> ChainEvidence:
         """Return the evidence from which `own_beliefs` is updated.
 
         It covers only the chains in `unshared_chains`.
@@ -193,13 +193,13 @@ class CompleterView:
         """
         return replace(
             self.evidence_for_plan(),
-            counts=self.table.starting_prefix_counts(),
+            counts=self.table.count_outcomes_once(),
             priors=self._value_priors,
             previous_plan=None,
             changed_chains=range(len(self.table.num_steps)),
         )
 
-    def available_rates(self) -> Floats:
+    def mask_full_candidate_rates(self) -> Floats:
         """Return the rates of the candidates, with -1 for those in `full_candidates`."""
         assert self.rates is not None, "plan first"
         if not self.full_candidates:
@@ -208,9 +208,10 @@ class CompleterView:
         rates[list(self.full_candidates)] = -1.0
         return rates
 
-    def count_requests(self, prefix: int, num_rollouts: int, max_rollouts: int) -> None:
-        """Count rollouts of a prefix that are requested now, or that were recorded without a
-        request.
+    def register_rollouts(self, prefix: int, num_rollouts: int, max_rollouts: int) -> None:
+        """Add rollouts of a prefix to `num_asked`, which limits later requests.
+
+        The rollouts are requested now, or were recorded without a request.
 
         Args:
             prefix: index of the prefix.
@@ -250,7 +251,9 @@ class CompleterViews:
         numbers = {completer: number for number, completer in enumerate(completers)}
         author = next((other for other in completers if other.is_author), Completer())
         alone = len(completers) == 1 and completers[0].is_author
-        self._by_luck = priors.luck_variants(problem.answer_class, rare=agreement) if alone else []
+        self._luck_variants = (
+            priors.luck_variants(problem.answer_class, rare_luck=agreement) if alone else []
+        )
         self.views: list[CompleterView] = []
         """The views; the author's is the first."""
         for completer in (author, *(other for other in completers if not other.is_author)):
@@ -259,7 +262,7 @@ class CompleterViews:
                 completer,
                 problem.paths,
                 completer_index=numbers.get(completer),
-                priors=self._by_luck[0][1] if alone else own.for_class(problem.answer_class),
+                priors=self._luck_variants[0][1] if alone else own.for_class(problem.answer_class),
                 value_priors=own.for_values(problem.answer_class),
                 agreement=agreement,
                 truncated=truncated,
@@ -294,8 +297,8 @@ class CompleterViews:
         `Priors.luck_variants`), which plans ignore.
         """
         view = self.requestable_views[completer_index]
-        if len(self._by_luck) > 1:
-            return first_error_posterior_by_luck(view.evidence(), self._by_luck)
+        if len(self._luck_variants) > 1:
+            return average_first_error_posterior(view.evidence(), self._luck_variants)
         return plan.first_error[view.table.chain_index]
 
     def evidence(self) -> EvidenceByCompleter:
@@ -303,7 +306,7 @@ class CompleterViews:
         return {view.completer.name: view.evidence() for view in self.views}
 
 
-def share_agreement(problems: Sequence[tuple[CompleterViews, CompleterViews]]) -> None:
+def share_agreement_likelihoods(problems: Sequence[tuple[CompleterViews, CompleterViews]]) -> None:
     """Pass the likelihood of first errors from views with agreement to views without, for many
     problems.
 
@@ -322,10 +325,12 @@ def share_agreement(problems: Sequence[tuple[CompleterViews, CompleterViews]]) -
         view.beliefs[sorted(view.changed_chains)] = beliefs
         view.changed_chains.clear()
     for (outcomes, agreeing), view in zip(problems, views, strict=True):
-        likely = evidence_likelihoods(view.beliefs, agreeing.views[0].prior_error_chances())
+        likely = divide_posterior_by_prior(
+            view.beliefs, agreeing.views[0].prior_first_error_chances()
+        )
         for own in outcomes.requestable_views:
             first = [own.table.chain_index.tolist().index(n) for n in range(len(own.table.paths))]
-            own.receive_agreement(
+            own.set_agreement_likelihood(
                 np.sqrt(likely[view.table.chain_index[first], : own.agreement_likelihood.shape[1]])
             )
 
@@ -343,7 +348,7 @@ def update_plans(problems: Sequence[Sequence[CompleterView]]) -> None:
     ]
     plans = make_plans([view.evidence_for_plan() for view in due])
     pairs = [(view.candidates, plan) for view, plan in zip(due, plans, strict=True)]
-    for view, plan, rates in zip(due, plans, gains_per_token(pairs), strict=True):
+    for view, plan, rates in zip(due, plans, compute_gains_per_token(pairs), strict=True):
         view.plan, view.rates = plan, rates
         view.changed_chains.clear()
 
@@ -357,7 +362,7 @@ def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
     """
     due = [view for views in problems for view in views if view.unshared_chains]
     for view, beliefs in zip(
-        due, infer_first_errors([view.own_evidence() for view in due]), strict=True
+        due, infer_first_errors([view.evidence_for_own_beliefs() for view in due]), strict=True
     ):
         own = (
             np.zeros_like(view.external_likelihood)
@@ -372,10 +377,10 @@ def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
             np.ones_like(view.external_likelihood) if view.own_beliefs is None else view.own_beliefs
             for view in views
         ]
-        bare = [view.prior_error_chances() for view in views[1:]]
-        for view, others in zip(views, external_likelihoods(likely, bare), strict=True):
+        prior_chances = [view.prior_first_error_chances() for view in views[1:]]
+        for view, others in zip(views, external_likelihoods(likely, prior_chances), strict=True):
             if view.can_roll_out:
-                view.receive_likelihood(others)
+                view.set_external_likelihood(others)
 
 
 def choose_probes(
@@ -405,7 +410,7 @@ def choose_probes(
     chosen: list[tuple[CompleterView, int, int]] = []
     options = [(view, number) for view in views for number in range(len(view.candidates.prefixes))]
     free = set().union(*(chains for view in views for chains in view.candidates.chains))
-    rates = np.concatenate([view.available_rates() for view in views])
+    rates = np.concatenate([view.mask_full_candidate_rates() for view in views])
     for option in np.argsort(-rates, kind="stable").tolist():
         if not free or rates[option] <= min_gain_per_token:
             break
@@ -436,26 +441,26 @@ class ProbeCandidates:
     evidence.
 
     A prefix may occur in several chains. Each pair of a candidate and a chain that contains it is
-    called a place; places are sorted by candidate.
+    an occurrence; occurrences are sorted by candidate.
     """
 
     prefixes: tuple[int, ...]
     """[candidate]: index of the prefix."""
     expected_tokens: Floats
     """[candidate]: expected number of tokens of one rollout."""
-    places: tuple[Ints, Ints]
-    """Two arrays [place]: index of the chain, and number of steps to go."""
+    occurrences: tuple[Ints, Ints]
+    """Two arrays [occurrence]: index of the chain, and number of steps to go from the prefix."""
     num_copies: Floats
-    """[place]: number of solutions that share the chain."""
-    first_places: Ints
-    """[candidate]: index of the candidate's first place."""
+    """[occurrence]: number of solutions that share the chain."""
+    first_occurrences: Ints
+    """[candidate]: index of the candidate's first occurrence."""
     chains: tuple[frozenset[int], ...]
     """[candidate]: indices of the chains that contain the prefix."""
     cost: float
     """Cost of a token of the completer, relative to a token of the cheapest completer."""
 
 
-def find_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidates:
+def find_probe_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidates:
     """Find the prefixes that can be rolled out; of prefixes in the same chains at the same depth,
     only one.
 
@@ -465,7 +470,7 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidat
     """
     prefixes: list[int] = []
     tokens: list[float] = []
-    places: list[tuple[int, int]] = []
+    occurrences: list[tuple[int, int]] = []
     starts: list[int] = []
     held: list[frozenset[int]] = []
     seen: set[tuple[tuple[int, int], ...]] = set()
@@ -473,7 +478,7 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidat
         if tuple(holders) in seen:
             continue  # the prefix has the same evidence as an earlier candidate
         seen.add(tuple(holders))
-        starts.append(len(places))
+        starts.append(len(occurrences))
         held.append(frozenset(chain for chain, _ in holders))
         prefixes.append(prefix)
         tokens_to_go = 0.0
@@ -481,22 +486,22 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> ProbeCandidat
             to_go = table.paths[chain].num_steps - depth
             step_tokens = table.paths[chain].step_tokens
             tokens_to_go += sum(step_tokens[depth:]) if step_tokens else UNKNOWN_STEP_TOKENS * to_go
-            places.append((chain, to_go))
+            occurrences.append((chain, to_go))
         tokens.append(max(1.0, tokens_to_go / len(holders)))
-    chains, to_go_ = np.array(places, dtype=np.intp).reshape(-1, 2).T
+    chains, to_go_ = np.array(occurrences, dtype=np.intp).reshape(-1, 2).T
     return ProbeCandidates(
         prefixes=tuple(prefixes),
         expected_tokens=np.array(tokens),
-        places=(chains, to_go_),
+        occurrences=(chains, to_go_),
         num_copies=table.copies[chains].astype(np.float64),
-        first_places=np.array(starts, dtype=np.intp),
+        first_occurrences=np.array(starts, dtype=np.intp),
         chains=tuple(held),
         cost=completer.cost,
     )
 
 
-def gains_per_token(problems: Sequence[tuple[ProbeCandidates, ProbePlan]]) -> list[Floats]:
-    """Return the rate of each candidate, [candidate], for many problems at once.
+def compute_gains_per_token(problems: Sequence[tuple[ProbeCandidates, ProbePlan]]) -> list[Floats]:
+    """Return the rate of each candidate, an array [candidate] for each of many problems.
 
     The rate is the gain of the candidate's best probe per expected token, divided by the
     completer's cost.
@@ -504,11 +509,11 @@ def gains_per_token(problems: Sequence[tuple[ProbeCandidates, ProbePlan]]) -> li
     if not problems:
         return []
     parts = [candidates for candidates, _ in problems]
-    tables = [plan.table[candidates.places] for candidates, plan in problems]
+    tables = [plan.table[candidates.occurrences] for candidates, plan in problems]
     sizes = [len(p.num_copies) for p in parts]
     copies = np.concatenate([p.num_copies for p in parts])
-    offsets = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(p.first_places) for p in parts])
-    starts = np.concatenate([p.first_places for p in parts]) + offsets
+    offsets = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(p.first_occurrences) for p in parts])
+    starts = np.concatenate([p.first_occurrences for p in parts]) + offsets
     tokens = np.concatenate([p.expected_tokens * p.cost for p in parts])
     held = np.add.reduceat(np.concatenate(tables)[:, :-2] * copies[:, None], starts)
     worth, draws = held[:, : len(DRAWS)], held[:, len(DRAWS) :]

@@ -1,4 +1,4 @@
-"""Counts what the content of steps shows: repetitions in a solution, and steps that others take.
+"""Counts repetitions in a solution, and the samples that take the same steps, by steps' content.
 
 A solution that corrects itself repeats some of its steps. So each step is classified by its content
 and by the content of the step before it (its predecessor). A step is *first* if its content is new
@@ -29,12 +29,12 @@ Floats = NDArray[np.float64]
 
 FIRST, AGAIN, OTHERWISE, BACK = range(4)
 """Classes of a step, as described in the module's docstring."""
-WAY = "way"
+STEP_CLASS = "way"
 """Name of the source of evidence that counts the classes of steps."""
-_HELD_BY = {Outcome.RIGHT: "held by right", Outcome.WRONG: "held by wrong"}
+_CONTAINMENT_SOURCES = {Outcome.RIGHT: "held by right", Outcome.WRONG: "held by wrong"}
 SOURCES = {
     # One row for each kind of move: carried, recovered, error, sound.
-    WAY: (
+    STEP_CLASS: (
         (0.46, 0.23, 0.16, 0.15),
         (0.1, 0.25, 0.58, 0.07),
         (0.67, 0.04, 0.26, 0.03),
@@ -76,7 +76,7 @@ def count_step_agreement(
 
     Returns:
         Counts [T, kind, chain] by source, where T is the number of steps of the longest solution.
-        Those of `rollouts` are zero; `add_rollout` fills them.
+        Those of `rollouts` are zero; `count_rollout_agreement` fills them.
     """
     width = max((path.num_steps for path in paths), default=1)
     counts = {
@@ -87,38 +87,40 @@ def count_step_agreement(
         others.add(sample, 1)
     for chain, path in enumerate(paths):
         others.add(path, -1)
-        for step, source, kind, count in _iter_evidence(path, others):
+        for step, source, kind, count in _iter_step_observations(path, others):
             counts[source][step, kind, chain] += count
         others.add(path, 1)
     return counts
 
 
-def repeats_and_departs(before: Sequence[str], keys: Sequence[str]) -> bool:
+def repeats_then_departs(prefix_keys: Sequence[str], completion_keys: Sequence[str]) -> bool:
     """Return whether a completion repeats a step of its prefix and then continues differently.
 
     Args:
-        before: keys of the comparable steps of the prefix.
-        keys: keys of all steps of the completion.
+        prefix_keys: keys of the steps of the prefix that `iter_comparable_steps` yields.
+        completion_keys: keys of all steps of the completion.
     """
-    after = dict(pairwise(before))
-    derived = [key for key in keys if _has_two_numbers(key)]
-    return any(after.get(last, key) != key and key != before[0] for last, key in pairwise(derived))
+    after = dict(pairwise(prefix_keys))
+    derived = [key for key in completion_keys if _has_two_numbers(key)]
+    return any(
+        after.get(last, key) != key and key != prefix_keys[0] for last, key in pairwise(derived)
+    )
 
 
 class _SampleCounts:
     """Counts of samples that contain a step, and of samples that take it after another step."""
 
     def __init__(self) -> None:
-        self.ended: Counter[str] = Counter()
+        self.num_by_outcome: Counter[str] = Counter()
         """Number of right samples under `held by right`, and of wrong samples under `held by
         wrong`."""
-        self.holding: Counter[tuple[str, str]] = Counter()
+        self.num_containing: Counter[tuple[str, str]] = Counter()
         """Number of samples that contain a step. A key is a pair: the source (`held by right` or
         `held by wrong`) and the step's key."""
-        self.coming: Counter[str | None] = Counter()
+        self.num_continuing: Counter[str | None] = Counter()
         """Number of samples that continue after a step, by the step's key; None stands for the
         start of the solution."""
-        self.taking: Counter[tuple[str | None, str]] = Counter()
+        self.num_taking: Counter[tuple[str | None, str]] = Counter()
         """Number of samples that take one step directly after another, by the pair of their keys in
         this order."""
 
@@ -133,29 +135,29 @@ class _SampleCounts:
         """
         if not path.sampled:
             return
-        keys = [key for _, key in comparable_steps(path)]
+        keys = [key for _, key in iter_comparable_steps(path)]
         pairs = set(zip([None, *keys], keys, strict=False))
-        if (source := _HELD_BY.get(path.outcome)) is not None:
-            self.ended[source] += increment
+        if (source := _CONTAINMENT_SOURCES.get(path.outcome)) is not None:
+            self.num_by_outcome[source] += increment
             for key in set(keys):
-                self.holding[source, key] += increment
+                self.num_containing[source, key] += increment
         for last in {last for last, _ in pairs}:
-            self.coming[last] += increment
+            self.num_continuing[last] += increment
         for pair in pairs:
-            self.taking[pair] += increment
+            self.num_taking[pair] += increment
 
 
-def _iter_evidence(
+def _iter_step_observations(
     path: SolutionPath, others: _SampleCounts
 ) -> Iterator[tuple[int, str, int, int]]:
-    """Yield the evidence on a solution's steps as tuples: step index from 0, source, index of the
-    kind, and count.
+    """Yield what is observed on a solution's steps as tuples: step index from 0, name of the
+    source, index of the kind (as in `SOURCES`), and count.
     """
     held: set[str] = set()
     after: dict[str | None, str] = {}
     last: str | None = None
     begin: str | None = None
-    for step, key in comparable_steps(path):
+    for step, key in iter_comparable_steps(path):
         begin = begin or key
         taken = after.get(last)
         if key in held and (taken is None or key == begin):
@@ -164,16 +166,20 @@ def _iter_evidence(
             way = FIRST
         else:
             way = AGAIN if taken == key else OTHERWISE
-        yield step, WAY, way, 1
+        yield step, STEP_CLASS, way, 1
         if key not in held:
-            for source, count in others.ended.items():
-                yield from _iter_agreement_counts(step, source, others.holding[source, key], count)
-        come, take = others.coming[last], others.taking[last, key]
+            for source, count in others.num_by_outcome.items():
+                yield from _iter_agreement_counts(
+                    step, source, others.num_containing[source, key], count
+                )
+        come, take = others.num_continuing[last], others.num_taking[last, key]
         if way == FIRST and last is not None:
             yield from _iter_agreement_counts(step, "follows", take, come)
         if way == OTHERWISE and taken is not None:
             yield from _iter_agreement_counts(step, "turns to", take, come)
-            yield from _iter_agreement_counts(step, "turns from", others.taking[last, taken], come)
+            yield from _iter_agreement_counts(
+                step, "turns from", others.num_taking[last, taken], come
+            )
         held.add(key)
         after[last] = key
         last = key
@@ -183,7 +189,7 @@ def _iter_agreement_counts(
     step: int, source: str, num_agreeing: int, num_samples: int
 ) -> Iterator[tuple[int, str, int, int]]:
     """Yield two counts of a source, samples that agree with a step and samples that do not, as
-    `_iter_evidence` does.
+    `_iter_step_observations` does.
 
     Args:
         step: index of the step.
@@ -195,7 +201,7 @@ def _iter_agreement_counts(
     yield step, source, 1, num_samples - num_agreeing
 
 
-def comparable_steps(path: SolutionPath) -> Iterator[tuple[int, str]]:
+def iter_comparable_steps(path: SolutionPath) -> Iterator[tuple[int, str]]:
     """Yield index and key of each step whose content is compared.
 
     The last step is left out, since the outcome determines its label.
@@ -211,12 +217,12 @@ def _has_two_numbers(key: str) -> bool:
     return key.startswith("numbers ") and key.count(" ") > 1
 
 
-def add_rollout(
+def count_rollout_agreement(
     step_counts: Mapping[str, Floats],
     path: SolutionPath,
     chain: int,
-    begin: int,
-    keys: Sequence[str],
+    num_prefix_steps: int,
+    completion_keys: Sequence[str],
 ) -> None:
     """Count, in the source `rollouts`, whether a rollout agrees with a solution's steps.
 
@@ -226,11 +232,12 @@ def add_rollout(
         step_counts: counts that `count_step_agreement` returned; they are changed in place.
         path: the solution.
         chain: index of the solution's chain.
-        begin: number of steps of the prefix from which the rollout was sampled.
-        keys: keys of the rollout's steps.
+        num_prefix_steps: number of steps of the prefix from which the rollout was sampled.
+        completion_keys: keys of the rollout's steps.
     """
     for step, (ours, taken) in enumerate(
-        zip(path.step_keys[begin:-1], keys, strict=False), start=begin
+        zip(path.step_keys[num_prefix_steps:-1], completion_keys, strict=False),
+        start=num_prefix_steps,
     ):
         step_counts["rollouts"][step, int(ours != taken), chain] += 1
         if ours != taken:

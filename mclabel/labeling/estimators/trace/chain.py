@@ -75,10 +75,10 @@ class ClassRates:
     the shares of a prefix are drawn. The larger the sum, the nearer the shares are to their
     means."""
     steps: Mapping[str, Floats]
-    """For each source of `TraceEvidence.steps`, [move, kind]: mean share of each kind of
+    """For each source of `TraceEvidence.step_counts`, [move, kind]: mean share of each kind of
     observation, by move."""
     step_spread: Mapping[str, float]
-    """For each source of `TraceEvidence.steps`, the sum of the parameters of the Dirichlet
+    """For each source of `TraceEvidence.step_counts`, the sum of the parameters of the Dirichlet
     distribution from which the shares of a step are drawn."""
 
 
@@ -88,28 +88,31 @@ class TraceEvidence:
 
     num_steps: Ints
     """[chain]: number of steps."""
-    counts: Mapping[str, Floats]
+    completion_counts: Mapping[str, Floats]
     """For each completer's name, [T, 3, chain]: number of completions sampled after each step, by
     result (`RIGHT`, `REPAIRED`, `WRONG`)."""
-    root: Mapping[str, Floats]
+    root_counts: Mapping[str, Floats]
     """For each completer's name, [3]: number of completions of the problem without steps, by
     result."""
     commitments: Floats
     """[T, 2, chain]: (1, 0) if the step is not the last one and states a right answer, (0, 1) if it
     states a wrong one, else (0, 0)."""
-    steps: Mapping[str, Floats]
+    step_counts: Mapping[str, Floats]
     """For each source of `SOURCES` in `mclabel.labeling.estimators.trace.agreement`, [T, kind,
     chain]: number of observations of each kind on each step."""
-    end: Floats
+    outcome: Floats
     """[2, chain]: (1, 0) if the solution ended right, (0, 1) if it ended wrong, (1, 1) if its
     outcome is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceBeliefs:
-    """Posterior of a problem's chains; zero beyond a chain's length."""
+    """Posterior of a problem's chains; zero beyond a chain's length.
 
-    root: Floats
+    T is the number of steps of the longest solution.
+    """
+
+    root_level: Floats
     """[level]: probability of each level of the problem without steps."""
     states: Floats
     """[T, level, state, chain]: probability of each level and state after each step."""
@@ -119,16 +122,21 @@ class TraceBeliefs:
     first_error: Floats
     """[T + 1, chain]: probability that each step is the first wrong one, and last that no step is
     wrong."""
-    before: Floats
+    forward: Floats
     """[T, NUM_STATES, chain]: forward messages, computed from the evidence before each step."""
-    to: Floats
+    backward: Floats
     """[T, state before, NUM_STATES, chain]: backward messages, computed from the evidence on each
-    step and after it. The product of `before`, the prior probability of a move, and `to` is the
-    posterior probability of the move at a step."""
+    step and after it. The product of `forward`, the prior probability of a move, and `backward` is
+    the posterior probability of the move at a step."""
 
 
 def steps_to_go_bins(num_steps: Ints, width: int) -> Ints:
-    """Return the bin (0 to NUM_TO_GO - 1) of the number of steps after each step, [T, chain]."""
+    """Return the bin (0 to NUM_TO_GO - 1) of the number of steps that follow each step, [T, chain].
+
+    Args:
+        num_steps: [chain], number of steps of each chain.
+        width: T, the number of steps of the longest chain.
+    """
     steps_to_go = np.maximum(num_steps - 1 - np.arange(width)[:, None], 1)
     bins: Ints = np.zeros_like(steps_to_go)
     for edge in range(1, NUM_TO_GO):
@@ -136,12 +144,12 @@ def steps_to_go_bins(num_steps: Ints, width: int) -> Ints:
     return bins
 
 
-def count_likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
+def dirichlet_multinomial_likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
     """Return the Dirichlet-multinomial likelihood of counts, divided by a factor.
 
-    The factor depends only on counts and spread, not on the shares; `log_count_factors` returns its
-    logarithm. The division keeps the likelihood of hundreds of completions within the range of
-    floats.
+    The factor depends only on counts and spread, not on the shares; `log_likelihood_factors`
+    returns its logarithm. The division keeps the likelihood of hundreds of completions within the
+    range of floats.
 
     Args:
         counts: [..., kind], number of observations of each kind.
@@ -156,12 +164,12 @@ def count_likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
     return product
 
 
-def log_count_factors(counts: Floats, spread: float) -> Floats:
-    """Return logarithms of the factors by which `count_likelihoods` divides.
+def log_likelihood_factors(counts: Floats, spread: float) -> Floats:
+    """Return logarithms of the factors by which `dirichlet_multinomial_likelihoods` divides.
 
     Args:
-        counts: [..., kind], as in `count_likelihoods`.
-        spread: as in `count_likelihoods`.
+        counts: [..., kind], as in `dirichlet_multinomial_likelihoods`.
+        spread: as in `dirichlet_multinomial_likelihoods`.
 
     Returns:
         [...]
@@ -183,30 +191,32 @@ def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     width, count = len(evidence.commitments), len(evidence.num_steps)
     likelihood = np.ones((width, NUM_LEVELS, 2, count))
     bins = steps_to_go_bins(evidence.num_steps, width)
-    for name, counts in evidence.counts.items():
+    for name, counts in evidence.completion_counts.items():
         steps, chains = np.nonzero(counts.sum(1))
-        seen = counts[steps, :, chains][:, None, None]  # [place, 1, 1, 3]
+        seen = counts[steps, :, chains][:, None, None]  # [prefix, 1, 1, 3]
         shares = np.moveaxis(rates.shares[name][:, :, bins[steps, chains]], 2, 0)
-        likely = count_likelihoods(seen, shares, rates.spread[name])
-        likelihood[steps, :, :, chains] *= _scale_to_largest(likely, (1, 2))
+        likely = dirichlet_multinomial_likelihoods(seen, shares, rates.spread[name])
+        likelihood[steps, :, :, chains] *= _divide_by_largest(likely, (1, 2))
     right, wrong = rates.commitment.T[:, None, None, :, None]
     stated = evidence.commitments[:, :, None, None]
     likelihood *= np.where(stated[:, 0] > 0, right, 1.0) * np.where(stated[:, 1] > 0, wrong, 1.0)
     last = (evidence.num_steps - 1, np.arange(count))
-    ends = rates.end[:, 0, None] * evidence.end[0] + rates.end[:, 1, None] * evidence.end[1]
+    ends = rates.end[:, 0, None] * evidence.outcome[0] + rates.end[:, 1, None] * evidence.outcome[1]
     likelihood[last[0], :, :, last[1]] *= ends.T[:, None]
     both = np.repeat(likelihood[:, None], 2, axis=1)
-    for name, counts in evidence.steps.items():
+    for name, counts in evidence.step_counts.items():
         steps, chains = np.nonzero(counts.sum(1))
         # The likelihood of each distinct row of counts is computed once.
         seen, which = np.unique(counts[steps, :, chains], axis=0, return_inverse=True)
-        likely = count_likelihoods(seen[:, None], rates.steps[name], rates.step_spread[name])
-        likely = _scale_to_largest(likely, 1)[which.reshape(-1)]  # [place, move]
+        likely = dirichlet_multinomial_likelihoods(
+            seen[:, None], rates.steps[name], rates.step_spread[name]
+        )
+        likely = _divide_by_largest(likely, 1)[which.reshape(-1)]  # [step, move]
         both[steps, :, :, :, chains] *= likely.reshape(-1, 2, 1, 2)
-    return _scale_to_largest(both, (1, 2, 3))
+    return _divide_by_largest(both, (1, 2, 3))
 
 
-def _scale_to_largest(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
+def _divide_by_largest(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
     """Divide likelihoods by their maximum over the given axes, since only their ratios matter."""
     return np.asarray(likely / np.maximum(likely.max(axis, keepdims=True), _TINY))
 
@@ -231,12 +241,12 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
         scale[t] = np.where(there[t], size, 1.0)
         after[t] = np.where(there[t], behind / size, after[t + 1])
     shown = after[0, SOUND::2]  # [level, chain]
-    root = _compute_root_level(evidence, rates)
+    root = _compute_level_probabilities(evidence, rates)
     start = np.zeros((NUM_STATES, count))
     # Logarithms are added, as a product over thousands of chains leaves the range of floats.
     each = log(np.maximum(shown, _TINY))
     whole = log(np.maximum(root, _TINY))[:, None] + np.cumsum(each, axis=1)[:, -1:]
-    start[SOUND::2] = _normalise_logs(whole - each)
+    start[SOUND::2] = _exponentiate_and_normalise(whole - each)
     mass = np.maximum(sum_in_order(start[SOUND::2] * shown), _TINY)
     before = np.empty((width + 1, NUM_STATES, count))
     unbroken = np.empty((width + 1, NUM_STATES, count))
@@ -254,22 +264,22 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     pairs = np.empty((width, 4, count))
     for a in (UNSOUND, SOUND):
         for b in (UNSOUND, SOUND):
-            reached = _apply_moves(moves[a::2, b::2], before[:-1, a::2])
+            reached = _multiply_messages(moves[a::2, b::2], before[:-1, a::2])
             pairs[:, 2 * a + b] = sum_in_order(reached * to[:, a, b::2], axis=1)
-    gone = _apply_moves(moves[SOUND::2, UNSOUND::2], unbroken[:-1, SOUND::2])
+    gone = _multiply_messages(moves[SOUND::2, UNSOUND::2], unbroken[:-1, SOUND::2])
     errors = sum_in_order(gone * to[:, SOUND, UNSOUND::2], axis=1)
     none = sum_in_order(unbroken[-1, SOUND::2])
     return TraceBeliefs(
-        root=_normalise_logs(whole)[:, 0],
+        root_level=_exponentiate_and_normalise(whole)[:, 0],
         states=np.where(there, before[1:] * after[1:], 0.0).reshape(width, NUM_LEVELS, 2, count),
         moves=pairs,
         first_error=np.concatenate([errors, none[None]]),
-        before=before[:-1],
-        to=to,
+        forward=before[:-1],
+        backward=to,
     )
 
 
-def _normalise_logs(logs: Floats) -> Floats:
+def _exponentiate_and_normalise(logs: Floats) -> Floats:
     """Return probabilities [level, chain] from their logarithms, which may lack a constant per
     chain.
     """
@@ -277,20 +287,22 @@ def _normalise_logs(logs: Floats) -> Floats:
     return weights / sum_in_order(weights)
 
 
-def _apply_moves(matrix: Floats, states: Floats) -> Floats:
+def _multiply_messages(matrix: Floats, messages: Floats) -> Floats:
     """Multiply messages [T, from, chain] by a matrix [from, to]; return [T, to, chain]."""
-    return np.moveaxis(weighted_sums(matrix, np.ascontiguousarray(np.moveaxis(states, 1, 0))), 0, 1)
+    return np.moveaxis(
+        weighted_sums(matrix, np.ascontiguousarray(np.moveaxis(messages, 1, 0))), 0, 1
+    )
 
 
-def _compute_root_level(evidence: TraceEvidence, rates: ClassRates) -> Floats:
+def _compute_level_probabilities(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     """Return the probabilities of the problem's level, [level], given the completions of the
     problem without steps.
     """
     level = rates.level
     furthest = steps_to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
-    for name, counts in evidence.root.items():
+    for name, counts in evidence.root_counts.items():
         if counts.any():
             shares = rates.shares[name][:, SOUND, furthest]
-            seen = count_likelihoods(counts[None], shares, rates.spread[name])
+            seen = dirichlet_multinomial_likelihoods(counts[None], shares, rates.spread[name])
             level = level * (seen / seen.max())
     return np.asarray(level / np.maximum(level.sum(), _TINY))

@@ -41,11 +41,11 @@ from mclabel.labeling.estimators.paths import (
     strongest_completer_index,
 )
 from mclabel.labeling.estimators.trace.agreement import (
-    WAY,
-    add_rollout,
-    comparable_steps,
+    STEP_CLASS,
+    count_rollout_agreement,
     count_step_agreement,
-    repeats_and_departs,
+    iter_comparable_steps,
+    repeats_then_departs,
 )
 from mclabel.labeling.estimators.trace.chain import (
     CARRIED,
@@ -65,15 +65,15 @@ from mclabel.labeling.estimators.trace.chain import (
 from mclabel.labeling.estimators.trace.fit import ObservedProblem, fit_rates
 from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
 
-_NAMES: dict[int, StepState] = {
+_STATE_NAMES: dict[int, StepState] = {
     CARRIED: "carried",
     RECOVERED: "recovered",
     ERROR: "error",
     KEPT: "sound",
 }
-MAX_ON_RECORD = 1_024
-"""Maximum number of recorded rollouts of a prefix for which intervals of values are valid. The
-intervals allow for a run that stopped sampling rollouts depending on their outcomes."""
+MAX_RECORDED_ROLLOUTS = 1_024
+"""Maximum number of recorded rollouts of a prefix for which intervals of values are valid, even if
+the run that sampled them stopped depending on their outcomes."""
 
 
 class TraceEstimator(Estimator):
@@ -188,7 +188,7 @@ class TraceEstimator(Estimator):
         error = mode if mode < steps else None
         hard: list[bool | None] = [error is None or t < error for t in range(steps - 1)]
         states: list[StepState | None] = [
-            _NAMES[kind] if moves[t, kind] >= settings.min_belief else None
+            _STATE_NAMES[kind] if moves[t, kind] >= settings.min_belief else None
             for t, kind in enumerate(likeliest_moves(moves, error))
         ]
         if posterior[mode] < settings.min_belief:
@@ -202,7 +202,7 @@ class TraceEstimator(Estimator):
         estimates = [
             estimate_anytime(
                 counts[prefix],
-                horizon=MAX_ON_RECORD,
+                horizon=MAX_RECORDED_ROLLOUTS,
                 truncated=settings.truncated,
                 mean=float(mean_values[t]),
             )
@@ -284,19 +284,21 @@ class _TraceEvidenceTable:
             counts = self._counts.setdefault((rollout.prefix, rollout.completer), np.zeros(3))
             counts[kind] += 1
         for chain, step in self.holders[rollout.prefix]:
-            add_rollout(self._steps, self.paths[chain], chain, step + 1, rollout.step_keys)
+            count_rollout_agreement(
+                self._steps, self.paths[chain], chain, step + 1, rollout.step_keys
+            )
 
     def _classify_rollout(self, rollout: RecordedRollout) -> int | None:
         if rollout.outcome is Outcome.RIGHT:
-            return REPAIRED if rollout.repairs or self._leaves_prefix(rollout) else RIGHT
+            return REPAIRED if rollout.repairs or self._departs_from_prefix(rollout) else RIGHT
         cut = rollout.outcome is Outcome.TRUNCATED and self._truncated == "wrong"
         return WRONG if cut or rollout.outcome is Outcome.WRONG else None
 
-    def _leaves_prefix(self, rollout: RecordedRollout) -> bool:
+    def _departs_from_prefix(self, rollout: RecordedRollout) -> bool:
         """Return whether a rollout repeats a step of its prefix and then continues differently."""
         chain, step = self.holders[rollout.prefix][0]
-        before = [key for at, key in comparable_steps(self.paths[chain]) if at <= step]
-        return bool(before) and repeats_and_departs(before, rollout.step_keys)
+        before = [key for at, key in iter_comparable_steps(self.paths[chain]) if at <= step]
+        return bool(before) and repeats_then_departs(before, rollout.step_keys)
 
     def evidence(self) -> TraceEvidence:
         """Return all evidence as arrays."""
@@ -320,16 +322,18 @@ class _TraceEvidenceTable:
                 stated[step, :, chain] = answer is Outcome.RIGHT, answer is Outcome.WRONG
         return TraceEvidence(
             num_steps=self.num_steps,
-            counts=counts,
-            root=root,
+            completion_counts=counts,
+            root_counts=root,
             commitments=stated,
-            steps={source: table.copy() for source, table in self._steps.items()},
-            end=end,
+            step_counts={source: table.copy() for source, table in self._steps.items()},
+            outcome=end,
         )
 
     def is_compared(self, chain: int) -> bool:
-        """Return whether other samples were compared with any step of the chain."""
-        return any(seen[..., chain].any() for source, seen in self._steps.items() if source != WAY)
+        """Return whether solutions or rollouts were compared with any step of the chain."""
+        return any(
+            seen[..., chain].any() for source, seen in self._steps.items() if source != STEP_CLASS
+        )
 
     def compute_mean_values(
         self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, completer_index: int

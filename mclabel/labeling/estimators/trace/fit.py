@@ -23,9 +23,9 @@ from mclabel.labeling.estimators.trace.chain import (
     ClassRates,
     Floats,
     TraceEvidence,
-    count_likelihoods,
+    dirichlet_multinomial_likelihoods,
     infer_beliefs,
-    log_count_factors,
+    log_likelihood_factors,
     steps_to_go_bins,
 )
 from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
@@ -37,14 +37,14 @@ MIN_SOLUTIONS = 40
 TO_WIDE, TO_POOLED = 4.0, 12.0
 """Weights with which a fit is shrunk towards the wide rates (those before any fit), and towards the
 pooled rates of all answer classes, in observations per array element."""
-NEIGHBOUR = 0.3
+NEIGHBOUR_WEIGHT = 0.3
 """Weight with which observations also count in the neighbouring bins of steps to go."""
-MOVES_HOLD = STEPS_HOLD = 100
+MOVES_STRENGTH = STEPS_STRENGTH = 100
 """Factors by which `TO_WIDE` and `TO_POOLED` are multiplied for two kinds of rates: how often steps
-err and repair, and the shares of evidence on steps. With smaller factors, the hidden states can
-come to stand for something else that explains the evidence as well, such as whether a step is a
+err and repair, and the shares of evidence on steps. With smaller factors, the fitted hidden states
+can stand for something else that explains the evidence as well, such as whether a step is a
 repetition."""
-ENDS_HOLD = 1000
+ENDS_STRENGTH = 1000
 """Factor of the same kind for the rates of outcomes and stated answers. It is large because these
 rates define what sound and unsound mean."""
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -54,7 +54,7 @@ chooses."""
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedProblem:
-    """The evidence on a finished problem, and the models that sample its rollouts."""
+    """The evidence on a finished problem, and the completers (models that sample rollouts)."""
 
     evidence: TraceEvidence
     completers: tuple[Completer, ...]
@@ -89,8 +89,12 @@ def fit_rates(problems: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
             name: _compute_expected_counts(seen, current.get(name, current[POOLED]), list(everyone))
             for name, seen in sorted(problems.items())
         }
-        pooled = _maximise_rates(_sum_expected(list(expected.values())), wide, TO_WIDE)
-        mine = {name: _maximise_rates(expected[name], pooled, TO_POOLED) for name in own}
+        pooled = _estimate_rates_from_counts(
+            _sum_expected_counts(list(expected.values())), wide, TO_WIDE
+        )
+        mine = {
+            name: _estimate_rates_from_counts(expected[name], pooled, TO_POOLED) for name in own
+        }
         current = {POOLED: pooled, **mine}
     return TraceRates(classes=current, num_solutions=sum(sizes.values()))
 
@@ -107,74 +111,78 @@ class _ExpectedCounts:
     moves: Floats = field(default_factory=lambda: np.zeros((NUM_STATES, NUM_STATES)))
     end: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     commitment: Floats = field(default_factory=lambda: np.zeros((2, 2)))
-    seen: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
-    """Maps the name of each completer to triples of arrays over places; a place is a prefix of a
-    chain. The arrays hold the number of completions by result [place, 3], the bin of the number of
-    steps to go [place], and the probability of each level and state [place, level, state].
+    completions: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
+    """Maps the name of each completer to triples of arrays. The arrays hold the number of
+    completions by result [prefix, 3], the bin of the number of steps to go [prefix], and the
+    probability of each level and state [prefix, level, state].
     """
     steps: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
-    """Maps each source to triples of arrays over places; a place is a step of a chain. The arrays
-    hold counts [place, kind], zeros [place], and the probability of each move [place, 1, move].
+    """Maps each source to triples of arrays. The arrays hold counts [step, kind], zeros [step], and
+    the probability of each move [step, 1, move].
     """
 
 
-def _sum_expected(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
+def _sum_expected_counts(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
     totals = _ExpectedCounts()
     for part in parts:
         for name in ("level", "moves", "end", "commitment"):
             setattr(totals, name, getattr(totals, name) + getattr(part, name))
-        for who, places in part.seen.items():
-            totals.seen.setdefault(who, []).extend(places)
-        for source, places in part.steps.items():
-            totals.steps.setdefault(source, []).extend(places)
+        for completer, triples in part.completions.items():
+            totals.completions.setdefault(completer, []).extend(triples)
+        for source, triples in part.steps.items():
+            totals.steps.setdefault(source, []).extend(triples)
     return totals
 
 
 def _compute_expected_counts(
     problems: Sequence[ObservedProblem], rates: ClassRates, names: Sequence[str]
 ) -> _ExpectedCounts:
-    expected = _ExpectedCounts(seen={name: [] for name in names})
+    expected = _ExpectedCounts(completions={name: [] for name in names})
     for problem in problems:
-        _add_expected(expected, problem.evidence, rates)
+        _add_problem_counts(expected, problem.evidence, rates)
     return expected
 
 
-def _add_expected(expected: _ExpectedCounts, evidence: TraceEvidence, rates: ClassRates) -> None:
+def _add_problem_counts(
+    expected: _ExpectedCounts, evidence: TraceEvidence, rates: ClassRates
+) -> None:
     beliefs = infer_beliefs(evidence, rates)
-    expected.level += beliefs.root
+    expected.level += beliefs.root_level
     for state in (UNSOUND, SOUND):
-        own = np.einsum("tic,tjc->ij", beliefs.before[:, state::2], beliefs.to[:, state])
+        own = np.einsum("tic,tjc->ij", beliefs.forward[:, state::2], beliefs.backward[:, state])
         expected.moves[state::2] += rates.moves[state::2] * own
     states = beliefs.states
     count = len(evidence.num_steps)
     ends = states.sum(1)[evidence.num_steps - 1, :, np.arange(count)]  # [chain, state]
-    is_known = evidence.end.sum(0) == 1
-    expected.end += ends[is_known].T @ evidence.end[:, is_known].T
+    is_known = evidence.outcome.sum(0) == 1
+    expected.end += ends[is_known].T @ evidence.outcome[:, is_known].T
     expected.commitment += np.einsum("tlsc,tkc->sk", states, evidence.commitments)
-    for source, counts in evidence.steps.items():
+    for source, counts in evidence.step_counts.items():
         steps, chains = np.nonzero(counts.sum(1))
         seen = counts[steps, :, chains]
-        places = (seen, np.zeros(len(seen)), beliefs.moves[steps, :, chains][:, None])
-        expected.steps.setdefault(source, []).append(places)
+        triple = (seen, np.zeros(len(seen)), beliefs.moves[steps, :, chains][:, None])
+        expected.steps.setdefault(source, []).append(triple)
     bins = steps_to_go_bins(evidence.num_steps, len(states))
-    for name, counts in evidence.counts.items():
+    for name, counts in evidence.completion_counts.items():
         steps, chains = np.nonzero(counts.sum(1))
-        expected.seen[name].append(
+        expected.completions[name].append(
             (
                 counts[steps, :, chains],
                 bins[steps, chains].astype(np.float64),
                 states[steps, :, :, chains],
             )
         )
-        root = evidence.root[name]
+        root = evidence.root_counts[name]
         if root.any():
             at = np.zeros((1, NUM_LEVELS, 2))
-            at[0, :, SOUND] = beliefs.root
+            at[0, :, SOUND] = beliefs.root_level
             furthest = steps_to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
-            expected.seen[name].append((root[None], furthest.astype(np.float64), at))
+            expected.completions[name].append((root[None], furthest.astype(np.float64), at))
 
 
-def _maximise_rates(expected: _ExpectedCounts, towards: ClassRates, strength: float) -> ClassRates:
+def _estimate_rates_from_counts(
+    expected: _ExpectedCounts, towards: ClassRates, strength: float
+) -> ClassRates:
     def shrink_to_shares(counts: Floats, target: Floats) -> Floats:
         mixed = counts + strength * target
         return np.asarray(mixed / mixed.sum(-1, keepdims=True))
@@ -182,7 +190,7 @@ def _maximise_rates(expected: _ExpectedCounts, towards: ClassRates, strength: fl
     shares, spread = {}, {}
     for name, target in towards.shares.items():
         shares[name], spread[name] = _fit_shares(
-            expected.seen.get(name, []), target, towards.spread[name], strength
+            expected.completions.get(name, []), target, towards.spread[name], strength
         )
     steps, step_spread = {}, {}
     for source, target in towards.steps.items():
@@ -190,10 +198,10 @@ def _maximise_rates(expected: _ExpectedCounts, towards: ClassRates, strength: fl
             expected.steps.get(source, []),
             target[None, :, None],
             towards.step_spread[source],
-            STEPS_HOLD * strength,
+            STEPS_STRENGTH * strength,
         )
         steps[source] = fitted[0, :, 0]
-    certain = ENDS_HOLD * strength
+    certain = ENDS_STRENGTH * strength
     end = expected.end + certain * towards.end
     commitment = expected.commitment + certain * towards.commitment
     return ClassRates(
@@ -227,7 +235,9 @@ def _fit_moves(expected: Floats, towards: Floats, strength: float) -> Floats:
     moves = np.zeros(shape)
     for before in (UNSOUND, SOUND):
         seen, prior = counts[:, before].sum((0, 1)), target[:, before].sum((0, 1)) / NUM_LEVELS
-        often = (seen + MOVES_HOLD * strength * prior) / (seen.sum() + MOVES_HOLD * strength)
+        often = (seen + MOVES_STRENGTH * strength * prior) / (
+            seen.sum() + MOVES_STRENGTH * strength
+        )
         for after in (UNSOUND, SOUND):
             wanted = target[:, before, :, after]
             wanted = wanted / wanted.sum(1, keepdims=True)
@@ -237,7 +247,7 @@ def _fit_moves(expected: Floats, towards: Floats, strength: float) -> Floats:
 
 
 def _fit_shares(
-    places: Sequence[tuple[Floats, Floats, Floats]],
+    weighted_counts: Sequence[tuple[Floats, Floats, Floats]],
     target: Floats,
     spread: float,
     strength: float,
@@ -248,15 +258,15 @@ def _fit_shares(
     spread + 1 observations.
 
     Args:
-        places: triples of counts, bins and weights, as in `_ExpectedCounts.seen` and
-            `_ExpectedCounts.steps`.
+        weighted_counts: triples of counts, bins and weights, as in `_ExpectedCounts.completions`
+            and `_ExpectedCounts.steps`.
         target: mean shares towards which the result is shrunk.
         spread: spread before this fit.
         strength: weight of `target`, in observations per array element.
     """
-    if not places:
+    if not weighted_counts:
         return target, spread
-    counts, bins, weights = (np.concatenate(part) for part in zip(*places, strict=True))
+    counts, bins, weights = (np.concatenate(part) for part in zip(*weighted_counts, strict=True))
     if not len(counts):
         return target, spread
     weighing = (spread + 1) / (spread + counts.sum(1))
@@ -264,19 +274,23 @@ def _fit_shares(
     worth = weights[..., None] * (counts * weighing[:, None])[:, None, None]
     np.add.at(cells, bins.astype(np.intp), worth)
     near = cells.copy()
-    near[1:] += NEIGHBOUR * cells[:-1]
-    near[:-1] += NEIGHBOUR * cells[1:]
+    near[1:] += NEIGHBOUR_WEIGHT * cells[:-1]
+    near[:-1] += NEIGHBOUR_WEIGHT * cells[1:]
     mixed = np.moveaxis(near, 0, 2) + strength * target
     shares = mixed / mixed.sum(-1, keepdims=True)
-    # Places with equal bins and counts are merged, and their weights added.
+    # Rows with equal bins and counts are merged, and their weights added.
     alike, which = np.unique(np.column_stack([bins, counts]), axis=0, return_inverse=True)
     together = np.zeros((len(alike), *weights.shape[1:]))
     np.add.at(together, which.reshape(-1), weights)
     bins, counts = alike[:, 0], alike[:, 1:]
-    there = np.moveaxis(shares[:, :, bins.astype(np.intp)], 2, 0)  # [place, level, state, 3]
+    there = np.moveaxis(shares[:, :, bins.astype(np.intp)], 2, 0)  # [row, level, state, 3]
     fits = []
     for candidate in SPREADS:
-        likely = log(np.maximum(count_likelihoods(counts[:, None, None], there, candidate), 1e-300))
-        logs = likely + log_count_factors(counts, candidate)[:, None, None]
+        likely = log(
+            np.maximum(
+                dirichlet_multinomial_likelihoods(counts[:, None, None], there, candidate), 1e-300
+            )
+        )
+        logs = likely + log_likelihood_factors(counts, candidate)[:, None, None]
         fits.append(float((together * logs).sum()))
     return shares, SPREADS[int(np.argmax(fits))]

@@ -22,7 +22,7 @@ import numpy as np
 from mclabel.core.settings import Count, read_record
 from mclabel.labeling.estimators.base import Knowledge
 from mclabel.labeling.estimators.paths import Completer
-from mclabel.labeling.estimators.posterior.priors import POOLED, round_stored
+from mclabel.labeling.estimators.posterior.priors import POOLED, round_as_stored
 from mclabel.labeling.estimators.trace.agreement import SOURCES
 from mclabel.labeling.estimators.trace.chain import (
     NUM_LEVELS,
@@ -42,8 +42,8 @@ _SHAPES = {
     "end": (2, 2),
     "commitment": (2, 2),
 }
-_SHARES = (NUM_LEVELS, 2, NUM_TO_GO, 3)
-_STEPS = {what: np.array(shares) for what, shares in SOURCES.items()}
+_SHARES_SHAPE = (NUM_LEVELS, 2, NUM_TO_GO, 3)
+_DEFAULT_STEP_SHARES = {what: np.array(shares) for what, shares in SOURCES.items()}
 _LEVELS = np.array([0.03, 0.2, 0.5, 0.8, 0.96])
 """Default rates: probability that a completion from a sound prefix ends right, for each level."""
 LUCK, REPAIR = 0.04, 0.3
@@ -54,9 +54,9 @@ SPREAD = 8.0
 """Default value of `ClassRates.spread`, used where none was fitted."""
 STEP_SPREAD = 3.0
 """Default value of `ClassRates.step_spread`, used where none was fitted."""
-ERRS = 0.05
+ERROR_RATE = 0.05
 """Default rate: probability that a step after a sound prefix is wrong."""
-RECOVERS = 0.06
+RECOVERY_RATE = 0.06
 """Default rate: probability that a step after an unsound prefix repairs the error."""
 
 
@@ -94,14 +94,15 @@ class TraceRates(Knowledge):
         """Return the rates as JSON, with array elements rounded to seven significant digits."""
         classes = {
             name: {
-                **{key: round_stored(getattr(class_rates, key)).tolist() for key in _SHAPES},
+                **{key: round_as_stored(getattr(class_rates, key)).tolist() for key in _SHAPES},
                 "shares": {
-                    who: round_stored(class_rates.shares[who]).tolist()
-                    for who in sorted(class_rates.shares)
+                    completer: round_as_stored(class_rates.shares[completer]).tolist()
+                    for completer in sorted(class_rates.shares)
                 },
                 "spread": dict(sorted(class_rates.spread.items())),
                 "steps": {
-                    source: round_stored(class_rates.steps[source]).tolist() for source in SOURCES
+                    source: round_as_stored(class_rates.steps[source]).tolist()
+                    for source in SOURCES
                 },
                 "step_spread": {source: class_rates.step_spread[source] for source in SOURCES},
             }
@@ -161,12 +162,12 @@ def _parse_class_rates(name: str, given: _ClassRatesJson) -> ClassRates:
         for key in _SHAPES
     }
     shares = {
-        who: _parse_probabilities(f"{name}.{who}", number, _SHARES)
-        for who, number in given.shares.items()
+        completer: _parse_probabilities(f"{name}.{completer}", number, _SHARES_SHAPE)
+        for completer, number in given.shares.items()
     }
     steps = {
         source: _parse_probabilities(f"{name}.{source}", given.steps.get(source, []), wide.shape)
-        for source, wide in _STEPS.items()
+        for source, wide in _DEFAULT_STEP_SHARES.items()
     }
     for key, of in (("spread", shares), ("step_spread", steps)):
         spread = getattr(given, key)
@@ -181,15 +182,15 @@ def _parse_class_rates(name: str, given: _ClassRatesJson) -> ClassRates:
     )
 
 
-def _parse_probabilities(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
+def _parse_probabilities(key: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
     try:
         array = np.array(given)
     except ValueError as error:
-        raise ValueError(f"classes.{place}: must be numbers of shape {shape}") from error
+        raise ValueError(f"classes.{key}: must be numbers of shape {shape}") from error
     if array.shape != shape or array.dtype.kind not in "fi":
-        raise ValueError(f"classes.{place}: must be numbers of shape {shape}")
+        raise ValueError(f"classes.{key}: must be numbers of shape {shape}")
     if not ((array >= 0) & (array <= 1)).all():
-        raise ValueError(f"classes.{place}: each of its numbers must be in [0, 1]")
+        raise ValueError(f"classes.{key}: each of its numbers must be in [0, 1]")
     return array.astype(np.float64)
 
 
@@ -203,7 +204,7 @@ def uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
         commitment=np.array([[0.05, 0.95], [0.95, 0.05]]),
         shares=shares,
         spread=dict.fromkeys(shares, SPREAD),
-        steps=_STEPS,
+        steps=_DEFAULT_STEP_SHARES,
         step_spread=dict.fromkeys(SOURCES, STEP_SPREAD),
     )
     return TraceRates(classes={POOLED: wide}, num_solutions=0)
@@ -221,16 +222,16 @@ def _make_wide_moves() -> Floats:
     near /= near.sum(1, keepdims=True)
     fallen = np.tile(np.array([0.4, 0.2, 0.15, 0.15, 0.1]), (NUM_LEVELS, 1))
     moves = np.zeros((NUM_LEVELS, 2, NUM_LEVELS, 2))
-    moves[:, SOUND, :, SOUND] = (1 - ERRS) * near
-    moves[:, SOUND, :, UNSOUND] = ERRS * fallen
-    moves[:, UNSOUND, :, UNSOUND] = (1 - RECOVERS) * near
-    moves[:, UNSOUND, :, SOUND] = RECOVERS * near
-    return round_stored(moves.reshape(NUM_STATES, NUM_STATES))
+    moves[:, SOUND, :, SOUND] = (1 - ERROR_RATE) * near
+    moves[:, SOUND, :, UNSOUND] = ERROR_RATE * fallen
+    moves[:, UNSOUND, :, UNSOUND] = (1 - RECOVERY_RATE) * near
+    moves[:, UNSOUND, :, SOUND] = RECOVERY_RATE * near
+    return round_as_stored(moves.reshape(NUM_STATES, NUM_STATES))
 
 
 @lru_cache(maxsize=1)
 def _make_wide_shares() -> Floats:
-    shares = np.zeros(_SHARES)
+    shares = np.zeros(_SHARES_SHAPE)
     reached = np.tile(_LEVELS[:, None], NUM_TO_GO)
     repaired = REPAIR * reached
     shares[:, SOUND, :, 0] = reached * 0.97
@@ -238,4 +239,4 @@ def _make_wide_shares() -> Floats:
     shares[:, UNSOUND, :, 0] = LUCK
     shares[:, UNSOUND, :, 1] = repaired
     shares[..., 2] = 1 - shares.sum(-1)
-    return round_stored(shares)
+    return round_as_stored(shares)
