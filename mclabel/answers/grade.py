@@ -11,31 +11,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mclabel.answers.comparison.compare import Comparison
+from mclabel.answers.comparison.compare import FormComparer
 from mclabel.answers.comparison.formulas import get_single_letter
 from mclabel.answers.effort import TooMuchWork, set_work_limit
 from mclabel.answers.extraction.extract import extract_boxed
 from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, remove_spaces
-from mclabel.answers.reading.programs import same_programs
-from mclabel.answers.reading.structure import read_form, read_stated_range
+from mclabel.answers.reading.programs import same_python_literals
+from mclabel.answers.reading.structure import find_integer_range, read_form
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Choice,
     ClosedForm,
     Equation,
     Form,
+    ItemCollection,
     Name,
     Number,
     Quantity,
     Ratio,
-    Sequence,
     SpecialValue,
     UnparsedText,
     Words,
 )
 from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.workers.guard import refuse_form
+from mclabel.answers.workers.guard import explain_refused_form
 from mclabel.core.records import Verdict
 
 CHECKER_VERSION = "10"
@@ -92,7 +92,7 @@ def grade_in_process(answer: str, gold: str, *, units_optional: bool) -> Grade |
     """
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
-    written = same_programs(answer, gold)
+    written = same_python_literals(answer, gold)
     if written is not None:
         return _DECIDED[written, "form"]
     ours, theirs = normalize_answer(answer), normalize_gold(gold)
@@ -131,7 +131,9 @@ def _compare_normalized(
 
     def record_provable(left: Form, right: Form) -> None:
         nonlocal asked
-        asked = asked or (refuse_form(left) is None and refuse_form(right) is None)
+        asked = asked or (
+            explain_refused_form(left) is None and explain_refused_form(right) is None
+        )
 
     set_work_limit()
     left = Number(ours.literal) if ours.literal else read_form(ours.text)
@@ -139,20 +141,23 @@ def _compare_normalized(
     if right is None:
         raise TooMuchWork
     set_work_limit()
-    comparison = Comparison(units_optional, record_provable)
+    comparison = FormComparer(units_optional, record_provable)
     same = comparison.compare(left, right)
-    if same and {read_stated_range(ours.text), read_stated_range(theirs.text)} == {"Z", "N"}:
+    if same and {find_integer_range(ours.text), find_integer_range(theirs.text)} == {"Z", "N"}:
         return None, False
     if (
         same is False
         and not (ours.literal and theirs.literal)
-        and (has_unread_words(left, right, comparison.compare) or _is_none_and_zero(ours, theirs))
+        and (
+            may_mean_gold_if_reread(left, right, comparison.compare)
+            or _are_none_and_zero(ours, theirs)
+        )
     ):
         return None, False
     return same, asked
 
 
-def _is_none_and_zero(ours: NormalizedAnswer, theirs: NormalizedAnswer) -> bool:
+def _are_none_and_zero(ours: NormalizedAnswer, theirs: NormalizedAnswer) -> bool:
     """Return whether one of an answer and a gold is 0 and the other is the word "none".
 
     "None" may mean that there is no solution, or that a count is 0.
@@ -221,7 +226,7 @@ _UNSURE = Grade(verdict=Verdict.UNKNOWN, reason="not_comparable", layer="none")
 CompareForms = Callable[[Form, Form], bool | None]
 
 
-def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> bool:
+def may_mean_gold_if_reread(answer: Form, gold: Form, compare_forms: CompareForms) -> bool:
     """Return whether an answer has words that were not understood, and may mean the gold.
 
     Args:
@@ -232,19 +237,19 @@ def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> b
     if isinstance(gold, Words | Name | SpecialValue):
         return False
     if isinstance(answer, Equation):
-        return has_unread_words(answer.right, gold, compare_forms)
+        return may_mean_gold_if_reread(answer.right, gold, compare_forms)
     if isinstance(answer, Quantity):
         return _is_misread_sentence(answer)
     named = _convert_ratios_to_equations(answer)
     if named is not None:
-        items = named.items if isinstance(named, Sequence) else ()
+        items = named.items if isinstance(named, ItemCollection) else ()
         return any(compare_forms(part, gold) is not False for part in (named, *items))
-    if not isinstance(answer, Sequence) or answer.kind not in ("list", "alternatives"):
+    if not isinstance(answer, ItemCollection) or answer.kind not in ("list", "alternatives"):
         return False
-    if not any(map(_is_unread_form, answer.items)) or isinstance(gold, Sequence):
+    if not any(map(_is_unread_form, answer.items)) or isinstance(gold, ItemCollection):
         return False
     return any(
-        compare_forms(item, gold) is not False or has_unread_words(item, gold, compare_forms)
+        compare_forms(item, gold) is not False or may_mean_gold_if_reread(item, gold, compare_forms)
         for item in answer.items
     )
 
@@ -254,14 +259,14 @@ def _convert_ratios_to_equations(answer: Form) -> Form | None:
 
     Return None for a form without names.
     """
-    if isinstance(answer, Sequence) and answer.kind == "list":
+    if isinstance(answer, ItemCollection) and answer.kind == "list":
         named = [
             named_item
             for item in answer.items
             if (named_item := _convert_ratios_to_equations(item)) is not None
         ]
         return replace(answer, items=tuple(named)) if len(named) == len(answer.items) else None
-    if isinstance(answer, Choice) and isinstance(answer.content, Sequence):  # A: 3, B: 4
+    if isinstance(answer, Choice) and isinstance(answer.content, ItemCollection):  # A: 3, B: 4
         items = answer.content.items
         listed = any(isinstance(item, Choice) for item in items)
         return (

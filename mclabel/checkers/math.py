@@ -9,7 +9,7 @@ from mclabel.answers import (
     PASSING,
     answer_key,
     default_checker,
-    group_many,
+    group_answers_per_problem,
 )
 from mclabel.answers import Grade as AnswerGrade
 from mclabel.answers.extraction.extract import find_stated_answer
@@ -124,7 +124,7 @@ class MathChecker(Checker):
         Args:
             answers: for each problem, the answers of its completions; None for no answer.
         """
-        return group_many(answers, default_checker())
+        return group_answers_per_problem(answers, default_checker())
 
 
 def _list_golds(problem: Problem) -> tuple[str, ...]:

@@ -15,12 +15,12 @@ from mclabel.answers.values.forms import (
     Clock,
     ClosedForm,
     Form,
+    ItemCollection,
     Name,
     Number,
     Quantity,
     Ratio,
     Reals,
-    Sequence,
     SpecialValue,
     UnparsedText,
     Words,
@@ -56,7 +56,7 @@ def same_quantity(
         units_optional: True if 5 cm equals 5.
     """
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
-        return _same_measures(answer, gold, compare_forms)
+        return _same_converted_quantities(answer, gold, compare_forms)
     quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
     assert isinstance(quantity, Quantity)
     if isinstance(other, UnparsedText):
@@ -102,7 +102,9 @@ def _read_letter_as_unit(value: Value) -> Quantity | None:
     )
 
 
-def _same_measures(answer: Quantity, gold: Quantity, compare_forms: CompareForms) -> bool | None:
+def _same_converted_quantities(
+    answer: Quantity, gold: Quantity, compare_forms: CompareForms
+) -> bool | None:
     ours, theirs = answer.unit, gold.unit
     if ours == theirs:
         return compare_forms(answer.amount, gold.amount)
@@ -215,7 +217,7 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     """
     if isinstance(answer, Clock) and isinstance(gold, Clock):
         return _same_times(answer, gold, compare_forms)
-    if _is_hour(answer, gold) or _is_hour(gold, answer):
+    if _is_full_hour_of(answer, gold) or _is_full_hour_of(gold, answer):
         return True
     left = answer.ratio if isinstance(answer, Clock) else answer
     right = gold.ratio if isinstance(gold, Clock) else gold
@@ -239,7 +241,7 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     return compare_forms(quotient, gold) if ratio is left else compare_forms(answer, quotient)
 
 
-def _is_hour(form: Form, clock: Form) -> bool:
+def _is_full_hour_of(form: Form, clock: Form) -> bool:
     """Return whether a form is a bare number and `clock` is this full hour with am or pm."""
     if not isinstance(clock, Clock) or not clock.half or clock.half == "24":
         return False
@@ -284,7 +286,7 @@ def _same_ratios(answer: Ratio, gold: Ratio, compare_forms: CompareForms) -> boo
     return verdict
 
 
-def same_text(answer: Form, gold: Form) -> bool | None:
+def same_words_or_number(answer: Form, gold: Form) -> bool | None:
     """Return whether an answer equals a gold, where at least one is in words; None if undecided."""
     if isinstance(answer, Words) and isinstance(gold, Words):
         return same_words(answer.words, gold.words)
@@ -339,7 +341,7 @@ def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
     return entries if names - {"i"} else None
 
 
-def set_to_reals(form: Sequence) -> Reals | None:
+def convert_collection_to_reals(form: ItemCollection) -> Reals | None:
     """Convert a finite set of reals to a union of intervals, each of which is a point.
 
     Return None if an item is not a number.

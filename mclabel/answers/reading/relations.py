@@ -16,10 +16,10 @@ from mclabel.answers.values.forms import (
     Equation,
     Form,
     Interval,
-    Reader,
+    ItemCollection,
+    PartReader,
     Reals,
     Relation,
-    Sequence,
     Words,
     closed_value,
 )
@@ -57,7 +57,7 @@ _MEMBER = re.compile(r"\s*\\?[A-Za-z]{1,7}(?:_\{?\w{1,3}\}?)?\s*|\s*[a-z](?:,\s*
 """The left side of ∈: a name or a few letters."""
 
 
-def read_union(text: str) -> Reals | None:
+def read_interval_union(text: str) -> Reals | None:
     """Parse intervals joined by ∪ or ∩; return None if the text may be something else.
 
     For example, (1, 2) alone may also be a point.
@@ -98,9 +98,9 @@ def read_union(text: str) -> Reals | None:
     return _read_real_set(text, beyond_doubt=True)
 
 
-def to_interval(form: Form) -> Reals | None:
+def convert_pair_to_interval(form: Form) -> Reals | None:
     """Convert a pair (a, b) or [a, b] to an interval; return None for any other form."""
-    if not isinstance(form, Sequence) or len(form.items) != 2:
+    if not isinstance(form, ItemCollection) or len(form.items) != 2:
         return None
     if form.kind not in ("tuple", "bracket"):
         return None
@@ -113,41 +113,41 @@ def to_interval(form: Form) -> Reals | None:
         return None
 
 
-def read_relation(text: str, part: Reader) -> Form | None:
+def read_relation(text: str, read_part: PartReader) -> Form | None:
     """Parse an inequality, a chain or list of inequalities, or membership in a set.
 
     Return None for any other text.
 
     Args:
         text: normalised text.
-        part: function that parses one part of the text.
+        read_part: function that parses one part of the text.
 
     Raises:
         NotClosed: the inequality is not linear in one variable.
     """
     if "∉" in text:
-        return _read_complement(text, part)
+        return _read_complement(text, read_part)
     if "∈" in text and not _SIGN.search(text):
         member, _, rest = text.partition("∈")
         if not _MEMBER.fullmatch(member):
             return None
-        form = part(rest)
-        return to_interval(form) or form
+        form = read_part(rest)
+        return convert_pair_to_interval(form) or form
     if not _SIGN.search(text):
         return None
     for separator, combine in ((_OR, union), (_AND, _intersect_all)):
         parts = split_outside_brackets(text, separator)
         if len(parts) > 1:
-            named = _read_same_variable_sets([part(piece) for piece in parts])
+            named = _read_same_variable_sets([read_part(piece) for piece in parts])
             return combine(named) if named is not None else None
     parts = split_outside_brackets(text, _COMMA)
     if len(parts) > 1:
-        named = _read_same_variable_sets([part(piece) for piece in parts])
+        named = _read_same_variable_sets([read_part(piece) for piece in parts])
         return _combine_listed_sets(named) if named is not None else None
-    return _read_chain(text)
+    return _read_inequality_chain(text)
 
 
-def _read_complement(text: str, part: Reader) -> Form | None:
+def _read_complement(text: str, read_part: PartReader) -> Form | None:
     """Parse `x ∉ S`; return None for any other text.
 
     For a set of reals, the result is its complement. For any other set, it is a tuple of the words
@@ -163,7 +163,7 @@ def _read_complement(text: str, part: Reader) -> Form | None:
             taken = None
         if taken is not None:
             return _subtract_set(ALL, taken)
-    return Sequence("tuple", (Words(("no member",)), part(member), part(rest)))
+    return ItemCollection("tuple", (Words(("no member",)), read_part(member), read_part(rest)))
 
 
 def _combine_listed_sets(sets: list[Reals]) -> Reals:
@@ -215,7 +215,7 @@ def _read_same_variable_sets(forms: list[Form]) -> list[Reals] | None:
     return sets if len({s.variable for s in sets if s.variable}) < 2 else None
 
 
-def _read_chain(text: str) -> Reals | Relation | Sequence:
+def _read_inequality_chain(text: str) -> Reals | Relation | ItemCollection:
     """Parse one inequality or a chain such as `1 < x < 2`.
 
     A chain with several variables becomes the set of its single inequalities.
@@ -244,7 +244,7 @@ def _read_chain(text: str) -> Reals | Relation | Sequence:
     if combined is None:
         return ALL
     if len(links) > 1 and not isinstance(combined, Reals):
-        return Sequence("set", tuple(links))
+        return ItemCollection("set", tuple(links))
     return combined
 
 
@@ -260,11 +260,11 @@ def _read_inequality(left: str, sign: str, right: str) -> Reals | Relation | Non
         left, sign, right = right, _FLIPPED[sign], left
     inside = _SIZE.fullmatch(left)
     if inside and sign != "≠":
-        return _solve_absolute(read_expression(inside[1]), sign, read_expression(right))
+        return _solve_absolute_inequality(read_expression(inside[1]), sign, read_expression(right))
     return solve_relation(read_expression(left), sign, read_expression(right))
 
 
-def _solve_absolute(inside: Value, sign: str, bound: Value) -> Reals | Relation:
+def _solve_absolute_inequality(inside: Value, sign: str, bound: Value) -> Reals | Relation:
     """Solve |x - a| < r or |x - a| > r.
 
     Args:

@@ -121,7 +121,7 @@ def _evaluate_inverse_trigonometric(name: str, argument: Value) -> Value:
     for twelfths in range(-6, 7) if not algebra.free_symbols(argument) else ():
         angle = algebra.multiply(atom_value("π"), number_value(Fraction(twelfths, 12)))
         value = _evaluate_exact_trigonometric(wave, angle)
-        if value is not None and algebra.same_form(value, argument):
+        if value is not None and algebra.same_canonical_form(value, argument):
             if name != "arccos":
                 return angle
             return algebra.multiply(atom_value("π"), number_value(Fraction(6 - twelfths, 12)))

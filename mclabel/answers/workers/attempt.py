@@ -50,7 +50,7 @@ def run_attempt(question: dict[str, Any], output_fd: int) -> None:
     else:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, min_cpu_s(question["steps"]))
-    reply = _answer_question(question)
+    reply = _decide_question(question)
     sys.setprofile(None)
     os.write(output_fd, json.dumps(reply).encode() + b"\n")
 
@@ -98,7 +98,7 @@ def _count_steps(limit: int, output_fd: int) -> None:
     sys.setprofile(count)
 
 
-def _answer_question(question: dict[str, Any]) -> dict[str, Any]:
+def _decide_question(question: dict[str, Any]) -> dict[str, Any]:
     from mclabel.answers.workers.equivalence import can_parse_gold, decide_equivalence
 
     try:

@@ -33,7 +33,7 @@ MAX_MESSAGE = 1 << 16
 
 
 @dataclass(slots=True)
-class _Child:
+class _ChildProcess:
     """A forked process that works on one question."""
 
     question: int
@@ -100,7 +100,7 @@ class _Host:
         self._pid = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, _ChildProcess] = {}
         """Running children by the file descriptor from which the host reads their results."""
         self._open = True
 
@@ -145,7 +145,7 @@ class _Host:
             return
         if pid:
             os.close(theirs)
-            self._children[ours] = _Child(question["id"], pid)
+            self._children[ours] = _ChildProcess(question["id"], pid)
             self._selector.register(ours, selectors.EVENT_READ)
             return
         self._control.close()

@@ -59,7 +59,7 @@ PASSING = frozenset(("no_worker", "worker_died"))
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _PendingQuestion:
     body: dict[str, Any]
     future: Future[WorkerReply]
     counted: bool = False
@@ -91,10 +91,10 @@ class WorkerPool:
         self._num_workers = num_workers
         self._max_steps = max_steps
         self._memory_bytes = memory_bytes
-        self._quick: deque[_Question] = deque()
-        self._slow: deque[_Question] = deque()
-        self._again: deque[_Question] = deque()
-        self._asked: dict[int, _Question] = {}
+        self._quick: deque[_PendingQuestion] = deque()
+        self._slow: deque[_PendingQuestion] = deque()
+        self._again: deque[_PendingQuestion] = deque()
+        self._asked: dict[int, _PendingQuestion] = {}
         self._next_id = 0
         self._host: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -122,7 +122,7 @@ class WorkerPool:
             if self._closed or len(json.dumps(question)) > MAX_MESSAGE // 2:
                 future.set_result(WorkerReply(same=None, reason="no_worker"))
                 return future
-            self._quick.append(_Question(question, future))
+            self._quick.append(_PendingQuestion(question, future))
         self._wake_thread()
         return future
 
@@ -202,7 +202,7 @@ class WorkerPool:
                 continue  # cancelled
             self._send_question(question)
 
-    def _pop_next_question(self) -> _Question | None:
+    def _pop_next_question(self) -> _PendingQuestion | None:
         """Remove a question that may run now from its queue and return it; None if none may run.
 
         Questions whose process died come first, and run alone. Slow questions come before others.
@@ -219,7 +219,7 @@ class WorkerPool:
             return self._quick.popleft()
         return None
 
-    def _send_question(self, question: _Question) -> None:
+    def _send_question(self, question: _PendingQuestion) -> None:
         self._next_id += 1
         question.since, question.is_killed = time.monotonic(), False
         self._asked[self._next_id] = question
@@ -284,7 +284,7 @@ class WorkerPool:
             elif (question := self._asked.pop(message["id"], None)) is not None:
                 self._settle_question(question, message)
 
-    def _settle_question(self, question: _Question, message: dict[str, Any]) -> None:
+    def _settle_question(self, question: _PendingQuestion, message: dict[str, Any]) -> None:
         if "died" not in message:
             question.future.set_result(WorkerReply(same=message["same"], reason=message["reason"]))
         elif message["died"] == signal.SIGPROF and not question.counted:
@@ -295,7 +295,7 @@ class WorkerPool:
         else:
             self._requeue_question(question)
 
-    def _requeue_question(self, question: _Question) -> None:
+    def _requeue_question(self, question: _PendingQuestion) -> None:
         """Retry a question whose process died, which may not be the fault of the question.
 
         After `MAX_DEATHS` deaths, the reply to the question is `worker_died`.
