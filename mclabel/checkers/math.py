@@ -54,7 +54,10 @@ class MathChecker(Checker):
             problem: the problem with its gold answers.
             aside: function that runs blocking work outside the event loop.
         """
-        golds, reason = _list_golds(problem), "the gold is data, not a text or a list of texts"
+        golds, reason = (
+            _list_acceptable_golds(problem),
+            "the gold is data, not a text or a list of texts",
+        )
         for gold in golds:
             refusal = await default_checker().explain_unparsed_gold(gold, aside=aside)
             if refusal is None or refusal in PASSING:
@@ -73,7 +76,7 @@ class MathChecker(Checker):
             items: completions of one or several problems.
             aside: function that runs blocking work outside the event loop.
         """
-        golds_by_item = [_list_golds(item.problem) for item in items]
+        golds_by_item = [_list_acceptable_golds(item.problem) for item in items]
         answer_grades = iter(
             await default_checker().grade_completions(
                 [
@@ -104,7 +107,7 @@ class MathChecker(Checker):
                     grade_guesses=self._grade_guesses,
                 )
             )
-            for gold in _list_golds(item.problem)
+            for gold in _list_acceptable_golds(item.problem)
         ]
         return choose_best_grade(grades) if grades else _NO_GOLD
 
@@ -127,7 +130,7 @@ class MathChecker(Checker):
         return group_answers_per_problem(answers, default_checker())
 
 
-def _list_golds(problem: Problem) -> tuple[str, ...]:
+def _list_acceptable_golds(problem: Problem) -> tuple[str, ...]:
     """Return the acceptable answers of a problem; empty if its gold is data."""
     return list_acceptable_answers(Gold(problem.answer, is_json=problem.answer_is_json))
 

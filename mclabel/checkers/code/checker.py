@@ -34,7 +34,7 @@ from mclabel.checkers.code.trials import (
     PASSED,
     WEAK,
     BoxPair,
-    Limits,
+    ProgramLimits,
     UnrunnableTestsError,
     write_null_programs,
 )
@@ -87,7 +87,7 @@ class CodeChecker(Checker):
         """
         self.name, self.version = settings.kind, VERSION
         self._is_fenced = settings.sandbox == "bwrap"
-        self._limits = Limits(time_s=settings.time_s, memory_mib=settings.memory_mib)
+        self._limits = ProgramLimits(time_s=settings.time_s, memory_mib=settings.memory_mib)
         self._num_pairs = settings.processes or count_cores()
         self._pools: dict[int, queue.LifoQueue[BoxPair]] = {}
         self._faults: dict[tuple[str, bool], str | None] = {}
@@ -123,7 +123,7 @@ class CodeChecker(Checker):
         Tests cannot do so if they end before they call the program, or if they pass two programs
         that compute nothing: one whose calls all raise, and one whose calls return empty objects.
         """
-        if gold.scripts:
+        if gold.script_runs:
             return None
         key = (problem.answer, problem.answer_is_json)
         if key not in self._faults:
@@ -168,7 +168,7 @@ class CodeChecker(Checker):
         return self._run_program(gold, code)
 
     def _run_program(self, gold: Gold, code: str) -> Grade:
-        grade = partial(Grade, layer="inside" if gold.inside else "split")
+        grade = partial(Grade, layer="inside" if gold.shares_process else "split")
         reason = ""
         for _ in range(ATTEMPTS):
             try:
@@ -182,7 +182,7 @@ class CodeChecker(Checker):
             except UnrunnableTestsError as error:
                 return grade(answer=code, verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
             else:
-                is_weak = gold.inside or result == WEAK
+                is_weak = gold.shares_process or result == WEAK
                 verdict = Verdict.RIGHT if result in (PASSED, WEAK) else Verdict.WRONG
                 if result == CLAIMED:
                     verdict, result = Verdict.UNKNOWN, _OWN_COMPARISON

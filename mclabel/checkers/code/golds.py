@@ -44,31 +44,32 @@ class Gold:
     classes that they define are run as pytest runs them."""
     setup: str = ""
     """Source that runs before the tests."""
-    check: str | None = None
+    checked_expression: str | None = None
     """Expression, such as a function's name, whose value is passed to the function `check` that the
     set-up defines; None if there is no such function."""
-    before: str = ""
+    test_context: str = ""
     """Source from the gold, such as its prompt, whose names the tests may use."""
     prompt: str = ""
     """Source that a completion may continue or depend on."""
-    names: tuple[str, ...] = ()
+    tested_names: tuple[str, ...] = ()
     """Names that the tests take from the program."""
     modules: tuple[str, ...] = ()
     """Modules that the tests use without importing them."""
     own_modules: tuple[str, ...] = ()
     """Names under which the tests import the program as a module."""
-    imports: tuple[str, ...] = ()
+    imported_names: tuple[str, ...] = ()
     """Names that the tests import from the program."""
     calls: tuple[tuple[list[Any], Any], ...] = ()
-    """Arguments and expected result of each call of the only function in `names`."""
+    """Arguments and expected result of each call of the only function in `tested_names`."""
     is_wrapped: bool = False
     """True if every expected result is a list with one item. The item itself may then be the
     expected result, as in TACO."""
-    scripts: tuple[tuple[str, str], ...] = ()
+    script_runs: tuple[tuple[str, str], ...] = ()
     """Standard input and expected output of each run of a whole program."""
     examples: tuple[tuple[Any, ...], ...] = ()
-    """Arguments of the problem's examples, with which the only function in `names` is called."""
-    inside: bool = False
+    """Arguments of the problem's examples, with which the only function in `tested_names` is
+    called."""
+    shares_process: bool = False
     """True if the tests run in the program's process."""
     solution: str | None = None
     """A program known to be right; None if the gold has none."""
@@ -183,7 +184,7 @@ def _make_gold_from_test_source(content: Mapping[str, Any]) -> Gold:
         raise BadGold(f"entry_point must name a function, such as add or Solution().add: {entry!r}")
     gold = Gold(
         setup=setup,
-        check=entry,
+        checked_expression=entry,
         prompt=_read_text_field(content, "prompt", ""),
         solution=_read_solution(content),
     )
@@ -259,7 +260,9 @@ def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
     )
     if name is None:
         return Gold(
-            scripts=tuple(zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True)),
+            script_runs=tuple(
+                zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True)
+            ),
             solution=solution,
         )
     if not name.isidentifier() or not all(isinstance(arguments, list) for arguments in inputs):
@@ -267,7 +270,7 @@ def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
     return Gold(
         calls=tuple(zip(inputs, outputs, strict=True)),
         is_wrapped=all(isinstance(output, list) and len(output) == 1 for output in outputs),
-        names=(name,),
+        tested_names=(name,),
         solution=solution,
         examples=_read_examples(content),
     )
@@ -340,12 +343,12 @@ def _complete_gold_from_tests(
         raise BadGold(f"the tests need {missing[0]}, which is not in Python's standard library")
     return replace(
         gold,
-        before=before,
-        names=tuple(sorted(names)),
+        test_context=before,
+        tested_names=tuple(sorted(names)),
         modules=tuple(sorted(modules)),
         own_modules=tuple(sorted(own_modules)),
-        imports=tuple(sorted(imports)),
-        inside=inside,
+        imported_names=tuple(sorted(imports)),
+        shares_process=inside,
     )
 
 

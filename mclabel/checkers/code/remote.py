@@ -78,7 +78,7 @@ class Peer:
         write_frame(kind, content)
         while (frame := read_frame()) is not None:
             if frame[0] in (b"C", b"G"):
-                self.serve(frame[1])
+                self.answer_request(frame[1])
             else:
                 return self._decode_answer(operation, parts, *frame)
         os._exit(1)
@@ -115,7 +115,7 @@ class Peer:
             write_frame_and_exit(b"F", '{"raised": "Malformed"}')
         os._exit(1)
 
-    def serve(self, content: bytes) -> None:
+    def answer_request(self, content: bytes) -> None:
         """Answer a request of the other process."""
         self.references.was_used = False
         try:

@@ -95,14 +95,14 @@ class TrustLog:
             result_if_same = name != "__ne__"
             if value is not result_if_same:
                 return value
-            if self._compare_with(own, name, _make_decoy(other)) is result_if_same:
+            if self._compare_by_program(own, name, _make_decoy(other)) is result_if_same:
                 return not value
         self.is_weak = True
         if name != "__contains__" and not self._references.is_proxy(other):
             self.is_claimed = True
         return value
 
-    def _compare_with(self, own: Any, name: str, other: Any) -> bool | None:
+    def _compare_by_program(self, own: Any, name: str, other: Any) -> bool | None:
         """Return the result of the program's own comparison of an object with a value.
 
         It is None if the comparison fails or is not implemented.
