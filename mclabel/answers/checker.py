@@ -328,7 +328,7 @@ class Checker:
                 )
             return self._pool.submit(question)
 
-    def _after_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Reset the checker in a forked child process.
 
         The workers belong to the parent process, and the copied lock may be held.
@@ -405,9 +405,9 @@ def _extract_answer_for_gold(text: str, gold: str) -> ExtractedAnswer | None:
     return ExtractedAnswer(listed)
 
 
-def _after_fork() -> None:
+def _reset_checkers_after_fork() -> None:
     for checker in tuple(_every_checker):
-        checker._after_fork()
+        checker._reset_after_fork()
 
 
 def _explain_parsing_failure(reply: WorkerReply) -> str | None:
@@ -425,7 +425,7 @@ _PROVED = {
 }
 _every_checker: weakref.WeakSet[Checker] = weakref.WeakSet()
 _default = Checker()
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_checkers_after_fork)
 
 
 MAX_GROUPS = 32
@@ -433,7 +433,7 @@ MAX_GROUPS = 32
 a vote, so the groups of rare answers need not be complete."""
 
 Grouping = list[int | None]
-_Comparisons = Generator[tuple[str, str], bool, Grouping]
+_ComparisonGenerator = Generator[tuple[str, str], bool, Grouping]
 """A generator that yields pairs of answers, receives whether the two answers are equal, and returns
 the group numbers."""
 
@@ -487,7 +487,7 @@ def _compare_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> li
     return [same and next(also).verdict is Verdict.RIGHT for same in equal]
 
 
-def _yield_comparisons_to_group(answers: Sequence[str | None]) -> _Comparisons:
+def _yield_comparisons_to_group(answers: Sequence[str | None]) -> _ComparisonGenerator:
     keys = [None if answer is None else answer_key(answer) for answer in answers]
     counts = Counter(key for key in keys if key is not None)
     text = {key: answer for key, answer in zip(keys, answers, strict=True) if key is not None}

@@ -227,7 +227,7 @@ CompareForms = Callable[[Form, Form], bool | None]
 
 
 def may_mean_gold_if_reread(answer: Form, gold: Form, compare_forms: CompareForms) -> bool:
-    """Return whether an answer has words that were not understood, and may mean the gold.
+    """Return whether an answer may mean the gold if its words that were not understood are read.
 
     Args:
         answer: parsed answer, which differs from the gold as far as it was understood.

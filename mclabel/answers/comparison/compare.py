@@ -42,7 +42,6 @@ from mclabel.answers.values.forms import (
     ApproximatedForm,
     BasedNumber,
     Choice,
-    Clock,
     ClosedForm,
     Equation,
     Form,
@@ -56,6 +55,7 @@ from mclabel.answers.values.forms import (
     Relation,
     RemarkedForm,
     SpecialValue,
+    TimeOfDay,
     UnparsedText,
     Words,
     closed_value,
@@ -158,21 +158,21 @@ class FormComparer:
             exact = self.compare(answer.exact, gold)
             if (
                 equality_holds(
-                    answer.exact, answer.stated, self.compare, relative_tolerance=_ROUNDED
+                    answer.exact, answer.approximation, self.compare, relative_tolerance=_ROUNDED
                 )
                 is False
             ):
-                stated = self.compare(answer.stated, gold)
+                stated = self.compare(answer.approximation, gold)
                 return None if stated else stated
             value = closed_value(answer.exact)
             if exact or (value is not None and not algebra.free_symbols(value)):
                 return exact
-            return self.compare(answer.stated, gold)
+            return self.compare(answer.approximation, gold)
         assert isinstance(gold, ApproximatedForm)
         exact = self.compare(answer, gold.exact)
         if exact:
             return exact
-        stated = self.compare(answer, gold.stated)
+        stated = self.compare(answer, gold.approximation)
         return stated or (exact if stated is False else None)
 
     def _compare_if_collection(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
@@ -237,7 +237,7 @@ class FormComparer:
         return True, self.prove(answer, gold) if isinstance(other, UnparsedText) else False
 
     def _compare_scalars(self, answer: Form, gold: Form) -> bool | None:
-        if isinstance(answer, Ratio | Clock) or isinstance(gold, Ratio | Clock):
+        if isinstance(answer, Ratio | TimeOfDay) or isinstance(gold, Ratio | TimeOfDay):
             return measures.same_times_or_ratios(answer, gold, self.compare)
         if isinstance(answer, BasedNumber) or isinstance(gold, BasedNumber):
             return measures.same_base(answer, gold)

@@ -12,7 +12,6 @@ from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
     BasedNumber,
-    Clock,
     ClosedForm,
     Form,
     ItemCollection,
@@ -22,6 +21,7 @@ from mclabel.answers.values.forms import (
     Ratio,
     Reals,
     SpecialValue,
+    TimeOfDay,
     UnparsedText,
     Words,
     closed_value,
@@ -215,12 +215,12 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
 
     The notation a:b may denote a time or a ratio. A ratio may also equal a quotient.
     """
-    if isinstance(answer, Clock) and isinstance(gold, Clock):
+    if isinstance(answer, TimeOfDay) and isinstance(gold, TimeOfDay):
         return _same_times(answer, gold, compare_forms)
     if _is_full_hour_of(answer, gold) or _is_full_hour_of(gold, answer):
         return True
-    left = answer.ratio if isinstance(answer, Clock) else answer
-    right = gold.ratio if isinstance(gold, Clock) else gold
+    left = answer.ratio if isinstance(answer, TimeOfDay) else answer
+    right = gold.ratio if isinstance(gold, TimeOfDay) else gold
     if left is None or right is None:
         return None if isinstance(answer, UnparsedText) or isinstance(gold, UnparsedText) else False
     if isinstance(left, Ratio) and isinstance(right, Ratio):
@@ -232,7 +232,7 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     top, bottom = closed_value(ratio.terms[0]), closed_value(ratio.terms[1])
     if len(ratio.terms) != 2 or top is None or bottom is None:
         return False
-    if closed_value(other) is None or isinstance(answer, Clock) or isinstance(gold, Clock):
+    if closed_value(other) is None or isinstance(answer, TimeOfDay) or isinstance(gold, TimeOfDay):
         return False
     try:
         quotient = _convert_value_to_form(algebra.divide(top, bottom))
@@ -243,14 +243,14 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
 
 def _is_full_hour_of(form: Form, clock: Form) -> bool:
     """Return whether a form is a bare number and `clock` is this full hour with am or pm."""
-    if not isinstance(clock, Clock) or not clock.half or clock.half == "24":
+    if not isinstance(clock, TimeOfDay) or not clock.half or clock.half == "24":
         return False
     value = closed_value(form)
     hour = None if value is None else value.rational
     return hour is not None and 1 <= hour <= 12 and hour * 3600 % 43200 == clock.seconds % 43200
 
 
-def _same_times(answer: Clock, gold: Clock, compare_forms: CompareForms) -> bool | None:
+def _same_times(answer: TimeOfDay, gold: TimeOfDay, compare_forms: CompareForms) -> bool | None:
     if answer.half and gold.half:
         if answer.seconds == gold.seconds:
             return True

@@ -54,7 +54,7 @@ _NAMING = frozenset(
 _SUPERLATIVE = re.compile(r"[a-z]{3,12}est")
 
 
-_ASIDE = re.compile(
+_IRRELEVANT_REMARK = re.compile(
     r"(?<=\S)[,.;]? ?(?:\((?:q\.?e\.?d\.?|(?:see|shown|proved|proven|derived|given) (?:the )?"
     r"(?:above|below|figure|diagram|text|work|solution|explanation)[a-z ]{0,30}|"
     r"as (?:required|desired|claimed|needed|expected|wanted|above|shown)(?: above)?|"
@@ -70,14 +70,14 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 """A remark after a value that does not change the value: `(see above)`, `as required`, `Q.E.D.`"""
-_ASIDE_ENDS = (")", ").", "ed", "ed.", "d.", "D", "D.")
+_IRRELEVANT_REMARK_ENDS = (")", ").", "ed", "ed.", "d.", "D", "D.")
 
 
 def remove_remark(text: str) -> str:
     """Remove a remark that does not change the value from the end of a text."""
-    if not text.endswith(_ASIDE_ENDS) or text[0] == "(":
+    if not text.endswith(_IRRELEVANT_REMARK_ENDS) or text[0] == "(":
         return text
-    return _ASIDE.sub("", text)
+    return _IRRELEVANT_REMARK.sub("", text)
 
 
 def read_remarked_value(text: str, read_part: PartReader) -> Form | None:

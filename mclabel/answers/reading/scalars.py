@@ -10,7 +10,6 @@ from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     BasedNumber,
     Choice,
-    Clock,
     ClosedForm,
     Form,
     ItemCollection,
@@ -18,6 +17,7 @@ from mclabel.answers.values.forms import (
     PartReader,
     Quantity,
     Ratio,
+    TimeOfDay,
 )
 from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.units import LETTERS, Unit, currency_unit, read_multiplier_and_unit
@@ -105,11 +105,11 @@ _NAMED_TIMES = {
 }  # fmt: skip
 
 
-def read_clock(text: str) -> Clock | None:
+def read_clock(text: str) -> TimeOfDay | None:
     """Parse a time such as `4:30 pm`, `9 a.m.`, `16:30` or `noon`; return None for other texts."""
     named = _NAMED_TIMES.get(text.lower())
     if named is not None:
-        return Clock(named, "pm" if named else "am")
+        return TimeOfDay(named, "pm" if named else "am")
     if not text[0].isdigit() and not text.startswith("at "):
         return None
     match = _CLOCK.fullmatch(text)
@@ -121,11 +121,11 @@ def read_clock(text: str) -> Clock | None:
         return None
     if half:
         hour = hour % 12 + (12 if half == "p" else 0)
-        return Clock(hour * 3600 + minute * 60 + second, "pm" if half == "p" else "am")
+        return TimeOfDay(hour * 3600 + minute * 60 + second, "pm" if half == "p" else "am")
     terms = tuple(Number(Literal(Fraction(int(n)))) for n in match.groups()[:3] if n)
     if hour > 12 or match[1].startswith("0"):
-        return Clock(hour * 3600 + minute * 60 + second, "24", Ratio(terms))
-    return Clock(hour % 12 * 3600 + minute * 60 + second, "", Ratio(terms))
+        return TimeOfDay(hour * 3600 + minute * 60 + second, "24", Ratio(terms))
+    return TimeOfDay(hour % 12 * 3600 + minute * 60 + second, "", Ratio(terms))
 
 
 _COLON = re.compile(r":")

@@ -56,8 +56,8 @@ from mclabel.answers.values.monomials import NotClosed
 MAX_DEPTH = 12
 """Maximum depth of nested collections."""
 MAX_LENGTH = 800
-"""Maximum number of characters of a text that is parsed. A longer text that is not a number is
-opaque."""
+"""Maximum number of characters of a text that is parsed. A longer text that is not a number becomes
+an `UnparsedText`."""
 
 _JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))++|(?<![\s,;:=])[\s,;:=]++$|\s[-+*/]$|(?<!\.)\.$")
 _LEAD = re.compile(
@@ -128,7 +128,7 @@ def read_form(text: str, depth: int = 0) -> Form:
         depth: number of collections that enclose the text.
     """
     spend_work(20 + len(text) // 4)
-    text = _clean_text(text)
+    text = _strip_words_around_value(text)
     if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
         return SpecialValue("empty text")
     literal = read_literal(text)
@@ -161,7 +161,7 @@ def read_form(text: str, depth: int = 0) -> Form:
     )
 
 
-def _clean_text(text: str) -> str:
+def _strip_words_around_value(text: str) -> str:
     text = _JUNK.sub("", text.strip()).strip()
     lead = _LEAD.match(text)
     text = text[lead.end() :] if lead and lead.end() < len(text) else text
@@ -244,7 +244,7 @@ def _read_figure_name(text: str, read_part: PartReader) -> Form | None:
     if not (text[-1].isupper() or text.endswith("}")):
         return None
     named = _GEOMETRY.fullmatch(text)
-    return _read_name(named[2]) if named else None
+    return _read_name_or_product(named[2]) if named else None
 
 
 def _read_arrows(text: str, read_part: PartReader) -> Form | None:
@@ -268,7 +268,7 @@ def _read_only_letters(text: str, read_part: PartReader) -> Form | None:
         return None
     if len(text) == 1:
         return ClosedForm(read_expression(text))
-    return _read_prose(text) if is_prose(text) else _read_name(text)
+    return _read_prose(text) if is_prose(text) else _read_name_or_product(text)
 
 
 def _read_braced_group(text: str, read_part: PartReader) -> Form | None:
@@ -359,7 +359,7 @@ def _remove_group_commas(text: str) -> str:
     return "".join([text[:end], *reversed(pieces)])
 
 
-def _read_name(text: str) -> Form:
+def _read_name_or_product(text: str) -> Form:
     """Parse letters that may be a name or a product of variables, or that spell a constant."""
     try:
         value = read_expression(text)

@@ -113,7 +113,7 @@ def same_canonical_form(a: Value, b: Value) -> bool:
 
 
 def has_no_opaque_atoms(a: Value) -> bool:
-    """Return whether a value has no opaque atoms.
+    """Return whether a value has no opaque atoms, such as roots of sums.
 
     Two values without opaque atoms are equal only if they have the same canonical form.
     """

@@ -80,7 +80,7 @@ class ApproximatedForm:
     """A value followed by its approximation: `2√3 ≈ 3.46`."""
 
     exact: Form
-    stated: Form
+    approximation: Form
     """The approximation."""
 
 
@@ -144,7 +144,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class TimeOfDay:
     """A time of day."""
 
     seconds: int
@@ -200,7 +200,7 @@ class SpecialValue:
 
 Form = (
     Number | ClosedForm | UnparsedText | Quantity | ItemCollection | Reals | Relation | Matrix
-    | Ratio | Clock | BasedNumber | Choice | Equation | Words | SpecialValue | Name
+    | Ratio | TimeOfDay | BasedNumber | Choice | Equation | Words | SpecialValue | Name
     | ApproximatedForm | RemarkedForm
 )  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""Powers, roots and logarithms of closed forms."""
+"""Powers, roots and logarithms of closed forms.
+
+An opaque atom is a factor that stands for a root or logarithm that is not evaluated.
+"""
 
 from __future__ import annotations
 

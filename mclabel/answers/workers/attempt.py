@@ -1,4 +1,6 @@
-"""Answers one question (a pair or a gold) in its own process within a budget of counted steps.
+"""Answers one question in its own process within a budget of counted steps.
+
+A question is whether an answer equals a gold, or whether a gold can be parsed.
 
 A step is a call of a Python function. Counting makes sympy at least twice as slow, and most
 questions need far fewer steps than the budget. A question is therefore first tried without

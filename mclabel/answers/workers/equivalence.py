@@ -33,7 +33,7 @@ _POINTS = (
     (sympy.Rational(2, 31), sympy.Rational(3, 37), sympy.Rational(5, 41)),
     (sympy.Rational(531, 43), sympy.Rational(673, 37), sympy.Rational(823, 29)),
 )
-_NUM_USUAL = 3
+_NUM_NORMAL_POINTS = 3
 """Number of points at which two formulas are normally compared. Further points are used only if the
 formulas cannot be evaluated at any of these."""
 _OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
@@ -129,7 +129,7 @@ def _make_symbols_real(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _make_symbols_positive(left: Any, right: Any) -> tuple[Any, Any]:
-    """Make all symbols positive if a logarithm occurs, so that ln x² equals 2 ln x as usual."""
+    """Make all symbols positive if a logarithm occurs, so that ln x² equals 2 ln x."""
     if not (left.has(sympy.log) or right.has(sympy.log)):
         return left, right
     names = {s: sympy.Symbol(s.name, positive=True) for s in left.free_symbols | right.free_symbols}
@@ -145,7 +145,7 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     branched = [*_find_branched_radicands(left), *_find_branched_radicands(right)] if names else []
     compared = 0
     for number, point in enumerate(_POINTS):
-        if compared and number >= _NUM_USUAL:
+        if compared and number >= _NUM_NORMAL_POINTS:
             return False
         values = {s: point[i % 3] + sympy.Rational(i, 7) for i, s in enumerate(names)}
         values = {s: abs(v) if s.is_positive else v for s, v in values.items()}

@@ -1,4 +1,6 @@
-"""Pool of worker processes, each of which answers one question (a pair or a gold).
+"""Pool of worker processes, each of which answers one question.
+
+A question is whether an answer equals a gold, or whether a gold can be parsed.
 
 The process `host` forks the workers; see `run_attempt` for their budget. One daemon thread owns the
 host. Callers queue questions for this thread and receive futures, so that any thread or event loop
@@ -66,7 +68,7 @@ class _PendingQuestion:
     """True if the next attempt counts steps, because the quick attempt took too long."""
     deaths: int = 0
     """Number of attempts whose process died."""
-    since: float = 0.0
+    sent_at_s: float = 0.0
     """Time at which the question was last sent to the host, in seconds of the monotonic clock."""
     is_killed: bool = False
     """True if the host was told to kill the process of the current attempt."""
@@ -187,7 +189,7 @@ class WorkerPool:
         """Return the seconds until a question or the start of the host counts as stalled; None if
         nothing is pending.
         """
-        times = [question.since + STALL_S for question in self._asked.values()]
+        times = [question.sent_at_s + STALL_S for question in self._asked.values()]
         if self._host is not None and self._host_pid is None:
             times.append(self._started_at + START_S)
         return max(0.0, min(times) - time.monotonic()) if times else None
@@ -221,7 +223,7 @@ class WorkerPool:
 
     def _send_question(self, question: _PendingQuestion) -> None:
         self._next_id += 1
-        question.since, question.is_killed = time.monotonic(), False
+        question.sent_at_s, question.is_killed = time.monotonic(), False
         self._asked[self._next_id] = question
         message = {
             **question.body,
@@ -317,13 +319,13 @@ class WorkerPool:
                 self._handle_lost_host()
             return
         for number, question in self._asked.items():
-            if now < question.since + STALL_S:
+            if now < question.sent_at_s + STALL_S:
                 continue
             if question.is_killed or not self._send_to_host(b'{"kill": %d}\n' % number):
                 # the host has not even reported the end of the killed process
                 self._handle_lost_host()
                 return
-            question.is_killed, question.since = True, now
+            question.is_killed, question.sent_at_s = True, now
 
     def _handle_lost_host(self) -> None:
         """Stop a host that has ended or cannot be reached, and retry its questions."""

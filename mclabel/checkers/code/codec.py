@@ -43,7 +43,7 @@ class Referrer(Protocol):
         """Return a reference to a value, as a JSON list that begins with a tag from `REFERENCES`.
 
         Raises:
-            Opaque: references to the value are not allowed.
+            NotReferable: references to the value are not allowed.
         """
 
     def is_lent(self, value: Any) -> bool:
@@ -75,7 +75,8 @@ def encode(value: object, max_bytes: int, referrer: Referrer | None = None) -> b
         referrer: writes references to all other values; None if every value must be plain.
 
     Raises:
-        Opaque: the value, or a value inside it, is not plain and cannot be sent as a reference.
+        NotReferable: the value, or a value inside it, is neither plain nor can be sent as a
+            reference.
         TooLarge: the value exceeds a limit or contains itself.
     """
     text = json.dumps(encode_json_value(value, max_bytes, referrer), separators=(",", ":"))

@@ -176,7 +176,7 @@ class References:
         """Return a reference to a value, as a JSON list that begins with a tag.
 
         Raises:
-            Opaque: references to the value are not allowed.
+            NotReferable: references to the value are not allowed.
         """
         self.was_used = True
         if type(value) is RemoteId:

@@ -1,8 +1,8 @@
 """The first process in a box, which runs one program after another, each isolated from the others.
 
-For each program, this process forks a keeper. The keeper creates new namespaces, starts the program
+For each program, this process forks a supervisor. The supervisor creates new namespaces, starts the program
 as their first process, and forwards its messages. When the first process ends, the kernel ends all
-other processes of the program. Neither this process nor the keeper runs code of the program. The
+other processes of the program. Neither this process nor the supervisor runs code of the program. The
 module uses only the standard library.
 """
 
@@ -50,14 +50,14 @@ def main(channel: socket.socket, fenced: bool) -> None:
     while (message := _receive_message(channel)) is not None:
         if message[0] != b"J":
             continue  # a message for a job that has ended
-        if (keeper := os.fork()) == 0:
+        if (supervisor := os.fork()) == 0:
             try:
                 ended = _run_in_namespaces(json.loads(message[1]), channel, fence)
                 _send_message(channel, b"E", ended)
             except BaseException:  # the caller sees that the box has died
                 os._exit(70)
             os._exit(0)
-        if os.waitpid(keeper, 0)[1] != 0:
+        if os.waitpid(supervisor, 0)[1] != 0:
             return
 
 
@@ -74,7 +74,7 @@ def _run_in_namespaces(
         _become_program(job, folder, fence, to_child[0], from_child[1], output[1], setup_failure[1])
     for descriptor in (to_child[0], from_child[1], output[1], setup_failure[1]):
         os.close(descriptor)
-    watch = _ProgramWatch(pid, job, to_child[1], from_child[0], output[0], fence is not None)
+    watch = _SupervisedProgram(pid, job, to_child[1], from_child[0], output[0], fence is not None)
     ended = watch.forward_until_end(channel)
     with suppress(ProcessLookupError):  # the program may have ended
         (os.kill if fence is not None else os.killpg)(pid, signal.SIGKILL)
@@ -131,8 +131,8 @@ def _become_program(
     os._exit(code)
 
 
-class _ProgramWatch:
-    """The keeper's record of a program: its process, its time limit and its pipes."""
+class _SupervisedProgram:
+    """The supervisor's record of a program: its process, its time limit and its pipes."""
 
     def __init__(
         self,

@@ -214,7 +214,7 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
             else:
                 solutions[texts.problem].append(texts)
     if not solutions:
-        raise DataError(left_out.describe_none_left())
+        raise DataError(left_out.describe_lack_of_usable_rows())
     labeled = [
         convert_to_solution(texts, sample_index=index, outcome=_find_outcome(texts))
         for problem_solutions in solutions.values()

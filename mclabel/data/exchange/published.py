@@ -102,7 +102,7 @@ class Prm800k:
             return None
         if kept is not None and kept != ALTERNATIVE:
             row: dict[str, Any] = json.loads(kept)
-            if _is_same_record(next(self.read(row)), texts):
+            if _have_same_steps_and_labels(next(self.read(row)), texts):
                 return row
         rated = takewhile(lambda rating: rating is not None, texts.ratings)
         ratings = [_RATINGS[rating] for rating in rated]
@@ -140,14 +140,14 @@ class Prm800k:
                         make_labeled_texts(
                             question["problem"],
                             [*path, completion["text"]],
-                            [*unlabeled, _convert_rating(completion)],
+                            [*unlabeled, _read_rating(completion)],
                             answer=answer,
                             extra=((SOURCE, ALTERNATIVE),),
                         )
                     )
             if chosen is not None:
                 path.append(completions[chosen]["text"])
-                ratings.append(_convert_rating(completions[chosen]))
+                ratings.append(_read_rating(completions[chosen]))
             elif human := step.get("human_completion"):
                 path.append(human["text"])
                 ratings.append(1.0)
@@ -224,13 +224,13 @@ def make_prm800k_row(
     }
 
 
-def _is_same_record(first: LabeledTexts, second: LabeledTexts) -> bool:
+def _have_same_steps_and_labels(first: LabeledTexts, second: LabeledTexts) -> bool:
     """Return whether two records have equal labels, and equal steps except for line breaks."""
     steps = [[step.removesuffix("\n") for step in texts.steps] for texts in (first, second)]
     return steps[0] == steps[1] and first.ratings == second.ratings
 
 
-def _convert_rating(completion: Mapping[str, Any]) -> float | None:
+def _read_rating(completion: Mapping[str, Any]) -> float | None:
     rating = completion.get("rating")
     return None if rating is None else _VALUES[rating]
 

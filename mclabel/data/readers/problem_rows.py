@@ -70,7 +70,7 @@ def read_problem(row: Any, columns: Columns = (None, None)) -> Problem | RejectR
             f"{options[-1]}. Correct the answer or the options",
         )
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
-    used |= code.columns if code is not None else set()
+    used |= code.consumed_columns if code is not None else set()
     meta = {
         k: _write_metadata_text(v)
         for k, v in row.items()

@@ -52,7 +52,7 @@ def read_problems(
     )
 
 
-Repeat = Literal["duplicate", "id_taken"]
+RepeatFault = Literal["duplicate", "id_taken"]
 """Fault of a row whose id an earlier row has: `duplicate` if both rows have the same problem and
 answer, and `id_taken` if they differ."""
 
@@ -104,7 +104,7 @@ class ProblemStream:
         self._rows, self._source, self._strict = rows, source, strict
         self._columns, self._limit, self._may_repeat = columns, limit, may_repeat
         self._meta = {} if chance is None else {CHANCE: f"{chance:g}"}
-        self._repeats: dict[int, Repeat] = {}
+        self._repeats: dict[int, RepeatFault] = {}
         self._count = self.num_rejected = 0
         self._num_chars = self._num_squares = 0
         seen = array("Q")
@@ -248,7 +248,7 @@ def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _reject_repeat(kind: Repeat, identity: str) -> RejectReason:
+def _reject_repeat(kind: RepeatFault, identity: str) -> RejectReason:
     if kind == "duplicate":
         return RejectReason(kind, f"repeats problem {identity!r}. Remove the row")
     return RejectReason(

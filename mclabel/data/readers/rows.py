@@ -221,7 +221,7 @@ def _read_csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
                 f"{source}: its first line, which must name the columns, cannot be read "
                 f"({error or TOO_LARGE.detail})"
             ) from error
-        _check_distinct(names, source)
+        _check_column_names_distinct(names, source)
         number = 0
         while True:
             number += 1
@@ -243,7 +243,7 @@ def _read_parquet_rows(path: Path, source: str) -> Iterator[Any]:
     from mclabel.run.parquet import read_row_batches, read_top_level_columns
 
     try:
-        _check_distinct(read_top_level_columns(path), source)
+        _check_column_names_distinct(read_top_level_columns(path), source)
         for rows in read_row_batches(path, path.stat().st_size):
             if rows is None:
                 yield TOO_LARGE
@@ -257,7 +257,7 @@ def _read_parquet_rows(path: Path, source: str) -> Iterator[Any]:
         raise DataError(f"{source}: not a readable Parquet file ({error})") from error
 
 
-def _check_distinct(names: Sequence[str], source: str) -> None:
+def _check_column_names_distinct(names: Sequence[str], source: str) -> None:
     """Check that no two columns of a table have the same name."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         shown = ", ".join(repr(name) for name in twice[:_MAX_NAMED])

@@ -74,7 +74,7 @@ def read_solutions(
     num_given: Counter[str] = Counter()
     names: list[str] = []
     for number, row in scan_rows(path):
-        is_wanted = selected is None or str(number) in selected.texts
+        is_wanted = selected is None or str(number) in selected.text_hashes
         if not isinstance(row, Mapping):
             if is_wanted:
                 left_out.add(row if isinstance(row, RejectReason) else _NO_OBJECT, number)
@@ -103,7 +103,7 @@ def read_solutions(
         given[identity].append(solution)
     if selected is not None:
         names += [str(reject.row) for reject in left_out.found]  # present, but rejected
-        selected.check_found(names, path)
+        selected.check_none_missing(names, path)
     for identity in texts:
         if identity not in given and selected is None:
             left_out.add(
@@ -244,7 +244,7 @@ class SelectionManifest:
     """File or URL of the manifest."""
     about: Mapping[str, Any]
     """Metadata of the selection, such as its pool and rule."""
-    texts: Mapping[str, str]
+    text_hashes: Mapping[str, str]
     """Hash of the texts of the problem and the solution (`hash_solution_text`), by solution id."""
     probabilities: Mapping[str, float]
     key: str = "solutions.select"
@@ -265,10 +265,10 @@ class SelectionManifest:
         Raises:
             DataError: the text of the solution or its problem has changed.
         """
-        if hash_solution_text(problem, solution) != self.texts[solution_id]:
+        if hash_solution_text(problem, solution) != self.text_hashes[solution_id]:
             raise self._make_other_pool_error(f"solution {solution_id} has another text")
 
-    def check_found(self, ids: Iterable[str], pool: str) -> None:
+    def check_none_missing(self, ids: Iterable[str], pool: str) -> None:
         """Check that every solution of the manifest is among the solutions that were read.
 
         Args:
@@ -278,10 +278,10 @@ class SelectionManifest:
         Raises:
             DataError: a solution of the manifest is missing.
         """
-        if missing := sorted(self.texts.keys() - set(ids)):
+        if missing := sorted(self.text_hashes.keys() - set(ids)):
             raise self._make_other_pool_error(
-                f"{pool} lacks {len(missing):,} of its {len(self.texts):,} solutions, such as "
-                f"{missing[0]}"
+                f"{pool} lacks {len(missing):,} of its {len(self.text_hashes):,} solutions, such "
+                f"as {missing[0]}"
             )
 
     def _make_other_pool_error(self, reason: str) -> DataError:
@@ -320,7 +320,7 @@ def read_selected(place: str, key: str = "solutions.select") -> SelectionManifes
     return SelectionManifest(
         place=place,
         about=about,
-        texts=dict(zip(ids, table["text_id"].to_pylist(), strict=True)),
+        text_hashes=dict(zip(ids, table["text_id"].to_pylist(), strict=True)),
         probabilities=dict(zip(ids, table["probability"].to_pylist(), strict=True)),
         key=key,
     )
@@ -383,7 +383,7 @@ class RowRejects:
             )
         )
 
-    def describe_none_left(self) -> str:
+    def describe_lack_of_usable_rows(self) -> str:
         """Return the message for a file without usable rows, with the first row's reason."""
         if not self.found:
             return f"{self.source}: holds no rows"
