@@ -108,7 +108,7 @@ class FunctionChecker(Checker):
 
     def grade_now(self, item: GradeItem) -> Grade | None:
         """Grade one completion in the caller's thread; return None for a coroutine function."""
-        call = partial(self._bind_function(item), **self._arguments)
+        call = partial(self._bind_function_to_item(item), **self._arguments)
         if inspect.iscoroutinefunction(call.func):
             return None
         try:
@@ -117,7 +117,7 @@ class FunctionChecker(Checker):
             return make_exception_grade(error, self._file)
 
     async def _grade_item(self, item: GradeItem, aside: ThreadRunner) -> Grade:
-        call = partial(self._bind_function(item), **self._arguments)
+        call = partial(self._bind_function_to_item(item), **self._arguments)
         try:
             result = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
             return self._convert_result_to_grade(result)
@@ -133,7 +133,7 @@ class FunctionChecker(Checker):
             return Grade(verdict=_VERDICTS[result], layer="function")
         return make_wrong_type_grade(result, "True, False, None or a Grade")
 
-    def _bind_function(self, item: GradeItem) -> Callable[[], Any]:
+    def _bind_function_to_item(self, item: GradeItem) -> Callable[[], Any]:
         if self._reward is not None:
             return self._reward(item)
         values = {
@@ -205,11 +205,11 @@ def find_reward_adapter(
     """
     names = set(inspect.signature(function).parameters) - set(arguments)
     if "completions" in names:
-        return partial(_bind_trl, function, names, chat)
+        return partial(_bind_trl_reward, function, names, chat)
     if {"solution_str", "ground_truth"} <= names:
-        return partial(_bind_verl, function, names)
+        return partial(_bind_verl_reward, function, names)
     if {"answer", "entry"} <= names:
-        return partial(_bind_reasoning_gym, function)
+        return partial(_bind_reasoning_gym_score, function)
     return None
 
 
@@ -237,7 +237,7 @@ def grade_from_reward(reward: Any, right_from: float) -> Grade:
     )
 
 
-def _bind_trl(
+def _bind_trl_reward(
     function: Callable[..., Any], names: set[str], chat: bool, item: GradeItem
 ) -> ScoringCall:
     prompt: Any = item.problem.text
@@ -254,7 +254,9 @@ def _bind_trl(
     )
 
 
-def _bind_verl(function: Callable[..., Any], names: set[str], item: GradeItem) -> ScoringCall:
+def _bind_verl_reward(
+    function: Callable[..., Any], names: set[str], item: GradeItem
+) -> ScoringCall:
     columns = _select_columns(item, names)
     keyword_arguments = {
         "data_source": columns.get("data_source", ""),
@@ -267,7 +269,7 @@ def _bind_verl(function: Callable[..., Any], names: set[str], item: GradeItem) -
     )
 
 
-def _bind_reasoning_gym(function: Callable[..., Any], item: GradeItem) -> ScoringCall:
+def _bind_reasoning_gym_score(function: Callable[..., Any], item: GradeItem) -> ScoringCall:
     """Return the call that scores the answer of a completion.
 
     The answer is the text in the last `<answer>` tag, for which reasoning-gym's prompt asks, or the

@@ -129,7 +129,7 @@ class GuardedChecker(Checker):
                 return [grade for item in items for grade in await self.grade([item], aside)]
             grades = [make_exception_grade(cause, self._file)]
         for grade in grades:
-            self._count_grade(grade)
+            self._count_failure_or_raise(grade)
         return grades
 
     def grade_now(self, item: GradeItem) -> Grade | None:
@@ -184,7 +184,7 @@ class GuardedChecker(Checker):
         finally:
             task.cancel()
 
-    def _count_grade(self, grade: Grade) -> None:
+    def _count_failure_or_raise(self, grade: Grade) -> None:
         self._has_graded |= grade.failure is None
         if grade.failure is None or self._has_graded:
             return

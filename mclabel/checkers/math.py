@@ -90,7 +90,7 @@ class MathChecker(Checker):
             )
         )
         return [
-            choose_best_grade([_convert_grade(*next(answer_grades)) for _ in gold_answers])
+            choose_best_grade([_convert_answer_grade(*next(answer_grades)) for _ in gold_answers])
             if gold_answers
             else _NO_GOLD
             for gold_answers in golds_by_item
@@ -99,7 +99,7 @@ class MathChecker(Checker):
     def grade_now(self, item: GradeItem) -> Grade:
         """Grade one completion in the caller's thread, which blocks while a worker computes."""
         grades = [
-            _convert_grade(
+            _convert_answer_grade(
                 *default_checker().grade_completion(
                     item.completion,
                     gold,
@@ -135,7 +135,7 @@ def _list_acceptable_golds(problem: Problem) -> tuple[str, ...]:
     return list_acceptable_answers(Gold(problem.answer, is_json=problem.answer_is_json))
 
 
-def _convert_grade(answer: str | None, answer_grade: AnswerGrade) -> Grade:
+def _convert_answer_grade(answer: str | None, answer_grade: AnswerGrade) -> Grade:
     return Grade(
         verdict=answer_grade.verdict,
         answer=answer,

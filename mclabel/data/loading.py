@@ -40,7 +40,7 @@ def load_labels(
         ConfigError: `run` is not a path or URL.
         ShardError: the run is missing, a shard is damaged, or a finished run has lost a shard.
     """
-    return _map_tables(
+    return _load_memory_mapped(
         run,
         lambda store: (table for _, table in label_tables(store)),
         LABELS_SCHEMA,
@@ -56,7 +56,7 @@ def load_rollouts(
     A run with `keep_rollouts=false` has no rows. The arguments and errors are those of
     `load_labels`.
     """
-    return _map_tables(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
+    return _load_memory_mapped(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
@@ -76,7 +76,7 @@ _BATCH_ROWS = 1000
 """Maximum number of rows in a batch of the memory-mapped file."""
 
 
-def _map_tables(
+def _load_memory_mapped(
     run: str | PathLike[str],
     read: Callable[[Store], Iterable[pa.Table]],
     schema: pa.Schema,

@@ -80,9 +80,9 @@ class PythonStatements:
         """False if more text is needed to decide whether the text begins inside code."""
         self._text, self._lines, self._ended = text, lines, ended
         self._functions = functions
-        self._find_spans()
+        self._record_code_spans()
 
-    def _find_spans(self) -> None:
+    def _record_code_spans(self) -> None:
         beginning = self._find_first_line()
         if beginning is None:
             self.is_known = self._ended

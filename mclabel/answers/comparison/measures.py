@@ -80,7 +80,7 @@ def same_quantity(
             compare_forms,
         )
     if dimension == _DEGREE:
-        if bare or "π" not in _collect_atoms(other):
+        if bare or "π" not in _collect_numerator_atoms(other):
             return bool(bare)
         return _compare_in_order(
             _convert_to_radians(quantity.amount), other, answer is quantity, compare_forms
@@ -130,13 +130,13 @@ def _same_converted_quantities(
     return compare_forms(_convert_value_to_form(_convert_unit(amount, ours, theirs)), gold.amount)
 
 
-def _convert_unit(amount: Value, ours: Unit, theirs: Unit) -> Value:
+def _convert_unit(amount: Value, source: Unit, target: Unit) -> Value:
     base = algebra.add(
-        algebra.multiply(amount, algebra.number_value(ours.factor)),
-        algebra.number_value(ours.offset),
+        algebra.multiply(amount, algebra.number_value(source.factor)),
+        algebra.number_value(source.offset),
     )
     return algebra.divide(
-        algebra.add(base, algebra.number_value(-theirs.offset)), algebra.number_value(theirs.factor)
+        algebra.add(base, algebra.number_value(-target.offset)), algebra.number_value(target.factor)
     )
 
 
@@ -177,7 +177,7 @@ def _convert_to_radians(degrees: Form) -> Form:
     )
 
 
-def _collect_atoms(form: Form) -> set[object]:
+def _collect_numerator_atoms(form: Form) -> set[object]:
     value = closed_value(form)
     return set() if value is None else {x for mono in value.num for x, _ in mono}
 

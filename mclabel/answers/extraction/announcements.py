@@ -404,11 +404,11 @@ def convert_commas_to_points(answer: str, text: str) -> str:
         lambda m: m[1] + m[2].replace(".", "") + (f".{m[3]}" if m[3] else ""), answer
     )
 
-    def write_decimal_point(match: re.Match[str]) -> str:
+    def replace_decimal_comma(match: re.Match[str]) -> str:
         is_decimal = commas or match[1] == "0" or len(match[2]) != 3
         return f"{match[1]}.{match[2]}" if is_decimal else match[0]
 
-    return _WITH_COMMA.sub(write_decimal_point, answer)
+    return _WITH_COMMA.sub(replace_decimal_comma, answer)
 
 
 _WORDS_OF = tuple(

@@ -2,8 +2,8 @@
 
 A number counts as asserted under two conditions. It follows a verb (`there are 3 apples`) or is the
 subject (`8 litres remain`), and every other number of the sentence belongs to something else (`in
-the 2 baskets`). If a sentence is less clear, the functions return None and the caller has to guess.
-A sentence is first split into words, numbers and signs.
+the 2 baskets`). If a sentence is less clear, the functions return None. A sentence is first split
+into words, numbers and signs.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
     answer = _extend_box_content(text, start, end, content)
     if len(boxes) == 1:
         return answer
-    joined, label = answer, _read_label_before(text, start)
+    joined, label = answer, _read_equation_label_before(text, start)
     for before in reversed(boxes[:-1]):
         joint = _find_box_separator(text[before[1] : start]) if before[1] <= start else None
         if joint is None or len(joined) > _MAX_BOX:
@@ -174,7 +174,7 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
         if joined is answer and label:
             joined = f"{label} = {answer}"
         start = before[0]
-        named, value = _read_label_before(text, start), _extend_box_content(text, *before)
+        named, value = _read_equation_label_before(text, start), _extend_box_content(text, *before)
         joined = f"{named} = {value}{joint}{joined}" if named else f"{value}{joint}{joined}"
     return joined
 
@@ -221,7 +221,7 @@ def _find_box_separator(gap: str) -> str | None:
     return " or " if match[1] == "or" else ", "
 
 
-def _read_label_before(text: str, start: int) -> str:
+def _read_equation_label_before(text: str, start: int) -> str:
     match = _LABEL.search(text[max(0, start - 24) : start])
     return match[1] if match else ""
 

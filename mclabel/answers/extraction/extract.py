@@ -144,14 +144,14 @@ def find_answer(text: str) -> ExtractedAnswer | None:
         if any(map(text.__contains__, _THOUGHT_WORDS)):
             marks = deque(_THOUGHT.finditer(text), maxlen=1)
     if not marks:
-        return _extract_from_text(_cut_at_next_problem(text))
+        return _extract_answer_from_text(_cut_at_next_problem(text))
     mark = marks[0]
     rest = text[mark.end() :]
     if not any(mark.groups()):  # the thinking never ended
         tagged = _find_tagged_answer(rest) if _TAG_END in rest else None
         return None if tagged is None else ExtractedAnswer(tagged[1])
     if rest.strip():
-        return _extract_from_text(_cut_at_next_problem(rest))
+        return _extract_answer_from_text(_cut_at_next_problem(rest))
     answer = _find_marked_answer(text[: mark.start()])
     return ExtractedAnswer(answer) if answer else None
 
@@ -187,12 +187,12 @@ def extract_boxed(text: str) -> str | None:
     return join_boxes(text, boxes) if boxes else None
 
 
-def _extract_from_text(text: str) -> ExtractedAnswer | None:
+def _extract_answer_from_text(text: str) -> ExtractedAnswer | None:
     ending = find_answer_in_closing_object(text) if text.endswith(_OBJECT_ENDS) else None
     if ending is not None:
         start, held = ending
         if held is not None:
-            inner = _extract_from_text(held)
+            inner = _extract_answer_from_text(held)
             return inner and ExtractedAnswer(inner.answer or held)
         text = text[:start].rstrip("` \n").removesuffix("```json")
     answer = _find_marked_answer(text)
@@ -328,7 +328,7 @@ def _replace_retracted_answer(answer: str, rest: str) -> str:
     if restatement is not None:
         return restatement
     end = _CLAUSE_END.search(rest, place + _MIN_LATER)
-    extracted = _extract_from_text(rest[end.end() :]) if end else None
+    extracted = _extract_answer_from_text(rest[end.end() :]) if end else None
     return "" if extracted is None or extracted.is_guess else extracted.answer
 
 
@@ -379,7 +379,7 @@ def _find_tagged_answer(text: str) -> tuple[int, str] | None:
     end = text.find("<", opening + len(_TAG))
     end = len(text) if end < 0 else end
     inside = text[opening + len(_TAG) : end]
-    extracted = _extract_from_text(inside)
+    extracted = _extract_answer_from_text(inside)
     answer = (
         extracted.answer
         if extracted is not None and extracted.answer

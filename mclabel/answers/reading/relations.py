@@ -71,7 +71,7 @@ def read_interval_union(text: str) -> Reals | None:
         return _intersect_all([all_reals_except(read_expression(point)) for point in points])
     parts = split_outside_brackets(text, _MINUS)
     if 1 < len(parts) <= _MAX_PIECES and all(parts):
-        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, only_unambiguous=False) for part in parts]
         first = sets[0]
         return (
             None
@@ -84,18 +84,18 @@ def read_interval_union(text: str) -> Reals | None:
     if len(parts) > _MAX_PIECES:
         raise NotClosed("too many pieces")
     if len(parts) > 1:
-        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, only_unambiguous=False) for part in parts]
         return union([s for s in sets if s is not None]) if None not in sets else None
     parts = split_outside_brackets(text, _MEET)
     if len(parts) > 1:
-        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, only_unambiguous=False) for part in parts]
         common = ALL
         for reals in sets:
             if reals is None:
                 return None
             common = intersection(common, reals)
         return common
-    return _read_real_set(text, beyond_doubt=True)
+    return _read_real_set(text, only_unambiguous=True)
 
 
 def convert_pair_to_interval(form: Form) -> Reals | None:
@@ -158,7 +158,7 @@ def _read_complement(text: str, read_part: PartReader) -> Form | None:
         return None
     if len(member) == 1 and member.islower():
         try:
-            taken = _read_real_set(rest, beyond_doubt=False)
+            taken = _read_real_set(rest, only_unambiguous=False)
         except NotClosed:
             taken = None
         if taken is not None:
@@ -281,14 +281,14 @@ def _solve_absolute_inequality(inside: Value, sign: str, bound: Value) -> Reals 
     return Reals(both.pieces, first.variable)
 
 
-def _read_real_set(text: str, *, beyond_doubt: bool) -> Reals | None:
+def _read_real_set(text: str, *, only_unambiguous: bool) -> Reals | None:
     text = text.strip()
     if text in _REALS:
-        return None if beyond_doubt else ALL
-    if text.startswith("ℝ") and not beyond_doubt:
+        return None if only_unambiguous else ALL
+    if text.startswith("ℝ") and not only_unambiguous:
         return None
     braces = split_enclosing_brackets(text, (("\\{", "\\}"), ("{", "}")))
-    if braces and not beyond_doubt:
+    if braces and not only_unambiguous:
         points = [read_expression(item) for item in split_outside_brackets(braces[1], _COMMA)]
         return union(make_interval(p, p, closed=(True, True)) for p in points)
     match = _OUTWARD.fullmatch(text)
@@ -308,7 +308,7 @@ def _read_real_set(text: str, *, beyond_doubt: bool) -> Reals | None:
     if len(ends) != 2:
         return None
     infinite = any(end.replace(" ", "") in _INFINITE for end in ends)
-    if beyond_doubt and not infinite and (opening + closing) in ("()", "[]"):
+    if only_unambiguous and not infinite and (opening + closing) in ("()", "[]"):
         return None
     closed = (opening == "[", closing == "]")
     return make_interval(

@@ -1,7 +1,7 @@
 """Functions of closed forms.
 
-A result is exact if the argument allows it. Otherwise it is an opaque atom: a factor that stands for
-the function of its argument and is not evaluated.
+A result is exact if the argument allows it. Otherwise it is an opaque atom: a factor that stands
+for the function of its argument and is not evaluated.
 """
 
 from __future__ import annotations

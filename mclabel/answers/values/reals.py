@@ -48,8 +48,8 @@ def union(sets: Iterable[Reals]) -> Reals:
     pieces = sorted((p for s in sets for p in s.pieces), key=_sort_key_by_start)
     joined: list[Interval] = []
     for piece in pieces:
-        if joined and _are_touching(joined[-1], piece):
-            joined[-1] = _join_pieces(joined[-1], piece)
+        if joined and _are_intervals_touching(joined[-1], piece):
+            joined[-1] = _join_intervals(joined[-1], piece)
         else:
             joined.append(piece)
     return Reals(tuple(joined))
@@ -184,14 +184,14 @@ def _sort_key_by_start(piece: Interval) -> tuple[float, bool]:
     )
 
 
-def _are_touching(first: Interval, second: Interval) -> bool:
+def _are_intervals_touching(first: Interval, second: Interval) -> bool:
     if first.high is None or second.low is None:
         return True
     order = _compare_interval_ends(second.low, first.high)
     return order < 0 or (order == 0 and (first.high_closed or second.low_closed))
 
 
-def _join_pieces(first: Interval, second: Interval) -> Interval:
+def _join_intervals(first: Interval, second: Interval) -> Interval:
     if first.high is None or second.high is None:
         return Interval(first.low, first.low_closed, None, False)
     order = _compare_interval_ends(first.high, second.high)

@@ -83,7 +83,7 @@ def _count_steps(limit: int, output_fd: int) -> None:
     steps = 0
     comparing: FrameType | None = None
 
-    def count(frame: FrameType, event: str, _: object) -> None:
+    def count_step(frame: FrameType, event: str, _: object) -> None:
         nonlocal steps, comparing
         if comparing is not None:
             if event == "return" and frame is comparing:
@@ -97,7 +97,7 @@ def _count_steps(limit: int, output_fd: int) -> None:
                 os.write(output_fd, _OVER)
                 os._exit(0)
 
-    sys.setprofile(count)
+    sys.setprofile(count_step)
 
 
 def _decide_question(question: dict[str, Any]) -> dict[str, Any]:

@@ -284,9 +284,9 @@ class WorkerPool:
                 self._host_pid = message["host"]
                 self._failed_starts = 0
             elif (question := self._asked.pop(message["id"], None)) is not None:
-                self._settle_question(question, message)
+                self._answer_or_retry(question, message)
 
-    def _settle_question(self, question: _PendingQuestion, message: dict[str, Any]) -> None:
+    def _answer_or_retry(self, question: _PendingQuestion, message: dict[str, Any]) -> None:
         if "died" not in message:
             question.future.set_result(WorkerReply(same=message["same"], reason=message["reason"]))
         elif message["died"] == signal.SIGPROF and not question.counted:

@@ -36,7 +36,7 @@ from mclabel.checkers.code.trials import (
     BoxPair,
     ProgramLimits,
     UnrunnableTestsError,
-    write_null_programs,
+    make_null_programs,
 )
 from mclabel.core.cores import count_cores
 from mclabel.core.records import Problem, Verdict
@@ -112,7 +112,7 @@ class CodeChecker(Checker):
             return str(error)
         if (fault := self._find_tests_fault(problem, gold)) is not None or gold.solution is None:
             return fault
-        grade = self._run_program(gold, gold.solution)
+        grade = self._grade_program(gold, gold.solution)
         if grade.verdict is Verdict.RIGHT or grade.reason.startswith(_SANDBOX):
             return None  # a failed sandbox is not a fault of the gold
         return f"the gold's own solution does not pass its tests: {grade.reason}"
@@ -129,7 +129,7 @@ class CodeChecker(Checker):
         if key not in self._faults:
             try:
                 with self._reserve_pair() as pair:
-                    results = [pair.test_program(gold, null) for null in write_null_programs(gold)]
+                    results = [pair.test_program(gold, null) for null in make_null_programs(gold)]
                 passed = all(result in (PASSED, WEAK, CLAIMED) for result in results)
                 fault = "the tests pass programs that compute nothing" if passed else None
             except UnrunnableTestsError as error:
@@ -165,9 +165,9 @@ class CodeChecker(Checker):
             code = extract_program(item.completion, gold)
         except NoCodeFound as error:
             return Grade(verdict=Verdict.WRONG, reason=str(error), layer="text")
-        return self._run_program(gold, code)
+        return self._grade_program(gold, code)
 
-    def _run_program(self, gold: Gold, code: str) -> Grade:
+    def _grade_program(self, gold: Gold, code: str) -> Grade:
         grade = partial(Grade, layer="inside" if gold.shares_process else "split")
         reason = ""
         for _ in range(ATTEMPTS):

@@ -1,7 +1,7 @@
 """Reads and writes messages (frames) on the pipes between a sandboxed program and its supervisor.
 
-The supervisor is the process that starts the program and forwards its messages. A frame is a kind (one
-byte), a length (four bytes) and the content. The module uses only the standard library.
+The supervisor is the process that starts the program and forwards its messages. A frame is a kind
+(one byte), a length (four bytes) and the content. The module uses only the standard library.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
     if len(names) != 1 or names == {None}:
         raise BadGold("all tests must name the same function, in metadata.func_name or fn_name")
     try:
-        inputs = [_parse_arguments(lines) for lines in pairs["inputs"]]
+        inputs = [_parse_call_arguments(lines) for lines in pairs["inputs"]]
         outputs = [
             json.loads(output) if isinstance(output, str) else output for output in pairs["outputs"]
         ]
@@ -165,7 +165,7 @@ def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
     return {"fn_name": names.pop(), "inputs": inputs, "outputs": outputs}
 
 
-def _parse_arguments(lines: Any) -> list[Any]:
+def _parse_call_arguments(lines: Any) -> list[Any]:
     if isinstance(lines, str):
         return [json.loads(line) for line in lines.splitlines() if line.strip()]
     return lines if isinstance(lines, list) else [lines]
@@ -178,7 +178,7 @@ def _make_gold_from_test_source(content: Mapping[str, Any]) -> Gold:
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         rest = {key: content[key] for key in ("prompt", "test_imports") if key in content}
         rest |= {key: content[key] for key in ("inside", "task_id") if key in content}
-        rest |= {"tests": setup, "solution": _read_solution(content)}
+        rest |= {"tests": setup, "solution": _find_reference_solution(content)}
         return _make_gold_from_statements(rest, "tests", required_name=_get_root_name(entry))
     if _ENTRY.fullmatch(entry) is None:
         raise BadGold(f"entry_point must name a function, such as add or Solution().add: {entry!r}")
@@ -186,7 +186,7 @@ def _make_gold_from_test_source(content: Mapping[str, Any]) -> Gold:
         setup=setup,
         checked_expression=entry,
         prompt=_read_text_field(content, "prompt", ""),
-        solution=_read_solution(content),
+        solution=_find_reference_solution(content),
     )
     return _complete_gold_from_tests(
         gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_get_root_name(entry)
@@ -197,7 +197,7 @@ def _get_root_name(entry: str) -> str:
     return re.split(r"[.(]", entry)[0]
 
 
-def _read_solution(content: Mapping[str, Any]) -> str | None:
+def _find_reference_solution(content: Mapping[str, Any]) -> str | None:
     solution, body = (
         _read_optional_text_field(content, "solution"),
         _read_optional_text_field(content, "canonical_solution"),
@@ -227,7 +227,7 @@ def _make_gold_from_statements(
         tests=tests,
         setup=setup,
         prompt=_read_text_field(content, "prompt", ""),
-        solution=_read_solution(content),
+        solution=_find_reference_solution(content),
     )
     return _complete_gold_from_tests(
         gold, content, source="\n".join([setup, *tests]), required_name=required_name
@@ -390,29 +390,32 @@ def must_share_process(tree: ast.AST, names: set[str]) -> bool:
             or _SHARED_MODULES & {f"{node.module}.{alias.name}" for alias in node.names}
         ):
             return True
-        if isinstance(node, ast.Attribute | ast.Name) and _write_dotted_name(node) in _SHARED_NAMES:
+        if (
+            isinstance(node, ast.Attribute | ast.Name)
+            and _format_dotted_name(node) in _SHARED_NAMES
+        ):
             return True
         if isinstance(node, ast.ClassDef) and names & {
-            _write_dotted_name(base) for base in node.bases
+            _format_dotted_name(base) for base in node.bases
         }:
             return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            held = _write_dotted_name(node.func.value).removeprefix("self.")
+            held = _format_dotted_name(node.func.value).removeprefix("self.")
             if node.func.attr in _CHANGING and "." in held:
                 return True
     return False
 
 
-def _write_dotted_name(node: ast.AST) -> str:
+def _format_dotted_name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
-        return f"{_write_dotted_name(node.value)}.{node.attr}"
+        return f"{_format_dotted_name(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _find_pytest_names(tree: ast.AST) -> Iterator[str]:
     """Yield the names of pytest that tests use."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and _write_dotted_name(node.value) == "pytest":
+        if isinstance(node, ast.Attribute) and _format_dotted_name(node.value) == "pytest":
             yield node.attr
         elif isinstance(node, ast.ImportFrom) and node.module == "pytest":
             yield from (alias.name for alias in node.names)

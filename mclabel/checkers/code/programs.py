@@ -200,7 +200,7 @@ def _test_remotely(job: dict[str, Any]) -> int:
     for module in job["own_modules"]:
         sys.modules[module] = _RemoteModule(module, peer)
     allow_missing_modules()
-    return _report_tests(job, names, peer)
+    return _run_and_report_tests(job, names, peer)
 
 
 class _RemoteModule(types.ModuleType):
@@ -223,10 +223,10 @@ def _test_in_same_process(job: dict[str, Any]) -> int:
         return 1
     for module in job["own_modules"]:
         sys.modules[module] = sys.modules["solution"]
-    return _report_tests(job, {**names, "__builtins__": builtins}, None)
+    return _run_and_report_tests(job, {**names, "__builtins__": builtins}, None)
 
 
-def _report_tests(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
+def _run_and_report_tests(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
     try:
         run_tests(
             job, names, peer.trust_log.record_handled if peer is not None else lambda error: None

@@ -188,10 +188,10 @@ class References:
         if isinstance(value, BaseException):
             state = [list(value.args), dict(vars(value))]
             try:
-                encoded_state = self._encode_json(state)
+                encoded_state = self._encode_with_references(state)
             except (NotReferable, TooLarge):
-                encoded_state = self._encode_json([[], {}])
-            return ["exception", self._encode_json(type(value)), encoded_state]
+                encoded_state = self._encode_with_references([[], {}])
+            return ["exception", self._encode_with_references(type(value)), encoded_state]
         name = _NAMES.get(id(value))
         if name and (self._is_tests or isinstance(value, type) or name in _CONSTANTS):
             return ["python", name]
@@ -208,7 +208,7 @@ class References:
             return ["function", number, str(getattr(value, "__name__", "function"))]
         return ["object", number, self._make_class_reference(type(value))]
 
-    def _encode_json(self, value: Any) -> Any:
+    def _encode_with_references(self, value: Any) -> Any:
         return encode_json_value(value, self._max_bytes, self)
 
     def lend_object(self, value: Any) -> int:
@@ -248,7 +248,7 @@ class References:
                 elif not name.startswith("__") and isinstance(value, FUNCTIONS):
                     methods.add(name)
         description = [[] if is_exception else sorted(specials.items()), sorted(methods)]
-        sent = [self._encode_json(base) for base in bases]
+        sent = [self._encode_with_references(base) for base in bases]
         is_iterator = "__next__" in specials and not is_user_defined_class(kind)
         like = kind.__name__ if kind in _LIKE.values() else ""
         traits = [is_iterator, hasattr(kind, "__await__"), like]
@@ -364,14 +364,14 @@ class References:
             if like in _LIKE:
                 content["__class__"] = property(lambda own: _LIKE[like])
             content |= {
-                "__copy__": self._make_forwarder("copy"),
-                "__getattr__": self._make_forwarder("getattr"),
+                "__copy__": self._make_request_method("copy"),
+                "__getattr__": self._make_request_method("getattr"),
             }
             content |= {
                 "__deepcopy__": lambda own, memo: self.sender.request(b"C", "deepcopy", own)
             }
-            content |= {"__setattr__": self._make_forwarder("setattr")}
-            content |= {"__delattr__": self._make_forwarder("delattr")}
+            content |= {"__setattr__": self._make_request_method("setattr")}
+            content |= {"__delattr__": self._make_request_method("delattr")}
             self._is_building = True
             try:
                 made = self._meta(name, base_classes or (Proxy,), content)
@@ -380,7 +380,7 @@ class References:
         self._remote_ids[id(made)] = RemoteId(number)
         return made
 
-    def _make_forwarder(self, operation: str) -> Any:
+    def _make_request_method(self, operation: str) -> Any:
         kind = b"C" if operation == "copy" else b"G"
         return lambda own, *parts: self.sender.request(kind, operation, own, *parts)
 

@@ -1,9 +1,9 @@
 """The first process in a box, which runs one program after another, each isolated from the others.
 
-For each program, this process forks a supervisor. The supervisor creates new namespaces, starts the program
-as their first process, and forwards its messages. When the first process ends, the kernel ends all
-other processes of the program. Neither this process nor the supervisor runs code of the program. The
-module uses only the standard library.
+For each program, this process forks a supervisor. The supervisor creates new namespaces, starts the
+program as their first process, and forwards its messages. When the first process ends, the kernel
+ends all other processes of the program. Neither this process nor the supervisor runs code of the
+program. The module uses only the standard library.
 """
 
 from __future__ import annotations

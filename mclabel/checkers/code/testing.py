@@ -491,15 +491,15 @@ class _Approximately:
         expected = self._expected
         if isinstance(expected, Mapping):
             return isinstance(actual, Mapping) and actual.keys() == expected.keys() and all(
-                self._is_near(actual[key], value) for key, value in expected.items()
+                self._is_number_near(actual[key], value) for key, value in expected.items()
             )  # fmt: skip
         if isinstance(expected, Sequence) and not isinstance(expected, str):
             return isinstance(actual, Sequence) and len(actual) == len(expected) and all(
-                self._is_near(*pair) for pair in zip(actual, expected, strict=True)
+                self._is_number_near(*pair) for pair in zip(actual, expected, strict=True)
             )  # fmt: skip
-        return self._is_near(actual, expected)
+        return self._is_number_near(actual, expected)
 
-    def _is_near(self, actual: Any, expected: Any) -> bool:
+    def _is_number_near(self, actual: Any, expected: Any) -> bool:
         numbers = float | int | complex
         if not isinstance(expected, numbers) or not isinstance(actual, numbers):
             return bool(actual == expected)

@@ -319,7 +319,7 @@ class _BoxJob:
             self._discard_box()
 
 
-def write_null_programs(gold: Gold) -> list[str]:
+def make_null_programs(gold: Gold) -> list[str]:
     """Return two programs that compute nothing.
 
     All calls of the first raise an exception, and all calls of the second return empty objects.

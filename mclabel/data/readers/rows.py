@@ -123,7 +123,7 @@ def _read_jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
             if line is None:
                 yield number, TOO_LARGE
             elif line.strip():
-                yield number, _parse_line(line)
+                yield number, _parse_json_line(line)
 
 
 def read_bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
@@ -140,7 +140,7 @@ def read_bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
         yield None
 
 
-def _parse_line(raw: bytes) -> Any:
+def _parse_json_line(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except UnicodeDecodeError as error:
@@ -162,7 +162,7 @@ def _read_json_rows(path: Path, source: str) -> Iterable[Any]:
             f"have at most {MAX_TEXT:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
             f"{path.stem}.jsonl"
         )
-    content = _parse_line(path.read_bytes())
+    content = _parse_json_line(path.read_bytes())
     if isinstance(content, RejectReason):
         raise DataError(f"{source}: {content.detail}")
     if not isinstance(content, list):
