@@ -106,9 +106,12 @@ def read_gold(gold_data: Any) -> Gold:
         raise BadGold("the gold is neither a text, a list of inputs and outputs, nor an object")
     form = next((name for name in _FORMS if name in content), None)
     if form is None:
-        raise BadGold(f"the gold has no tests: it has none of the keys {', '.join(_FORMS)}")
+        raise BadGold(f"the gold has no tests: it must have one of the keys {', '.join(_FORMS)}")
     if unknown := sorted(map(str, set(content) - _FORMS[form] - _COMMON - {form})):
-        raise BadGold(f"the gold has unknown keys beside {form}: {', '.join(unknown[:5])}")
+        raise BadGold(
+            f"the gold has unknown keys beside {form}: {', '.join(unknown[:5])}. Remove or correct "
+            "them"
+        )
     try:
         if form == "inputs":
             return _make_gold_from_pairs(content)
@@ -218,7 +221,7 @@ def _make_gold_from_statements(
     else:
         raise BadGold(f"{form} is neither a text nor a list of texts")
     if not any(_may_detect_fault(node) for statement in nodes for node in ast.walk(statement)):
-        raise BadGold("the gold has no tests: its source asserts nothing")
+        raise BadGold("the gold has no tests: its source asserts nothing. Add assert statements")
     imports = content.get("test_imports") or []
     lines = [imports] if isinstance(imports, str) else list(map(str, imports))
     setup = "\n".join([*lines, _read_optional_text_field(content, "test_setup_code") or ""])
@@ -253,7 +256,9 @@ def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
             "equal"
         )
     if len(inputs) > MAX_TESTS:
-        raise BadGold(f"the gold has {len(inputs):,} tests: must be at most {MAX_TESTS:,}")
+        raise BadGold(
+            f"the gold has {len(inputs):,} tests: it must have at most {MAX_TESTS:,}. Remove some"
+        )
     solution, name = (
         _read_optional_text_field(content, "solution"),
         _read_optional_text_field(content, "fn_name"),
@@ -309,7 +314,10 @@ def _complete_gold_from_tests(
             if there is none.
     """
     if len(source) > MAX_SOURCE:
-        raise BadGold(f"the tests have {len(source):,} characters: must be at most {MAX_SOURCE:,}")
+        raise BadGold(
+            f"the tests have {len(source):,} characters: they must have at most {MAX_SOURCE:,}. "
+            "Shorten them"
+        )
     tree = parse_python(source)
     before = _complete_module(gold.prompt)
     free = _find_undefined_names(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
@@ -329,18 +337,26 @@ def _complete_gold_from_tests(
     }
     names = free - modules
     if not names and not own_modules:
-        raise BadGold("the tests use no name of the program, so any program would pass")
+        raise BadGold(
+            "the tests use no name of the program, so any program would pass. Call the program in "
+            "them"
+        )
     if strange := sorted(set(_find_pytest_names(tree)) - SUPPORTED):
-        raise BadGold(f"the tests use pytest.{strange[0]}, which is not supported")
+        raise BadGold(
+            f"the tests use pytest.{strange[0]}, which is not supported. Rewrite them without it"
+        )
     inside = content.get("inside", False)
     if not isinstance(inside, bool):
-        raise BadGold("inside must be true or false")
+        raise BadGold(f"inside must be true or false, is {inside!r}")
     inside = inside or must_share_process(tree, names)
     missing = sorted(
         set(_list_imported_packages(tree)) - sys.stdlib_module_names - OWN_MODULES - {"pytest"}
     )
     if inside and missing:
-        raise BadGold(f"the tests need {missing[0]}, which is not in Python's standard library")
+        raise BadGold(
+            f"the tests need {missing[0]}, which is not in Python's standard library. Rewrite them "
+            "without it"
+        )
     return replace(
         gold,
         test_context=before,

@@ -58,7 +58,7 @@ class MathShepherd:
             start = row["label"].index(part, start) + len(part)
             labels.append(row["label"][start : start + 2].strip()[:1])
         if parts[-1].strip() or not labels:
-            raise ValueError(f"a step of the input does not end in {SHEPHERD_TAG!r}")
+            raise ValueError(f"a step of input does not end in {SHEPHERD_TAG!r}, but each must")
         problem, first = split_problem(parts[0])
         steps = [strip_step_number(step) for step in (first, *parts[1:-1])]
         yield make_labeled_texts(
@@ -310,7 +310,7 @@ class Rlhflow:
         turns = row["conversations"]
         roles = [turn["role"] for turn in turns]
         if roles != ["user", "assistant"] * (len(turns) // 2):
-            raise ValueError("turns must alternate between user and assistant")
+            raise ValueError("the turns must alternate between user and assistant")
         problem, first = split_problem(turns[0]["content"], may_lack_mark=True)
         steps = [first, *(turn["content"] for turn in turns[2::2])]
         signs = [parse_rating_sign(turn["content"].strip()) for turn in turns[1::2]]
@@ -344,5 +344,5 @@ class Trl:
         """Yield the solution of a row."""
         steps, labels = row["completions"], row["labels"]
         if not all(isinstance(label, bool) for label in labels):
-            raise ValueError("labels must be booleans")
+            raise ValueError("the labels must be booleans")
         yield make_labeled_texts(row["prompt"], steps, [float(label) for label in labels])

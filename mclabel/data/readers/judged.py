@@ -162,7 +162,7 @@ def _read_processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectRea
         identity, problem, steps, label = (row[k] for k in ("id", "problem", "steps", "label"))
     except KeyError:
         return RejectReason(
-            "bad_row", f"not a row of ProcessBench: needs {wanted}; has {list(row)}"
+            "bad_row", f"not a row of ProcessBench: it needs {wanted}; it has {list(row)}"
         )
     if not isinstance(problem, str) or not problem.strip():
         return RejectReason("no_problem", f"problem={problem!r}: must be a text that is not empty")

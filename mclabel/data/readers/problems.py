@@ -122,10 +122,12 @@ class ProblemStream:
         if not self._count:
             first = next(self.rejects(), None)
             if first is None:
-                raise DataError(f"{source}: holds no problems")
+                raise DataError(
+                    f"{source}: holds no problems. Give a source with at least one problem"
+                )
             raise DataError(
-                f"{source}: holds no problems, {self.num_rejected} of {self.num_rejected} rows "
-                f"cannot be used; {describe_row_place(source, first.row or 0)}: "
+                f"{source}: holds no problems, because none of its {self.num_rejected} rows can be "
+                f"used; {describe_row_place(source, first.row or 0)}: "
                 f"{shorten_detail(first.detail)}"
             )
 

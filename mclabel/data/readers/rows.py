@@ -63,7 +63,8 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
             return enumerate(_read_parquet_rows(path, source), 1)
         case other:
             raise DataError(
-                f"{source}: {other or 'no suffix'}: must be .jsonl, .json, .parquet or .csv"
+                f"{source}: the suffix must be .jsonl, .json, .parquet or .csv, is "
+                f"{other or 'missing'}. Convert or rename the file"
             )
 
 
@@ -166,7 +167,10 @@ def _read_json_rows(path: Path, source: str) -> Iterable[Any]:
     if isinstance(content, RejectReason):
         raise DataError(f"{source}: {content.detail}")
     if not isinstance(content, list):
-        raise DataError(f"{source}: must be a list of objects, is a {type(content).__name__}")
+        raise DataError(
+            f"{source}: must be a list of objects, is a {type(content).__name__}. Put its objects "
+            "into one list"
+        )
     return content
 
 
@@ -254,7 +258,9 @@ def _read_parquet_rows(path: Path, source: str) -> Iterator[Any]:
                 else:
                     yield row
     except (ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{source}: not a readable Parquet file ({error})") from error
+        raise DataError(
+            f"{source}: is not a readable Parquet file ({error}). Write the file again"
+        ) from error
 
 
 def _check_column_names_distinct(names: Sequence[str], source: str) -> None:
@@ -331,14 +337,14 @@ def _download_file(url: str) -> Path:
 
     folder, _, name = url.rpartition("/")
     if not name or folder.endswith(":/"):
-        raise DataError(f"{url}: must name a file, as in s3://bucket/problems.jsonl")
+        raise DataError(f"{url}: the URL must name a file, as in s3://bucket/problems.jsonl")
     path = Path(tempfile.mkdtemp(dir=_get_download_folder().name)) / name
     try:
         exists = Store(folder).download(name, path)
     except ShardError as error:
         raise DataError(f"{url}: cannot be read: {error}") from error
     if not exists:
-        raise DataError(f"{url}: no such file")
+        raise DataError(f"{url}: no such file. Check the URL")
     return path
 
 

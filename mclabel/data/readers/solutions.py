@@ -179,7 +179,9 @@ def read_solution(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
             return RejectReason("bad_solution", "steps must be a list of texts, at least one")
         separator = row.get("step_separator")
         if not isinstance(separator, str | None):
-            return RejectReason("bad_solution", "step_separator must be a text")
+            return RejectReason(
+                "bad_solution", f"step_separator must be a text, is a {type(separator).__name__}"
+            )
         joined = join_steps(steps, separator=separator, whole=row.get("solution"))
         return GivenSolution(
             text="".join(joined),
