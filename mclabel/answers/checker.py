@@ -300,8 +300,8 @@ class Checker:
     ) -> Grade:
         grade = (
             Grade(verdict=Verdict.UNKNOWN, reason=reply.reason, layer="sympy")
-            if reply.same is None
-            else _PROVED[reply.same]
+            if reply.is_confirmed is None
+            else _PROVED[reply.is_confirmed]
         )
         if reply.reason not in PASSING:
             self._remember_grade(answer, gold, units_optional, grade)
@@ -412,7 +412,13 @@ def _reset_checkers_after_fork() -> None:
 
 def _explain_parsing_failure(reply: WorkerReply) -> str | None:
     """Return the reason why a worker could not parse a gold; None if it could."""
-    return None if reply.same else "not_parsed" if reply.same is False else reply.reason
+    return (
+        None
+        if reply.is_confirmed
+        else "not_parsed"
+        if reply.is_confirmed is False
+        else reply.reason
+    )
 
 
 _NO_ANSWER = Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")

@@ -95,15 +95,17 @@ def grade_in_process(answer: str, gold: str, *, units_optional: bool) -> Grade |
     written = same_python_literals(answer, gold)
     if written is not None:
         return _DECIDED[written, "form"]
-    ours, theirs = normalize_answer(answer), normalize_gold(gold)
-    if ours.key == theirs.key:
-        return _RIGHT_TEXT if ours.key else _EMPTY
-    if not ours.key:
+    normalized_answer, normalized_gold = normalize_answer(answer), normalize_gold(gold)
+    if normalized_answer.key == normalized_gold.key:
+        return _RIGHT_TEXT if normalized_answer.key else _EMPTY
+    if not normalized_answer.key:
         return _EMPTY
     try:
-        same, asked = _compare_normalized(ours, theirs, gold, units_optional=units_optional)
+        same, needs_worker = _compare_normalized(
+            normalized_answer, normalized_gold, gold, units_optional=units_optional
+        )
     except (NotClosed, ArithmeticError):  # a number is too large for exact arithmetic
-        same, asked = None, False
+        same, needs_worker = None, False
     except TooMuchWork:
         return _TOO_MUCH_WORK
     except RecursionError:
@@ -111,58 +113,75 @@ def grade_in_process(answer: str, gold: str, *, units_optional: bool) -> Grade |
     finally:
         set_work_limit(None)
     if same is not None:
-        literal = ours.literal is not None and theirs.literal is not None
+        literal = normalized_answer.literal is not None and normalized_gold.literal is not None
         return _DECIDED[same, "number" if literal else "form"]
-    return (ours.text, theirs.text) if asked else _UNSURE
+    return (normalized_answer.text, normalized_gold.text) if needs_worker else _UNSURE
 
 
 def _compare_normalized(
-    ours: NormalizedAnswer, theirs: NormalizedAnswer, gold: str, *, units_optional: bool
+    normalized_answer: NormalizedAnswer,
+    normalized_gold: NormalizedAnswer,
+    gold: str,
+    *,
+    units_optional: bool,
 ) -> tuple[bool | None, bool]:
     """Return whether an answer equals a gold, or None; and True if a worker should decide.
 
     Args:
-        ours: normalised answer.
-        theirs: normalised gold.
+        normalized_answer: normalised answer.
+        normalized_gold: normalised gold.
         gold: gold as it is written.
         units_optional: True if 5 cm equals 5.
     """
-    asked = False
+    needs_worker = False
 
     def record_provable(left: Form, right: Form) -> None:
-        nonlocal asked
-        asked = asked or (
+        nonlocal needs_worker
+        needs_worker = needs_worker or (
             explain_refused_form(left) is None and explain_refused_form(right) is None
         )
 
     set_work_limit()
-    left = Number(ours.literal) if ours.literal else read_form(ours.text)
-    right = Number(theirs.literal) if theirs.literal else read_gold_form(gold)
+    left = (
+        Number(normalized_answer.literal)
+        if normalized_answer.literal
+        else read_form(normalized_answer.text)
+    )
+    right = Number(normalized_gold.literal) if normalized_gold.literal else read_gold_form(gold)
     if right is None:
         raise TooMuchWork
     set_work_limit()
     comparison = FormComparer(units_optional, record_provable)
     same = comparison.compare(left, right)
-    if same and {find_integer_range(ours.text), find_integer_range(theirs.text)} == {"Z", "N"}:
+    if same and {
+        find_integer_range(normalized_answer.text),
+        find_integer_range(normalized_gold.text),
+    } == {"Z", "N"}:
         return None, False
     if (
         same is False
-        and not (ours.literal and theirs.literal)
+        and not (normalized_answer.literal and normalized_gold.literal)
         and (
             may_mean_gold_if_reread(left, right, comparison.compare)
-            or _are_none_and_zero(ours, theirs)
+            or _are_none_and_zero(normalized_answer, normalized_gold)
         )
     ):
         return None, False
-    return same, asked
+    return same, needs_worker
 
 
-def _are_none_and_zero(ours: NormalizedAnswer, theirs: NormalizedAnswer) -> bool:
+def _are_none_and_zero(
+    normalized_answer: NormalizedAnswer, normalized_gold: NormalizedAnswer
+) -> bool:
     """Return whether one of an answer and a gold is 0 and the other is the word "none".
 
     "None" may mean that there is no solution, or that a count is 0.
     """
-    word, number = (ours, theirs) if theirs.literal else (theirs, ours)
+    word, number = (
+        (normalized_answer, normalized_gold)
+        if normalized_gold.literal
+        else (normalized_gold, normalized_answer)
+    )
     is_none = word.key.lower() in ("none", "there are none")
     return is_none and number.literal is not None and number.literal.value == 0
 

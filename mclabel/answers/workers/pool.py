@@ -49,7 +49,7 @@ questions, the next ones alone."""
 class WorkerReply:
     """A worker's reply: whether sympy found two expressions equal, or could parse a gold."""
 
-    same: bool | None
+    is_confirmed: bool | None
     """True if the pair is equal or the gold can be parsed, False if not, None if undecided."""
     reason: str
     """`decided`, `undecided`, `parsed`, `out_of_memory`, `too_many_steps`, `sympy_<error>`, or one
@@ -64,7 +64,7 @@ PASSING = frozenset(("no_worker", "worker_died"))
 class _PendingQuestion:
     body: dict[str, Any]
     future: Future[WorkerReply]
-    counted: bool = False
+    counts_steps: bool = False
     """True if the next attempt counts steps, because the quick attempt took too long."""
     deaths: int = 0
     """Number of attempts whose process died."""
@@ -122,7 +122,7 @@ class WorkerPool:
         future: Future[WorkerReply] = Future()
         with self._lock:
             if self._closed or len(json.dumps(question)) > MAX_MESSAGE // 2:
-                future.set_result(WorkerReply(same=None, reason="no_worker"))
+                future.set_result(WorkerReply(is_confirmed=None, reason="no_worker"))
                 return future
             self._quick.append(_PendingQuestion(question, future))
         self._wake_thread()
@@ -199,7 +199,7 @@ class WorkerPool:
         while (question := self._pop_next_question()) is not None:
             if self._host is None and not self._start_host():
                 return
-            is_first = not question.must_run_alone and not question.counted
+            is_first = not question.must_run_alone and not question.counts_steps
             if is_first and not question.future.set_running_or_notify_cancel():
                 continue  # cancelled
             self._send_question(question)
@@ -214,7 +214,7 @@ class WorkerPool:
             return None
         if self._again:
             return None if self._asked else self._again.popleft()
-        slow = sum(question.counted for question in asked)
+        slow = sum(question.counts_steps for question in asked)
         if self._slow and not slow:
             return self._slow.popleft()
         if self._quick and len(self._asked) - slow < self._num_workers:
@@ -229,7 +229,7 @@ class WorkerPool:
             **question.body,
             "id": self._next_id,
             "steps": self._max_steps,
-            "counted": question.counted,
+            "counted": question.counts_steps,
         }
         if not self._send_to_host(json.dumps(message).encode() + b"\n"):
             self._handle_lost_host()
@@ -288,12 +288,14 @@ class WorkerPool:
 
     def _answer_or_retry(self, question: _PendingQuestion, message: dict[str, Any]) -> None:
         if "died" not in message:
-            question.future.set_result(WorkerReply(same=message["same"], reason=message["reason"]))
-        elif message["died"] == signal.SIGPROF and not question.counted:
-            question.counted = True
+            question.future.set_result(
+                WorkerReply(is_confirmed=message["same"], reason=message["reason"])
+            )
+        elif message["died"] == signal.SIGPROF and not question.counts_steps:
+            question.counts_steps = True
             (self._again if question.must_run_alone else self._slow).append(question)
         elif message["died"] == signal.SIGXCPU:
-            question.future.set_result(WorkerReply(same=None, reason="worker_died"))
+            question.future.set_result(WorkerReply(is_confirmed=None, reason="worker_died"))
         else:
             self._requeue_question(question)
 
@@ -306,7 +308,7 @@ class WorkerPool:
         if question.deaths < MAX_DEATHS:
             self._again.append(question)
         else:
-            question.future.set_result(WorkerReply(same=None, reason="worker_died"))
+            question.future.set_result(WorkerReply(is_confirmed=None, reason="worker_died"))
 
     def _kill_stalled_processes(self) -> None:
         """Kill processes that have not replied for `STALL_S` seconds.
@@ -362,7 +364,7 @@ class WorkerPool:
                 collection.clear()
         for question in waiting:
             if not question.future.done():
-                question.future.set_result(WorkerReply(same=None, reason="no_worker"))
+                question.future.set_result(WorkerReply(is_confirmed=None, reason="no_worker"))
 
     def _shut_down(self) -> None:
         with self._lock:

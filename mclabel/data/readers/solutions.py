@@ -249,7 +249,7 @@ class SelectionManifest:
     text_hashes: Mapping[str, str]
     """Hash of the texts of the problem and the solution (`hash_solution_text`), by solution id."""
     probabilities: Mapping[str, float]
-    key: str = "solutions.select"
+    setting_name: str = "solutions.select"
     """Setting that names the manifest, for messages."""
 
     def get_selection(self, solution_id: str) -> Selection:
@@ -288,7 +288,7 @@ class SelectionManifest:
 
     def _make_other_pool_error(self, reason: str) -> DataError:
         return DataError(
-            f"{self.key}={self.place!r}: is a selection from another pool "
+            f"{self.setting_name}={self.place!r}: is a selection from another pool "
             f"({self.about['pool']['place']}): {reason}. Give that pool unchanged, or select anew"
         )
 
@@ -307,28 +307,28 @@ def build_manifest(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) 
     return encode_parquet_with_digest(table, compression="zstd")
 
 
-def read_selected(place: str, key: str = "solutions.select") -> SelectionManifest:
+def read_selected(place: str, setting_name: str = "solutions.select") -> SelectionManifest:
     """Read a manifest, which `mclabel select` has written.
 
     Args:
         place: file or URL of the manifest.
-        key: setting that names the manifest, for messages.
+        setting_name: setting that names the manifest, for messages.
 
     Raises:
         DataError: the file is not a manifest, or is damaged.
     """
-    table, about = _open_manifest(place, f"{key.rstrip()}={place!r}")
+    table, about = _open_manifest(place, f"{setting_name.rstrip()}={place!r}")
     ids = table["solution_id"].to_pylist()
     return SelectionManifest(
         place=place,
         about=about,
         text_hashes=dict(zip(ids, table["text_id"].to_pylist(), strict=True)),
         probabilities=dict(zip(ids, table["probability"].to_pylist(), strict=True)),
-        key=key,
+        setting_name=setting_name,
     )
 
 
-def _open_manifest(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
+def _open_manifest(place: str, shown_name: str) -> tuple[pa.Table, dict[str, Any]]:
     path = download_if_url(place)
     try:
         content = path.read_bytes()
@@ -336,13 +336,16 @@ def _open_manifest(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
         about = json.loads((table.schema.metadata or {})[_KEY])
         table = table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise DataError(f"{key}: is not a manifest of a selection ({error}). {_MAKE}") from error
+        raise DataError(
+            f"{shown_name}: is not a manifest of a selection ({error}). {_MAKE}"
+        ) from error
     if about.get("version") != VERSION:
         raise DataError(
-            f"{key}: has version {about.get('version')}, this mclabel reads {VERSION}. {_MAKE}"
+            f"{shown_name}: has version {about.get('version')}, but this mclabel reads {VERSION}. "
+            f"{_MAKE}"
         )
     if check_parquet(content) != "sound":
-        raise DataError(f"{key}: is damaged: its content does not match its digest. {_MAKE}")
+        raise DataError(f"{shown_name}: is damaged: its content does not match its digest. {_MAKE}")
     return table, about
 
 
