@@ -448,8 +448,9 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
     """Return a group number for each answer. Equal answers share a number; None stays None.
 
     Answers are compared from the most frequent to the least frequent. An answer joins the first
-    group whose most frequent answer equals it, whichever of the two is the gold. So a number and
-    its rounding are in different groups. At most `MAX_GROUPS` groups accept further answers.
+    group whose most frequent answer equals it. They must be equal with either of them as the gold,
+    so a number and its rounding are in different groups. At most `MAX_GROUPS` groups accept further
+    answers.
 
     Args:
         answers: answers of the samples of one problem.
@@ -483,7 +484,7 @@ def group_answers_per_problem(
 
 
 def _compare_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
-    """Return for each pair whether its answers are equal, whichever of the two is the gold.
+    """Return for each pair whether its answers are equal with either of them as the gold.
 
     A rounded answer may equal an exact gold, while the exact answer does not equal a rounded gold.
     """

@@ -52,22 +52,25 @@ def find_blocks(
     *,
     ended: bool,
     fenced: Sequence[Span] | None = None,
-    split: Sequence[Span] = (),
+    splittable_code: Sequence[Span] = (),
 ) -> list[Span]:
     """Return the spans of the blocks of a text, sorted and disjoint.
 
     Args:
         text: a solution, or a part of one.
         lines: spans of the text's lines.
-        ended: whether the text is complete. In an incomplete text, a block that is still open
+        ended: True if the text is complete. In an incomplete text, a block that is still open
             counts as a block.
         fenced: spans of the fenced code of the text, which are blocks. None searches the text.
-        split: spans of code inside which steps may end. A block that overlaps them is left out.
+        splittable_code: spans of code inside which steps may end. A block that overlaps them is
+            left out.
     """
     fenced = list(_find_code_spans(text, lines, ended)) if fenced is None else fenced
-    code = sorted([*fenced, *split])
+    code = sorted([*fenced, *splittable_code])
     candidates = [*_find_marked_spans(text, code, ended), *_find_table_spans(text, lines, ended)]
-    return merge_spans([*fenced, *(span for span in candidates if not overlaps_any(span, split))])
+    return merge_spans(
+        [*fenced, *(span for span in candidates if not overlaps_any(span, splittable_code))]
+    )
 
 
 def is_inside(place: int, spans: Sequence[Span]) -> bool:
@@ -296,7 +299,7 @@ def _is_bold_heading(stripped: str, *, in_list: bool) -> bool:
 
     Args:
         stripped: bold line without surrounding white space.
-        in_list: whether a list mark precedes the line.
+        in_list: True if a list mark precedes the line.
     """
     inner = stripped.strip(_FRAME)
     if _STATES.search(stripped):

@@ -99,7 +99,7 @@ def find_code_ends(text: str, *, ended: bool = True, functions: bool = False) ->
     code = PythonStatements(text, lines, ended=ended, functions=functions)
     if not code.is_known:
         return [len(text)]
-    spans = find_blocks(text, lines, ended=ended, fenced=code.others, split=code.spans)
+    spans = find_blocks(text, lines, ended=ended, fenced=code.others, splittable_code=code.spans)
     places = (match.end() for match in LINE.finditer(text))
     outside = [place for place in places if not is_inside(place, code.spans)]
     return _select_step_ends(text, [*outside, *code.places], ended, spans=spans, code=code.spans)

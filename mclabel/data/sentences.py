@@ -61,7 +61,7 @@ def find_sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> I
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no sentence ends.
-        ended: whether the text is complete. In an incomplete text, ends that depend on following
+        ended: True if the text is complete. In an incomplete text, ends that depend on following
             text are omitted.
     """
     apart = merge_spans([*blocks, *find_inline_spans(text, ended)])
@@ -254,7 +254,7 @@ def find_reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) ->
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no step begins.
-        ended: whether the text is complete. In an incomplete text, a mark at the end is omitted,
+        ended: True if the text is complete. In an incomplete text, a mark at the end is omitted,
             because it may become another word.
     """
     apart = merge_spans([*blocks, *find_inline_spans(text, ended)])

@@ -65,9 +65,9 @@ class PythonStatements:
         Args:
             text: a solution, or a part of one.
             lines: spans of the text's lines.
-            ended: whether the text is complete. In an incomplete text, beginnings that following
+            ended: True if the text is complete. In an incomplete text, beginnings that following
                 text could undo are omitted.
-            functions: whether a step is an outermost function or class, or the code between two of
+            functions: True if a step is an outermost function or class, or the code between two of
                 them. Otherwise a step is a statement.
         """
         self.places: list[int] = []

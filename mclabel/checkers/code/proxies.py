@@ -108,7 +108,7 @@ class RequestSender(Protocol):
         """
 
     def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return the result of a special method of the program that the tests may trust.
+        """Return a result that the tests may trust for a special method of the program.
 
         A program could make its objects equal to any value.
 

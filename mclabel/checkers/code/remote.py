@@ -207,7 +207,7 @@ class Peer:
         return self._loop.run_until_complete(await_target())
 
     def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return the result of a special method of the program that the tests may trust.
+        """Return a result that the tests may trust for a special method of the program.
 
         Args:
             own: proxy of the program's object.

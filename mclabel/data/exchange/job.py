@@ -191,7 +191,7 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
         path: JSON Lines, JSON or Parquet file.
         source: name of the file's format, or `module:Class`.
         out: folder of the run. Importing the same file again changes nothing.
-        strict: whether a row that cannot be used is an error. Otherwise the row is left out, and
+        strict: True if a row that cannot be used is an error. Otherwise the row is left out, and
             the run's `rejects.jsonl` has the reason.
 
     Raises:

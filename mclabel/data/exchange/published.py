@@ -192,7 +192,7 @@ def make_prm800k_row(
         labeler: name of the person or program that rated the steps.
         timestamp: time of the rating in ISO format; None if it is unknown.
         total_time: duration of the rating in milliseconds.
-        is_control: whether the solution is a gold solution.
+        is_control: True if the solution is a gold solution.
     """
     rated = ratings[: ratings.index(-1) + 1] if -1 in ratings else ratings
     return {

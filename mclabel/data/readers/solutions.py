@@ -61,7 +61,7 @@ def read_solutions(
         problems: problems that the solutions answer.
         selected: selection of rows by their numbers; None for all rows. With a selection, problems
             without a solution are not reported as rejects.
-        strict: whether a row that cannot be used, or a problem without a solution, is an error.
+        strict: True if a row that cannot be used, or a problem without a solution, is an error.
 
     Raises:
         DataError: the file cannot be read, no problem has a solution, the selected rows have
