@@ -26,11 +26,11 @@ from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.settings import Settings
 from mclabel.data.given import (
     convert_to_row,
-    iterate_items,
+    iterate_given_rows,
     join_steps,
     parse_gold,
     require_callable,
-    require_place,
+    require_path_or_url,
     require_text,
     shorten_value,
 )
@@ -111,7 +111,9 @@ def label(
         content: dict[str, Any] = {
             "ray": {"address": "none"},
             **keys,
-            "out": require_place(out, "out") if out is not None else str(input_folder / "run"),
+            "out": require_path_or_url(out, "out")
+            if out is not None
+            else str(input_folder / "run"),
             "problems": _make_rows_section(
                 problems, "problems", input_folder, key="source", columns=PROBLEM_COLUMNS
             ),
@@ -167,9 +169,9 @@ def train(
     runs: list[Any] = list(labels) if is_list else [labels]  # type: ignore[arg-type]
     content = {
         **keys,
-        "labels": [require_place(run, "labels") for run in runs],
-        "base": require_place(base, "base"),
-        "out": require_place(out, "out"),
+        "labels": [require_path_or_url(run, "labels") for run in runs],
+        "base": require_path_or_url(base, "base"),
+        "out": require_path_or_url(out, "out"),
     }
     config = check_config(TrainConfig, content)
     on_progress = require_callable(on_progress, "on_progress")
@@ -197,8 +199,8 @@ def judge_solutions(solutions: Place, *, out: Place, **keys: Any) -> JobReport:
 
     content = {"ray": {"address": "none"}, **keys}
     content |= {
-        "solutions": require_place(solutions, "solutions"),
-        "out": require_place(out, "out"),
+        "solutions": require_path_or_url(solutions, "solutions"),
+        "out": require_path_or_url(out, "out"),
     }
     config = check_config(JudgeConfig, content)
     return _run_outside_event_loop(lambda: judge(config))
@@ -235,8 +237,8 @@ def search_answers(
             "ray": {"address": "none"},
             "search": {"kind": "best_of_n", "n": 16},
             **keys,
-            "scorer": {"kind": "prm", "prm": require_place(prm, "prm")},
-            "out": require_place(out, "out"),
+            "scorer": {"kind": "prm", "prm": require_path_or_url(prm, "prm")},
+            "out": require_path_or_url(out, "out"),
             "policy": _make_policy_section(policy),
             "problems": _make_rows_section(
                 problems, "problems", Path(input_folder), key="source", columns=PROBLEM_COLUMNS
@@ -268,8 +270,8 @@ def select_solutions(
 
     content = {**keys, "rule": rule, "budget": budget}
     content |= {
-        "solutions": require_place(solutions, "solutions"),
-        "out": require_place(out, "out"),
+        "solutions": require_path_or_url(solutions, "solutions"),
+        "out": require_path_or_url(out, "out"),
     }
     return select(check_config(SelectConfig, content))
 
@@ -314,7 +316,7 @@ def score(
     """
     rows = [
         _parse_scoring_row(item, f"solution {number}")
-        for number, item in enumerate(iterate_items(solutions, "solutions"))
+        for number, item in enumerate(iterate_given_rows(solutions, "solutions"))
     ]
     scorer: Scorer = _load_scorer(prm, device, trust_remote_code=trust_remote_code)
     scores_or_errors = scorer.score([problem for problem, _ in rows], [steps for _, steps in rows])
@@ -337,7 +339,9 @@ def _load_scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
     with explain_missing_package():
         from mclabel.prm.scoring.score import PRM
 
-    return PRM.load(require_place(prm, "prm"), device=device, trust_remote_code=trust_remote_code)
+    return PRM.load(
+        require_path_or_url(prm, "prm"), device=device, trust_remote_code=trust_remote_code
+    )
 
 
 def _parse_scoring_row(item: Any, item_name: str) -> tuple[str, str | list[str]]:
@@ -465,7 +469,7 @@ async def _grade_item(checker: Checker, item: GradeItem) -> Sequence[Grade]:
 def _make_policy_section(policy: Any) -> Any:
     """Convert the argument `policy` to the section of the configuration."""
     if isinstance(policy, str | PathLike):
-        return {"model": require_place(policy, "policy")}
+        return {"model": require_path_or_url(policy, "policy")}
     return policy
 
 
@@ -482,7 +486,7 @@ def _make_rows_section(
         columns: columns of which a row has at least one.
     """
     if isinstance(rows, str | PathLike):
-        return {key: require_place(rows, argument)}
+        return {key: require_path_or_url(rows, argument)}
     if isinstance(rows, Settings) or _is_configuration(rows, columns):
         return rows
     return {key: _write_rows(rows, folder / f"{argument}.jsonl", argument)}
@@ -498,7 +502,7 @@ def _is_configuration(value: Any, columns: Iterable[str]) -> bool:
 def _write_rows(rows: Any, path: Path, argument: str) -> str:
     """Write rows as JSON Lines to `path`, and return the path as text."""
     with path.open("w", encoding="utf-8") as file:
-        for number, item in enumerate(iterate_items(rows, argument)):
+        for number, item in enumerate(iterate_given_rows(rows, argument)):
             row = convert_to_row(item, f"{argument}[{number}]")
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     return str(path)

@@ -230,7 +230,7 @@ def collect_human_truth(annotated: AnnotationFolder) -> HumanTruth:
                     problem=item.problem,
                     steps=item.steps,
                     first_error=errors[0],
-                    also=frozenset(errors[1:]),
+                    other_first_errors=frozenset(errors[1:]),
                     weight=1 / item.probability,
                 )
             )

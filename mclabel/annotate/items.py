@@ -186,10 +186,10 @@ def _list_selected_solutions(
 ) -> dict[str, tuple[str, float]]:
     there = set()
     for row in rows:
-        if row.solution.id in selected.texts and row.steps:
+        if row.solution.id in selected.text_hashes and row.steps:
             selected.check_text(row.solution.id, row.problem.text, row.solution.text)
             there.add(row.solution.id)
-    selected.check_found(there, run)
+    selected.check_none_missing(there, run)
     return {item_id: (SELECTED, chance) for item_id, chance in selected.probabilities.items()}
 
 

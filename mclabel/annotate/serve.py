@@ -156,8 +156,8 @@ def _add_content_hashes(
                 "--sample: must not be given with --select, which lists the solutions. Leave out "
                 "one of these options"
             )
-        content["sample"] = len(selected.texts)
-        content["select"] = content_id(dict(selected.texts), dict(selected.probabilities))
+        content["sample"] = len(selected.text_hashes)
+        content["select"] = content_id(dict(selected.text_hashes), dict(selected.probabilities))
     return content
 
 

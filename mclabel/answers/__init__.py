@@ -14,7 +14,7 @@ from mclabel.answers.checker import (
     grade,
     grade_completion,
     group_answers,
-    group_many,
+    group_answers_per_problem,
 )
 from mclabel.answers.extraction.extract import extract_answer, extract_reference_answer
 from mclabel.answers.golds import verdict_on
@@ -34,6 +34,6 @@ __all__ = [
     "grade",
     "grade_completion",
     "group_answers",
-    "group_many",
+    "group_answers_per_problem",
     "verdict_on",
 ]

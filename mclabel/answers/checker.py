@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from mclabel.answers.extraction.boxes import join_exact_boxes
+from mclabel.answers.extraction.boxes import join_boxes_if_count
 from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
 from mclabel.answers.grade import (
     GUESS,
@@ -32,10 +32,9 @@ from mclabel.answers.grade import (
     read_gold_form,
 )
 from mclabel.answers.reading.normalize import MAX_LENGTH
-from mclabel.answers.values.forms import Sequence as ListOfForms
-from mclabel.answers.values.forms import SpecialValue, UnparsedText
+from mclabel.answers.values.forms import ItemCollection, SpecialValue, UnparsedText
 from mclabel.answers.workers.attempt import MAX_STEPS
-from mclabel.answers.workers.guard import refuse_form
+from mclabel.answers.workers.guard import explain_refused_form
 from mclabel.answers.workers.pool import PASSING, WorkerPool, WorkerReply
 from mclabel.core.records import Verdict
 
@@ -146,7 +145,7 @@ class Checker:
             grade_guesses: grade a completion without a stated answer by its last number. If false,
                 the verdict on such a completion is unknown.
         """
-        extracted = None if truncated else _find_answer(text, gold)
+        extracted = None if truncated else _extract_answer_for_gold(text, gold)
         if extracted is None:
             return None, _TRUNCATED if truncated else _NO_ANSWER
         if not extracted.is_guess:
@@ -178,7 +177,7 @@ class Checker:
         """
 
         def begin_grading_all() -> list[tuple[ExtractedAnswer, Grade | Future[WorkerReply]] | None]:
-            answers = [_find_answer(text, gold) for text, gold in items]
+            answers = [_extract_answer_for_gold(text, gold) for text, gold in items]
             return [
                 None
                 if extracted is None
@@ -231,7 +230,7 @@ class Checker:
             return "empty"
         if not isinstance(form, UnparsedText):
             return None
-        reason = refuse_form(form)
+        reason = explain_refused_form(form)
         if reason is not None:
             return reason
         return self._submit_question({"gold": normalize_gold(gold).text})
@@ -301,8 +300,8 @@ class Checker:
     ) -> Grade:
         grade = (
             Grade(verdict=Verdict.UNKNOWN, reason=reply.reason, layer="sympy")
-            if reply.same is None
-            else _PROVED[reply.same]
+            if reply.is_confirmed is None
+            else _PROVED[reply.is_confirmed]
         )
         if reply.reason not in PASSING:
             self._remember_grade(answer, gold, units_optional, grade)
@@ -329,7 +328,7 @@ class Checker:
                 )
             return self._pool.submit(question)
 
-    def _after_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Reset the checker in a forked child process.
 
         The workers belong to the parent process, and the copied lock may be held.
@@ -384,7 +383,7 @@ def grade_completion(
     )
 
 
-def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
+def _extract_answer_for_gold(text: str, gold: str) -> ExtractedAnswer | None:
     """Return the answer of a completion, or None.
 
     If the gold is a list of n values and the completion has exactly n boxes after its thinking, the
@@ -398,22 +397,28 @@ def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
     ):
         return extracted
     form = read_gold_form(gold)
-    if not isinstance(form, ListOfForms) or form.single is not None:
+    if not isinstance(form, ItemCollection) or form.single_value is not None:
         return extracted
-    listed = join_exact_boxes(text.rpartition("</think>")[2], len(form.items))
-    if listed is None or isinstance(read_gold_form(extracted.answer), ListOfForms):
+    listed = join_boxes_if_count(text.rpartition("</think>")[2], len(form.items))
+    if listed is None or isinstance(read_gold_form(extracted.answer), ItemCollection):
         return extracted
     return ExtractedAnswer(listed)
 
 
-def _after_fork() -> None:
+def _reset_checkers_after_fork() -> None:
     for checker in tuple(_every_checker):
-        checker._after_fork()
+        checker._reset_after_fork()
 
 
 def _explain_parsing_failure(reply: WorkerReply) -> str | None:
     """Return the reason why a worker could not parse a gold; None if it could."""
-    return None if reply.same else "not_parsed" if reply.same is False else reply.reason
+    return (
+        None
+        if reply.is_confirmed
+        else "not_parsed"
+        if reply.is_confirmed is False
+        else reply.reason
+    )
 
 
 _NO_ANSWER = Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")
@@ -426,7 +431,7 @@ _PROVED = {
 }
 _every_checker: weakref.WeakSet[Checker] = weakref.WeakSet()
 _default = Checker()
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_checkers_after_fork)
 
 
 MAX_GROUPS = 32
@@ -434,7 +439,7 @@ MAX_GROUPS = 32
 a vote, so the groups of rare answers need not be complete."""
 
 Grouping = list[int | None]
-_Comparisons = Generator[tuple[str, str], bool, Grouping]
+_ComparisonGenerator = Generator[tuple[str, str], bool, Grouping]
 """A generator that yields pairs of answers, receives whether the two answers are equal, and returns
 the group numbers."""
 
@@ -443,22 +448,25 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
     """Return a group number for each answer. Equal answers share a number; None stays None.
 
     Answers are compared from the most frequent to the least frequent. An answer joins the first
-    group whose most frequent answer equals it, whichever of the two is the gold. So a number and
-    its rounding are in different groups. At most `MAX_GROUPS` groups accept further answers.
+    group whose most frequent answer equals it. They must be equal with either of them as the gold,
+    so a number and its rounding are in different groups. At most `MAX_GROUPS` groups accept further
+    answers.
 
     Args:
         answers: answers of the samples of one problem.
         checker: compares two answers whose normalised texts differ, unless both are numbers.
     """
-    return group_many([answers], checker)[0]
+    return group_answers_per_problem([answers], checker)[0]
 
 
-def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> list[Grouping]:
+def group_answers_per_problem(
+    problems: Iterable[Sequence[str | None]], checker: Checker
+) -> list[Grouping]:
     """Return the group numbers of the answers to each problem, as `group_answers` does.
 
     The comparisons of different problems run concurrently.
     """
-    groupings = [_group_by_comparing(answers) for answers in problems]
+    groupings = [_yield_comparisons_to_group(answers) for answers in problems]
     finished: list[Grouping] = [[] for _ in groupings]
     due: list[tuple[int, bool | None]] = [(number, None) for number in range(len(groupings))]
     while due:
@@ -476,7 +484,7 @@ def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> li
 
 
 def _compare_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
-    """Return for each pair whether its answers are equal, whichever of the two is the gold.
+    """Return for each pair whether its answers are equal with either of them as the gold.
 
     A rounded answer may equal an exact gold, while the exact answer does not equal a rounded gold.
     """
@@ -486,7 +494,7 @@ def _compare_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> li
     return [same and next(also).verdict is Verdict.RIGHT for same in equal]
 
 
-def _group_by_comparing(answers: Sequence[str | None]) -> _Comparisons:
+def _yield_comparisons_to_group(answers: Sequence[str | None]) -> _ComparisonGenerator:
     keys = [None if answer is None else answer_key(answer) for answer in answers]
     counts = Counter(key for key in keys if key is not None)
     text = {key: answer for key, answer in zip(keys, answers, strict=True) if key is not None}

@@ -19,7 +19,7 @@ class TooMuchWork(Exception):
 
 
 class _WorkMeter(threading.local):
-    left = _UNLIMITED
+    units_left = _UNLIMITED
 
 
 _meter = _WorkMeter()
@@ -27,7 +27,7 @@ _meter = _WorkMeter()
 
 def set_work_limit(units: int | None = MAX_WORK_UNITS) -> None:
     """Set the remaining units of work of this thread; None removes the limit."""
-    _meter.left = _UNLIMITED if units is None else units
+    _meter.units_left = _UNLIMITED if units is None else units
 
 
 def spend_work(units: int) -> None:
@@ -36,7 +36,7 @@ def spend_work(units: int) -> None:
     Raises:
         TooMuchWork: fewer than `units` units remain.
     """
-    remaining = _meter.left - units
-    _meter.left = remaining
+    remaining = _meter.units_left - units
+    _meter.units_left = remaining
     if remaining < 0:
         raise TooMuchWork

@@ -123,9 +123,9 @@ def read_gold(value: Any) -> Gold | InvalidGold:
         value: a value from a row of a data set, a request or a caller. NumPy arrays and numbers are
             allowed.
     """
-    value = _convert_numpy(value)
+    value = _convert_numpy_values(value)
     if isinstance(value, Mapping) and _GROUND_TRUTH in value:
-        value = _convert_numpy(value[_GROUND_TRUTH])
+        value = _convert_numpy_values(value[_GROUND_TRUTH])
     if isinstance(value, str):
         return _read_gold_text(value)
     if isinstance(value, bool):
@@ -134,7 +134,7 @@ def read_gold(value: Any) -> Gold | InvalidGold:
         return InvalidGold("no_gold", _MISSING[value is None])
     if isinstance(value, int | float | Decimal):
         if isinstance(value, int) or isfinite(value):
-            return Gold(_write_plain_digits(value))
+            return Gold(_format_plain_digits(value))
         return InvalidGold("wrong_type", f"is {value}: must be finite, or a text such as '\\infty'")
     if isinstance(value, Mapping | list):
         return _read_gold_data(value)
@@ -224,7 +224,7 @@ def _extract_named_answer(text: str) -> str:
 def _read_gold_data(value: Mapping[str, Any] | list[Any]) -> Gold | InvalidGold:
     if isinstance(value, list):
         value = [
-            _write_plain_digits(item) if isinstance(item, int) and abs(item) >= _LONG else item
+            _format_plain_digits(item) if isinstance(item, int) and abs(item) >= _LONG else item
             for item in value
         ]
     if not value:
@@ -236,7 +236,11 @@ def _read_gold_data(value: Mapping[str, Any] | list[Any]) -> Gold | InvalidGold:
         return InvalidGold("no_gold", "is a list in which every entry says that there is no answer")
     try:
         text = json.dumps(
-            value, ensure_ascii=False, sort_keys=True, allow_nan=False, default=_to_json_type
+            value,
+            ensure_ascii=False,
+            sort_keys=True,
+            allow_nan=False,
+            default=_convert_to_json_type,
         )
     except (TypeError, ValueError, RecursionError) as error:
         return InvalidGold("wrong_type", f"holds a value that JSON cannot store ({error})")
@@ -245,7 +249,7 @@ def _read_gold_data(value: Mapping[str, Any] | list[Any]) -> Gold | InvalidGold:
 
 def _read_gold_entry(item: Any) -> Gold | InvalidGold | None:
     """Return an entry of a list as a gold; None if the entry is a list or an object."""
-    item = _convert_numpy(item)
+    item = _convert_numpy_values(item)
     return None if isinstance(item, Mapping | list) else read_gold(item)
 
 
@@ -267,7 +271,7 @@ def _parse_gold_list(text: str) -> list[Any] | None:
     return None
 
 
-def _write_plain_digits(number: int | float | Decimal) -> str:
+def _format_plain_digits(number: int | float | Decimal) -> str:
     """Write a number in digits. An exponent is expanded if it is below 40 in size."""
     if isinstance(number, int):
         return f"{Decimal(number):f}"  # `str` refuses integers of more than 4,300 digits
@@ -276,16 +280,16 @@ def _write_plain_digits(number: int | float | Decimal) -> str:
     return f"{exact:f}" if "e" in short.casefold() and abs(exact.adjusted()) < 40 else short
 
 
-def _convert_numpy(value: Any) -> Any:
+def _convert_numpy_values(value: Any) -> Any:
     """Convert NumPy arrays and numbers to plain Python values, and tuples to lists."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     return list(value) if isinstance(value, tuple) else value
 
 
-def _to_json_type(value: Any) -> Any:
+def _convert_to_json_type(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return _write_plain_digits(value)
+        return _format_plain_digits(value)
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"JSON has no type for a {type(value).__name__}")

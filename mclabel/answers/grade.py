@@ -11,31 +11,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mclabel.answers.comparison.compare import Comparison
+from mclabel.answers.comparison.compare import FormComparer
 from mclabel.answers.comparison.formulas import get_single_letter
 from mclabel.answers.effort import TooMuchWork, set_work_limit
 from mclabel.answers.extraction.extract import extract_boxed
 from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, remove_spaces
-from mclabel.answers.reading.programs import same_programs
-from mclabel.answers.reading.structure import read_form, read_stated_range
+from mclabel.answers.reading.programs import same_python_literals
+from mclabel.answers.reading.structure import find_integer_range, read_form
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Choice,
     ClosedForm,
     Equation,
     Form,
+    ItemCollection,
     Name,
     Number,
     Quantity,
     Ratio,
-    Sequence,
     SpecialValue,
     UnparsedText,
     Words,
 )
 from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.workers.guard import refuse_form
+from mclabel.answers.workers.guard import explain_refused_form
 from mclabel.core.records import Verdict
 
 CHECKER_VERSION = "10"
@@ -92,18 +92,20 @@ def grade_in_process(answer: str, gold: str, *, units_optional: bool) -> Grade |
     """
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
-    written = same_programs(answer, gold)
+    written = same_python_literals(answer, gold)
     if written is not None:
         return _DECIDED[written, "form"]
-    ours, theirs = normalize_answer(answer), normalize_gold(gold)
-    if ours.key == theirs.key:
-        return _RIGHT_TEXT if ours.key else _EMPTY
-    if not ours.key:
+    normalized_answer, normalized_gold = normalize_answer(answer), normalize_gold(gold)
+    if normalized_answer.key == normalized_gold.key:
+        return _RIGHT_TEXT if normalized_answer.key else _EMPTY
+    if not normalized_answer.key:
         return _EMPTY
     try:
-        same, asked = _compare_normalized(ours, theirs, gold, units_optional=units_optional)
+        same, needs_worker = _compare_normalized(
+            normalized_answer, normalized_gold, gold, units_optional=units_optional
+        )
     except (NotClosed, ArithmeticError):  # a number is too large for exact arithmetic
-        same, asked = None, False
+        same, needs_worker = None, False
     except TooMuchWork:
         return _TOO_MUCH_WORK
     except RecursionError:
@@ -111,53 +113,75 @@ def grade_in_process(answer: str, gold: str, *, units_optional: bool) -> Grade |
     finally:
         set_work_limit(None)
     if same is not None:
-        literal = ours.literal is not None and theirs.literal is not None
+        literal = normalized_answer.literal is not None and normalized_gold.literal is not None
         return _DECIDED[same, "number" if literal else "form"]
-    return (ours.text, theirs.text) if asked else _UNSURE
+    return (normalized_answer.text, normalized_gold.text) if needs_worker else _UNSURE
 
 
 def _compare_normalized(
-    ours: NormalizedAnswer, theirs: NormalizedAnswer, gold: str, *, units_optional: bool
+    normalized_answer: NormalizedAnswer,
+    normalized_gold: NormalizedAnswer,
+    gold: str,
+    *,
+    units_optional: bool,
 ) -> tuple[bool | None, bool]:
     """Return whether an answer equals a gold, or None; and True if a worker should decide.
 
     Args:
-        ours: normalised answer.
-        theirs: normalised gold.
+        normalized_answer: normalised answer.
+        normalized_gold: normalised gold.
         gold: gold as it is written.
         units_optional: True if 5 cm equals 5.
     """
-    asked = False
+    needs_worker = False
 
     def record_provable(left: Form, right: Form) -> None:
-        nonlocal asked
-        asked = asked or (refuse_form(left) is None and refuse_form(right) is None)
+        nonlocal needs_worker
+        needs_worker = needs_worker or (
+            explain_refused_form(left) is None and explain_refused_form(right) is None
+        )
 
     set_work_limit()
-    left = Number(ours.literal) if ours.literal else read_form(ours.text)
-    right = Number(theirs.literal) if theirs.literal else read_gold_form(gold)
+    left = (
+        Number(normalized_answer.literal)
+        if normalized_answer.literal
+        else read_form(normalized_answer.text)
+    )
+    right = Number(normalized_gold.literal) if normalized_gold.literal else read_gold_form(gold)
     if right is None:
         raise TooMuchWork
     set_work_limit()
-    comparison = Comparison(units_optional, record_provable)
+    comparison = FormComparer(units_optional, record_provable)
     same = comparison.compare(left, right)
-    if same and {read_stated_range(ours.text), read_stated_range(theirs.text)} == {"Z", "N"}:
+    if same and {
+        find_integer_range(normalized_answer.text),
+        find_integer_range(normalized_gold.text),
+    } == {"Z", "N"}:
         return None, False
     if (
         same is False
-        and not (ours.literal and theirs.literal)
-        and (has_unread_words(left, right, comparison.compare) or _is_none_and_zero(ours, theirs))
+        and not (normalized_answer.literal and normalized_gold.literal)
+        and (
+            may_mean_gold_if_reread(left, right, comparison.compare)
+            or _are_none_and_zero(normalized_answer, normalized_gold)
+        )
     ):
         return None, False
-    return same, asked
+    return same, needs_worker
 
 
-def _is_none_and_zero(ours: NormalizedAnswer, theirs: NormalizedAnswer) -> bool:
+def _are_none_and_zero(
+    normalized_answer: NormalizedAnswer, normalized_gold: NormalizedAnswer
+) -> bool:
     """Return whether one of an answer and a gold is 0 and the other is the word "none".
 
     "None" may mean that there is no solution, or that a count is 0.
     """
-    word, number = (ours, theirs) if theirs.literal else (theirs, ours)
+    word, number = (
+        (normalized_answer, normalized_gold)
+        if normalized_gold.literal
+        else (normalized_gold, normalized_answer)
+    )
     is_none = word.key.lower() in ("none", "there are none")
     return is_none and number.literal is not None and number.literal.value == 0
 
@@ -221,8 +245,8 @@ _UNSURE = Grade(verdict=Verdict.UNKNOWN, reason="not_comparable", layer="none")
 CompareForms = Callable[[Form, Form], bool | None]
 
 
-def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> bool:
-    """Return whether an answer has words that were not understood, and may mean the gold.
+def may_mean_gold_if_reread(answer: Form, gold: Form, compare_forms: CompareForms) -> bool:
+    """Return whether an answer may mean the gold if its words that were not understood are read.
 
     Args:
         answer: parsed answer, which differs from the gold as far as it was understood.
@@ -232,19 +256,19 @@ def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> b
     if isinstance(gold, Words | Name | SpecialValue):
         return False
     if isinstance(answer, Equation):
-        return has_unread_words(answer.right, gold, compare_forms)
+        return may_mean_gold_if_reread(answer.right, gold, compare_forms)
     if isinstance(answer, Quantity):
         return _is_misread_sentence(answer)
     named = _convert_ratios_to_equations(answer)
     if named is not None:
-        items = named.items if isinstance(named, Sequence) else ()
+        items = named.items if isinstance(named, ItemCollection) else ()
         return any(compare_forms(part, gold) is not False for part in (named, *items))
-    if not isinstance(answer, Sequence) or answer.kind not in ("list", "alternatives"):
+    if not isinstance(answer, ItemCollection) or answer.kind not in ("list", "alternatives"):
         return False
-    if not any(map(_is_unread_form, answer.items)) or isinstance(gold, Sequence):
+    if not any(map(_is_unread_form, answer.items)) or isinstance(gold, ItemCollection):
         return False
     return any(
-        compare_forms(item, gold) is not False or has_unread_words(item, gold, compare_forms)
+        compare_forms(item, gold) is not False or may_mean_gold_if_reread(item, gold, compare_forms)
         for item in answer.items
     )
 
@@ -254,14 +278,14 @@ def _convert_ratios_to_equations(answer: Form) -> Form | None:
 
     Return None for a form without names.
     """
-    if isinstance(answer, Sequence) and answer.kind == "list":
+    if isinstance(answer, ItemCollection) and answer.kind == "list":
         named = [
             named_item
             for item in answer.items
             if (named_item := _convert_ratios_to_equations(item)) is not None
         ]
         return replace(answer, items=tuple(named)) if len(named) == len(answer.items) else None
-    if isinstance(answer, Choice) and isinstance(answer.content, Sequence):  # A: 3, B: 4
+    if isinstance(answer, Choice) and isinstance(answer.content, ItemCollection):  # A: 3, B: 4
         items = answer.content.items
         listed = any(isinstance(item, Choice) for item in items)
         return (

@@ -93,7 +93,7 @@ class FunctionChecker(Checker):
             if self._reward
             else _list_item_parameters(self.name, self._function, self._arguments)
         )
-        self.version = _find_version(self._function)
+        self.version = _find_function_version(self._function)
 
     async def grade(
         self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
@@ -108,23 +108,23 @@ class FunctionChecker(Checker):
 
     def grade_now(self, item: GradeItem) -> Grade | None:
         """Grade one completion in the caller's thread; return None for a coroutine function."""
-        call = partial(self._bind_function(item), **self._arguments)
+        call = partial(self._bind_function_to_item(item), **self._arguments)
         if inspect.iscoroutinefunction(call.func):
             return None
         try:
-            return self._convert_result(call())
+            return self._convert_result_to_grade(call())
         except Exception as error:  # any exception of the user's code means undecided
             return make_exception_grade(error, self._file)
 
     async def _grade_item(self, item: GradeItem, aside: ThreadRunner) -> Grade:
-        call = partial(self._bind_function(item), **self._arguments)
+        call = partial(self._bind_function_to_item(item), **self._arguments)
         try:
             result = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
-            return self._convert_result(result)
+            return self._convert_result_to_grade(result)
         except Exception as error:  # any exception of the user's code means undecided
             return make_exception_grade(error, self._file)
 
-    def _convert_result(self, result: Any) -> Grade:
+    def _convert_result_to_grade(self, result: Any) -> Grade:
         if self._reward is not None:
             return grade_from_reward(result, self._right_from)
         if isinstance(result, Grade):
@@ -133,7 +133,7 @@ class FunctionChecker(Checker):
             return Grade(verdict=_VERDICTS[result], layer="function")
         return make_wrong_type_grade(result, "True, False, None or a Grade")
 
-    def _bind_function(self, item: GradeItem) -> Callable[[], Any]:
+    def _bind_function_to_item(self, item: GradeItem) -> Callable[[], Any]:
         if self._reward is not None:
             return self._reward(item)
         values = {
@@ -145,7 +145,7 @@ class FunctionChecker(Checker):
         return partial(self._function, **{name: values[name] for name in self._parameter_names})
 
 
-def _find_version(function: Callable[..., Any]) -> str:
+def _find_function_version(function: Callable[..., Any]) -> str:
     """Return the function's attribute `version` if it has one, else a hash of its source."""
     if (version := getattr(function, "version", None)) is not None:
         return str(version)
@@ -186,14 +186,14 @@ GOLD_NAMES = ("answer", "solution", "ground_truth", "gold", "target", "label")
 ALLOWED = "a finite number, None, or a list or mapping of the library's own form that holds one"
 _OPEN, _CLOSE = "<answer>", "</answer>"
 
-Call = Callable[[], Any]
-Bind = Callable[[GradeItem], Call]
+ScoringCall = Callable[[], Any]
+RewardAdapter = Callable[[GradeItem], ScoringCall]
 """A function that returns, for a completion, the call that scores it."""
 
 
 def find_reward_adapter(
     function: Callable[..., Any], arguments: Iterable[str], chat: bool
-) -> Bind | None:
+) -> RewardAdapter | None:
     """Return the adapter that calls a reward function in the form of another library.
 
     It is None if the function has the form of none of TRL, verl and reasoning-gym.
@@ -205,11 +205,11 @@ def find_reward_adapter(
     """
     names = set(inspect.signature(function).parameters) - set(arguments)
     if "completions" in names:
-        return partial(_bind_trl, function, names, chat)
+        return partial(_bind_trl_reward, function, names, chat)
     if {"solution_str", "ground_truth"} <= names:
-        return partial(_bind_verl, function, names)
+        return partial(_bind_verl_reward, function, names)
     if {"answer", "entry"} <= names:
-        return partial(_bind_reasoning_gym, function)
+        return partial(_bind_reasoning_gym_score, function)
     return None
 
 
@@ -237,7 +237,9 @@ def grade_from_reward(reward: Any, right_from: float) -> Grade:
     )
 
 
-def _bind_trl(function: Callable[..., Any], names: set[str], chat: bool, item: GradeItem) -> Call:
+def _bind_trl_reward(
+    function: Callable[..., Any], names: set[str], chat: bool, item: GradeItem
+) -> ScoringCall:
     prompt: Any = item.problem.text
     completion: Any = item.completion
     if chat:
@@ -252,7 +254,9 @@ def _bind_trl(function: Callable[..., Any], names: set[str], chat: bool, item: G
     )
 
 
-def _bind_verl(function: Callable[..., Any], names: set[str], item: GradeItem) -> Call:
+def _bind_verl_reward(
+    function: Callable[..., Any], names: set[str], item: GradeItem
+) -> ScoringCall:
     columns = _select_columns(item, names)
     keyword_arguments = {
         "data_source": columns.get("data_source", ""),
@@ -265,7 +269,7 @@ def _bind_verl(function: Callable[..., Any], names: set[str], item: GradeItem) -
     )
 
 
-def _bind_reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
+def _bind_reasoning_gym_score(function: Callable[..., Any], item: GradeItem) -> ScoringCall:
     """Return the call that scores the answer of a completion.
 
     The answer is the text in the last `<answer>` tag, for which reasoning-gym's prompt asks, or the

@@ -53,26 +53,26 @@ def make_checker(settings: CheckerSettings) -> GuardedChecker:
         ConfigError: the checker's code cannot be imported.
         ComponentError: the checker cannot be created, or does not set its name and version.
     """
-    around = Boundary("checkers", settings.kind)
-    checker = around.call("__init__", settings.component, settings)
+    component_boundary = Boundary("checkers", settings.kind)
+    checker = component_boundary.call("__init__", settings.component, settings)
     for name in ("name", "version"):
         value = getattr(checker, name, None)
         if not isinstance(value, str) or not value:
-            raise around.make_protocol_error(
+            raise component_boundary.make_protocol_error(
                 "__init__", f"leaves self.{name} at {describe_value(value)}, must set a text"
             )
-    return GuardedChecker(checker, around)
+    return GuardedChecker(checker, component_boundary)
 
 
 class GuardedChecker(Checker):
     """A checker whose exceptions are converted to grades and counted."""
 
-    def __init__(self, checker: Checker, around: Boundary) -> None:
+    def __init__(self, checker: Checker, component_boundary: Boundary) -> None:
         """Wrap a checker.
 
         Args:
             checker: the checker to guard.
-            around: the component boundary of the checker.
+            component_boundary: checks the values that the checker returns.
         """
         self.name, self.version = checker.name, checker.version
         rules: dict[str, Rule] = {
@@ -81,8 +81,12 @@ class GuardedChecker(Checker):
             ),
             "group": _find_groups_fault,
         }
-        guarded = checker if around.is_built_in else Guard(checker, Checker, around, rules)
-        self._checker, self._around = guarded, around
+        guarded = (
+            checker
+            if component_boundary.is_built_in
+            else Guard(checker, Checker, component_boundary, rules)
+        )
+        self._checker, self._boundary = guarded, component_boundary
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
         self.states_answer = self._checker.states_answer  # type: ignore[method-assign]
         self._last_return = time.monotonic()
@@ -125,7 +129,7 @@ class GuardedChecker(Checker):
                 return [grade for item in items for grade in await self.grade([item], aside)]
             grades = [make_exception_grade(cause, self._file)]
         for grade in grades:
-            self._count_grade(grade)
+            self._count_failure_or_raise(grade)
         return grades
 
     def grade_now(self, item: GradeItem) -> Grade | None:
@@ -143,9 +147,9 @@ class GuardedChecker(Checker):
         grade_now = getattr(self._checker, "grade_now", None)
         if grade_now is None:
             return None
-        must: Any = Any if self._around.is_built_in else Grade | None
+        must: Any = Any if self._boundary.is_built_in else Grade | None
         try:
-            grade: Grade | None = self._around.call("grade", grade_now, item, result_type=must)
+            grade: Grade | None = self._boundary.call("grade", grade_now, item, result_type=must)
         except Exception as error:  # any exception of the checker means undecided
             return make_exception_grade(_unwrap_checker_exception(error), self._file)
         return grade
@@ -154,9 +158,9 @@ class GuardedChecker(Checker):
         """Return a `ThreadRunner` that fails if a call of the checker does not return in time."""
 
         def run_watched(work: Callable[[], T], /) -> Awaitable[T]:
-            return aside(lambda: self._around.call_watched(method, work))
+            return aside(lambda: self._boundary.call_watched(method, work))
 
-        return aside if self._around.is_built_in else run_watched
+        return aside if self._boundary.is_built_in else run_watched
 
     async def _await_result(self, method: str, call: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine of the checker.
@@ -164,7 +168,7 @@ class GuardedChecker(Checker):
         Raises:
             ComponentError: no call of the checker has returned within the time limit.
         """
-        if self._around.is_built_in:
+        if self._boundary.is_built_in:
             return await call
         task = asyncio.ensure_future(call)
         started, limit = time.monotonic(), PATIENCE * boundary.HANG_S
@@ -172,7 +176,7 @@ class GuardedChecker(Checker):
             while not (await asyncio.wait({task}, timeout=limit))[0]:
                 silent_s = time.monotonic() - max(started, self._last_return)
                 if silent_s >= limit:
-                    raise self._around.make_protocol_error(
+                    raise self._boundary.make_protocol_error(
                         method, f"has not returned for {silent_s:.0f} s"
                     )
             self._last_return = time.monotonic()
@@ -180,7 +184,7 @@ class GuardedChecker(Checker):
         finally:
             task.cancel()
 
-    def _count_grade(self, grade: Grade) -> None:
+    def _count_failure_or_raise(self, grade: Grade) -> None:
         self._has_graded |= grade.failure is None
         if grade.failure is None or self._has_graded:
             return

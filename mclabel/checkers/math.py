@@ -9,7 +9,7 @@ from mclabel.answers import (
     PASSING,
     answer_key,
     default_checker,
-    group_many,
+    group_answers_per_problem,
 )
 from mclabel.answers import Grade as AnswerGrade
 from mclabel.answers.extraction.extract import find_stated_answer
@@ -54,7 +54,10 @@ class MathChecker(Checker):
             problem: the problem with its gold answers.
             aside: function that runs blocking work outside the event loop.
         """
-        golds, reason = _list_golds(problem), "the gold is data, not a text or a list of texts"
+        golds, reason = (
+            _list_acceptable_golds(problem),
+            "the gold is data, not a text or a list of texts",
+        )
         for gold in golds:
             refusal = await default_checker().explain_unparsed_gold(gold, aside=aside)
             if refusal is None or refusal in PASSING:
@@ -73,7 +76,7 @@ class MathChecker(Checker):
             items: completions of one or several problems.
             aside: function that runs blocking work outside the event loop.
         """
-        golds_by_item = [_list_golds(item.problem) for item in items]
+        golds_by_item = [_list_acceptable_golds(item.problem) for item in items]
         answer_grades = iter(
             await default_checker().grade_completions(
                 [
@@ -87,7 +90,7 @@ class MathChecker(Checker):
             )
         )
         return [
-            choose_best_grade([_convert_grade(*next(answer_grades)) for _ in gold_answers])
+            choose_best_grade([_convert_answer_grade(*next(answer_grades)) for _ in gold_answers])
             if gold_answers
             else _NO_GOLD
             for gold_answers in golds_by_item
@@ -96,7 +99,7 @@ class MathChecker(Checker):
     def grade_now(self, item: GradeItem) -> Grade:
         """Grade one completion in the caller's thread, which blocks while a worker computes."""
         grades = [
-            _convert_grade(
+            _convert_answer_grade(
                 *default_checker().grade_completion(
                     item.completion,
                     gold,
@@ -104,7 +107,7 @@ class MathChecker(Checker):
                     grade_guesses=self._grade_guesses,
                 )
             )
-            for gold in _list_golds(item.problem)
+            for gold in _list_acceptable_golds(item.problem)
         ]
         return choose_best_grade(grades) if grades else _NO_GOLD
 
@@ -124,15 +127,15 @@ class MathChecker(Checker):
         Args:
             answers: for each problem, the answers of its completions; None for no answer.
         """
-        return group_many(answers, default_checker())
+        return group_answers_per_problem(answers, default_checker())
 
 
-def _list_golds(problem: Problem) -> tuple[str, ...]:
+def _list_acceptable_golds(problem: Problem) -> tuple[str, ...]:
     """Return the acceptable answers of a problem; empty if its gold is data."""
     return list_acceptable_answers(Gold(problem.answer, is_json=problem.answer_is_json))
 
 
-def _convert_grade(answer: str | None, answer_grade: AnswerGrade) -> Grade:
+def _convert_answer_grade(answer: str | None, answer_grade: AnswerGrade) -> Grade:
     return Grade(
         verdict=answer_grade.verdict,
         answer=answer,

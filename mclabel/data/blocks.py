@@ -52,22 +52,25 @@ def find_blocks(
     *,
     ended: bool,
     fenced: Sequence[Span] | None = None,
-    split: Sequence[Span] = (),
+    splittable_code: Sequence[Span] = (),
 ) -> list[Span]:
     """Return the spans of the blocks of a text, sorted and disjoint.
 
     Args:
         text: a solution, or a part of one.
         lines: spans of the text's lines.
-        ended: whether the text is complete. In an incomplete text, a block that is still open
+        ended: True if the text is complete. In an incomplete text, a block that is still open
             counts as a block.
         fenced: spans of the fenced code of the text, which are blocks. None searches the text.
-        split: spans of code inside which steps may end. A block that overlaps them is left out.
+        splittable_code: spans of code inside which steps may end. A block that overlaps them is
+            left out.
     """
     fenced = list(_find_code_spans(text, lines, ended)) if fenced is None else fenced
-    code = sorted([*fenced, *split])
+    code = sorted([*fenced, *splittable_code])
     candidates = [*_find_marked_spans(text, code, ended), *_find_table_spans(text, lines, ended)]
-    return merge_spans([*fenced, *(span for span in candidates if not overlaps_any(span, split))])
+    return merge_spans(
+        [*fenced, *(span for span in candidates if not overlaps_any(span, splittable_code))]
+    )
 
 
 def is_inside(place: int, spans: Sequence[Span]) -> bool:
@@ -270,52 +273,54 @@ def is_heading(line: str) -> bool:
     Examples are "### Step 2", "**Step 2: Find x**", "Solution:", "---", "\[" and a lone "1.".
     Blank lines are not headings.
     """
-    bare = line.strip()
-    if not bare or belongs_to_preceding_text(bare):
+    stripped = line.strip()
+    if not stripped or belongs_to_preceding_text(stripped):
         return False
-    if not any(map(str.isalnum, bare[:MAX_LABEL])):
-        return len(bare) <= MAX_LABEL and _belongs_to_next_text(bare) and "..." not in bare
-    if _MARKDOWN.match(bare):
-        return _is_markdown_heading(bare)
-    if len(bare) <= MAX_LABEL and _JOINS.fullmatch(bare):
+    if not any(map(str.isalnum, stripped[:MAX_LABEL])):
+        return (
+            len(stripped) <= MAX_LABEL and _belongs_to_next_text(stripped) and "..." not in stripped
+        )
+    if _MARKDOWN.match(stripped):
+        return _is_markdown_heading(stripped)
+    if len(stripped) <= MAX_LABEL and _JOINS.fullmatch(stripped):
         return True
-    if len(bare) <= MAX_LABEL and _CONDITION.fullmatch(bare):
-        return not _asserts_formula(bare)
-    bare = bare.lstrip("> \t")
-    bullet = _BULLET.match(bare)
-    bare = bare[bullet.end() :] if bullet else bare
-    if bare.startswith(("**", "__")) and bare.rstrip(":.").endswith(("**", "__")):
-        return _is_bold_heading(bare, in_list=bullet is not None)
-    return len(bare) <= MAX_LABEL and not _STATES.search(bare) and _is_label(bare)
+    if len(stripped) <= MAX_LABEL and _CONDITION.fullmatch(stripped):
+        return not _asserts_formula(stripped)
+    stripped = stripped.lstrip("> \t")
+    bullet = _BULLET.match(stripped)
+    stripped = stripped[bullet.end() :] if bullet else stripped
+    if stripped.startswith(("**", "__")) and stripped.rstrip(":.").endswith(("**", "__")):
+        return _is_bold_heading(stripped, in_list=bullet is not None)
+    return len(stripped) <= MAX_LABEL and not _STATES.search(stripped) and _is_short_label(stripped)
 
 
-def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
+def _is_bold_heading(stripped: str, *, in_list: bool) -> bool:
     """Return whether a bold line is a case, a numbered label, a title or a name in `_NAMED`.
 
     Args:
-        bare: bold line without surrounding white space.
-        in_list: whether a list mark precedes the line.
+        stripped: bold line without surrounding white space.
+        in_list: True if a list mark precedes the line.
     """
-    inner = bare.strip(_FRAME)
-    if _STATES.search(bare):
-        case = _CASE.match(inner) if len(bare) <= MAX_LABEL else None
+    inner = stripped.strip(_FRAME)
+    if _STATES.search(stripped):
+        case = _CASE.match(inner) if len(stripped) <= MAX_LABEL else None
         return case is not None and not _asserts_formula(inner[case.end() :])
-    if len(bare) > MAX_LABEL:
-        return len(bare) <= MAX_LABELLED and _LABELLED.match(inner) is not None
+    if len(stripped) > MAX_LABEL:
+        return len(stripped) <= MAX_LABELLED and _LABELLED.match(inner) is not None
     name = _extract_label_words(inner)
     is_title = _is_title(name) and (not in_list or _LABEL.match(name) is not None)
     is_labelled = _LABELLED.match(inner) is not None
-    return is_labelled or is_title or name.lower() in _NAMED or _is_label(bare)
+    return is_labelled or is_title or name.lower() in _NAMED or _is_short_label(stripped)
 
 
-def _is_label(bare: str) -> bool:
+def _is_short_label(stripped: str) -> bool:
     """Return whether a short line is an item's number, a numbered label, or words with a colon.
 
     Args:
-        bare: line without surrounding white space.
+        stripped: line without surrounding white space.
     """
-    inner = bare.strip(_FRAME)
-    if _ITEM.fullmatch(bare) or _OPENING.fullmatch(bare):
+    inner = stripped.strip(_FRAME)
+    if _ITEM.fullmatch(stripped) or _OPENING.fullmatch(stripped):
         return True
     if _LABEL.fullmatch(inner) and (inner[0].isupper() or not inner[-1].isalnum()):
         return True
@@ -358,19 +363,19 @@ def belongs_to_preceding_text(line: str) -> bool:
     Such a line closes a formula, list or bracket, is a lone symbol such as "✅", or begins the
     result of a tool, which the model did not write.
     """
-    bare = line.strip()
-    if _CLOSING.fullmatch(bare) or begins_tool_result(bare):
+    stripped = line.strip()
+    if _CLOSING.fullmatch(stripped) or begins_tool_result(stripped):
         return True
-    is_symbol = len(bare) <= MAX_LABEL and not any(map(str.isalnum, bare))
-    return is_symbol and not _belongs_to_next_text(bare)
+    is_symbol = len(stripped) <= MAX_LABEL and not any(map(str.isalnum, stripped))
+    return is_symbol and not _belongs_to_next_text(stripped)
 
 
 def may_belong_to_preceding_text(line: str) -> bool:
     r"""Return whether an incomplete line, such as "\e", may become a closing line."""
-    bare = line.strip()
-    if not any(map(str.isalnum, bare)) or _TOOL_RESULT.startswith(bare):
+    stripped = line.strip()
+    if not any(map(str.isalnum, stripped)) or _TOOL_RESULT.startswith(stripped):
         return True
-    return _HALF_CLOSING.fullmatch(bare) is not None
+    return _HALF_CLOSING.fullmatch(stripped) is not None
 
 
 def begins_tool_result(line: str) -> bool:
@@ -378,21 +383,21 @@ def begins_tool_result(line: str) -> bool:
     return line.lstrip().startswith(_TOOL_RESULT)
 
 
-def _belongs_to_next_text(bare: str) -> bool:
+def _belongs_to_next_text(stripped: str) -> bool:
     """Return whether a line without letters and digits belongs to the text after it.
 
     Lines of ASCII symbols, arrows or dashes do. Lines of other symbols, such as "✅", do not.
     """
-    return bare.isascii() or _POINTS_ON.fullmatch(bare) is not None
+    return stripped.isascii() or _POINTS_ON.fullmatch(stripped) is not None
 
 
-def _is_markdown_heading(bare: str) -> bool:
+def _is_markdown_heading(stripped: str) -> bool:
     """Return whether a line with Markdown's heading mark is a heading and does not state a result.
 
     "### 2." is a heading. "#### 72" and "## Answer: 5" state results. A formula among three or more
     words is the topic of a heading, unless the words assert the formula.
     """
-    inner = bare.strip(_FRAME)
+    inner = stripped.strip(_FRAME)
     words = " ".join(_MATHS.split(inner)[::2])
     if _STATES.search(words):
         return False

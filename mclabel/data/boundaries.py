@@ -29,7 +29,7 @@ from mclabel.data.blocks import (
     merge_spans,
 )
 from mclabel.data.sentences import find_reflection_places, find_sentence_places
-from mclabel.data.statements import Statements
+from mclabel.data.statements import PythonStatements
 
 SPLITTER_VERSION = "5"
 """Version of all rules for the ends of steps. It is part of a run's identity, because another
@@ -96,10 +96,10 @@ def find_code_ends(text: str, *, ended: bool = True, functions: bool = False) ->
         functions: True if each function and class is one step.
     """
     lines = find_line_spans(text)
-    code = Statements(text, lines, ended=ended, functions=functions)
+    code = PythonStatements(text, lines, ended=ended, functions=functions)
     if not code.is_known:
         return [len(text)]
-    spans = find_blocks(text, lines, ended=ended, fenced=code.others, split=code.spans)
+    spans = find_blocks(text, lines, ended=ended, fenced=code.others, splittable_code=code.spans)
     places = (match.end() for match in LINE.finditer(text))
     outside = [place for place in places if not is_inside(place, code.spans)]
     return _select_step_ends(text, [*outside, *code.places], ended, spans=spans, code=code.spans)

@@ -22,7 +22,7 @@ MAX_SHOWN = 100
 """Maximum number of characters of a value that an error message quotes."""
 
 
-def require_place(place: Any, key: str) -> str:
+def require_path_or_url(place: Any, key: str) -> str:
     """Return a path or URL as text.
 
     Args:
@@ -75,7 +75,7 @@ def require_callable(function: Any, key: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def iterate_items(rows: Any, key: str) -> Iterator[Any]:
+def iterate_given_rows(rows: Any, key: str) -> Iterator[Any]:
     """Return an iterator over rows, for `convert_to_row`.
 
     Args:

@@ -15,7 +15,7 @@ from mclabel.run.shards.store import Store
 
 _WORDS = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+\-*/^=<>%]")
 _COLUMNS = ("problem", "question", "prompt")
-OnUnread = Callable[[str], None]
+ReportRowFault = Callable[[str], None]
 """Function that receives a message with the file, the row number and the fault of a row without a
 problem."""
 
@@ -26,7 +26,7 @@ def normalize_for_leaks(problem_text: str) -> str:
 
 
 def read_leak_keys(
-    sources: Sequence[str], on_unread: OnUnread = lambda fault: None
+    sources: Sequence[str], on_unread: ReportRowFault = lambda fault: None
 ) -> frozenset[str]:
     """Return the normalised texts (`normalize_for_leaks`) of the problems in evaluation sets.
 

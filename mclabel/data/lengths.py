@@ -15,7 +15,7 @@ from mclabel.core.records import Step
 from mclabel.data.blocks import MAX_CODE
 from mclabel.data.boundaries import LINE, find_sentence_ends
 
-Place = tuple[int, int]
+TokenBoundary = tuple[int, int]
 """Token boundary in a solution, as the numbers of token ids and of characters before it."""
 
 
@@ -36,7 +36,7 @@ def merge_short_steps(steps: Sequence[Step], min_tokens: int, start: int) -> lis
         full = step.end - start >= min_tokens
         if full:
             start = step.end
-    return [_merge_to_one(group) for group in groups]
+    return [_merge_into_one_step(group) for group in groups]
 
 
 def merge_short_last_step(
@@ -55,7 +55,7 @@ def merge_short_last_step(
         return list(steps)
     if max_tokens is not None and ends[-1] - ends[-3] > max_tokens:
         return list(steps)
-    return [*steps[:-2], _merge_to_one(steps[-2:])]
+    return [*steps[:-2], _merge_into_one_step(steps[-2:])]
 
 
 def limit_num_steps(steps: Sequence[Step], max_steps: int, start: int) -> list[Step]:
@@ -80,13 +80,13 @@ def limit_num_steps(steps: Sequence[Step], max_steps: int, start: int) -> list[S
         if cut > 1 and wanted - ends[cut - 2] <= ends[cut - 1] - wanted:
             cut -= 1
         cuts.append(min(max(cut, cuts[-1] + 1), len(steps) - (max_steps - number)))
-    return [_merge_to_one(steps[a:b]) for a, b in pairwise([*cuts, len(steps)])]
+    return [_merge_into_one_step(steps[a:b]) for a, b in pairwise([*cuts, len(steps)])]
 
 
 def cut_long_steps(
     steps: Sequence[Step],
     max_tokens: int,
-    start: Place,
+    start: TokenBoundary,
     ids: Sequence[int],
     text: str,
     decode: Decode,
@@ -114,7 +114,7 @@ def cut_long_steps(
             short_steps.append(step)
         else:
             long = _LongStep(start, end, ids, text, decode, is_whole=ended or step is not steps[-1])
-            places = [start, *long.find_cuts(max_tokens), end]
+            places = [start, *long.find_cut_boundaries(max_tokens), end]
             short_steps += [Step(text=text[a[1] : b[1]], end=b[0]) for a, b in pairwise(places)]
         start = end
     return short_steps
@@ -125,8 +125,8 @@ class _LongStep:
 
     def __init__(
         self,
-        start: Place,
-        end: Place,
+        start: TokenBoundary,
+        end: TokenBoundary,
         ids: Sequence[int],
         text: str,
         decode: Decode,
@@ -141,7 +141,7 @@ class _LongStep:
             [match.end() for match in LINE.finditer(own.rstrip())]
         )
 
-    def find_cuts(self, max_tokens: int) -> list[Place]:
+    def find_cut_boundaries(self, max_tokens: int) -> list[TokenBoundary]:
         """Return the token boundaries at which to cut the step, from left to right."""
         positions, last = [], self._start
         while self._end[0] - last[0] > max_tokens:
@@ -151,7 +151,7 @@ class _LongStep:
             positions.append(last := cut)
         return positions
 
-    def _find_token_boundaries(self, ends: Sequence[int]) -> list[Place]:
+    def _find_token_boundaries(self, ends: Sequence[int]) -> list[TokenBoundary]:
         """Return the token boundaries near character positions inside the step.
 
         Args:
@@ -168,7 +168,7 @@ class _LongStep:
                 places.append(last := place)
         return places
 
-    def _find_next_cut(self, at: Place, most: int) -> Place | None:
+    def _find_next_cut(self, at: TokenBoundary, max_ids: int) -> TokenBoundary | None:
         """Return the token boundary of the next cut.
 
         The cut is after a sentence, else after a line, else between tokens. It is None if there is
@@ -176,15 +176,15 @@ class _LongStep:
 
         Args:
             at: boundary of the previous cut.
-            most: maximum number of the solution's token ids before the cut.
+            max_ids: maximum number of the solution's token ids before the cut.
         """
-        is_settled = self._is_whole or (self._sentences and self._sentences[-1][0] > most)
+        is_settled = self._is_whole or (self._sentences and self._sentences[-1][0] > max_ids)
         for places in (self._sentences, self._lines):
-            number = bisect_right(places, most, key=lambda place: place[0]) - 1
+            number = bisect_right(places, max_ids, key=lambda place: place[0]) - 1
             if number >= 0 and places[number] > at:
                 break
         else:
-            place = self._find_boundary_near(at, most)
+            place = self._find_boundary_near(at, max_ids)
             if place is None:
                 return None
             number, places = 0, [place]
@@ -192,17 +192,17 @@ class _LongStep:
         is_settled = is_settled or self._end[1] - places[number][1] > 2 * MAX_CODE
         return places[number] if is_settled else None
 
-    def _find_boundary_near(self, at: Place, most: int) -> Place | None:
-        """Return the last token boundary up to `most`, else the first boundary after it.
+    def _find_boundary_near(self, at: TokenBoundary, max_ids: int) -> TokenBoundary | None:
+        """Return the last token boundary up to `max_ids`, else the first boundary after it.
 
         It is None if no boundary is near the limit.
 
         Args:
             at: boundary of the previous cut.
-            most: number of the solution's token ids before which the boundary should be.
+            max_ids: number of the solution's token ids before which the boundary should be.
         """
-        below = range(most, max(at[0], most - CONTEXT), -1)
-        above = range(most + 1, min(most + MAX_FORWARD, self._end[0]))
+        below = range(max_ids, max(at[0], max_ids - CONTEXT), -1)
+        above = range(max_ids + 1, min(max_ids + MAX_FORWARD, self._end[0]))
         for end in (*below, *above):
             place = find_exact_boundary(self._ids, self._text, self._decode, *at, end)
             if place is not None and at[1] < place[1] < self._end[1]:
@@ -210,7 +210,7 @@ class _LongStep:
         return None
 
 
-def _merge_to_one(steps: Sequence[Step]) -> Step:
+def _merge_into_one_step(steps: Sequence[Step]) -> Step:
     return Step(text="".join(step.text for step in steps), end=steps[-1].end)
 
 

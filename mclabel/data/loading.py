@@ -17,7 +17,7 @@ import datasets
 import pyarrow as pa
 
 from mclabel.core.records import LabeledSolution
-from mclabel.data.given import require_place
+from mclabel.data.given import require_path_or_url
 from mclabel.run.shards import labels
 from mclabel.run.shards.labels import label_tables, rollout_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
@@ -40,7 +40,7 @@ def load_labels(
         ConfigError: `run` is not a path or URL.
         ShardError: the run is missing, a shard is damaged, or a finished run has lost a shard.
     """
-    return _map_tables(
+    return _load_memory_mapped(
         run,
         lambda store: (table for _, table in label_tables(store)),
         LABELS_SCHEMA,
@@ -56,7 +56,7 @@ def load_rollouts(
     A run with `keep_rollouts=false` has no rows. The arguments and errors are those of
     `load_labels`.
     """
-    return _map_tables(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
+    return _load_memory_mapped(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
@@ -69,27 +69,27 @@ def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
         ConfigError: `run` is not a path or URL.
         ShardError: the run is missing, a shard is damaged, or a finished run has lost a shard.
     """
-    return labels.read_labels(Store(require_place(run, "run")))
+    return labels.read_labels(Store(require_path_or_url(run, "run")))
 
 
 _BATCH_ROWS = 1000
 """Maximum number of rows in a batch of the memory-mapped file."""
 
 
-def _map_tables(
+def _load_memory_mapped(
     run: str | PathLike[str],
     read: Callable[[Store], Iterable[pa.Table]],
     schema: pa.Schema,
     cache_dir: str | PathLike[str] | None,
 ) -> datasets.Dataset:
-    place = require_place(run, "run")
+    place = require_path_or_url(run, "run")
     schema = datasets.Features.from_arrow_schema(
         schema
     ).arrow_schema  # the schema that `datasets` loads without a cast
     folder = Path(
         datasets.config.HF_DATASETS_CACHE
         if cache_dir is None
-        else require_place(cache_dir, "cache_dir")
+        else require_path_or_url(cache_dir, "cache_dir")
     )
     tables = read(Store(place))
     folder.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ def find_sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> I
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no sentence ends.
-        ended: whether the text is complete. In an incomplete text, ends that depend on following
+        ended: True if the text is complete. In an incomplete text, ends that depend on following
             text are omitted.
     """
     apart = merge_spans([*blocks, *find_inline_spans(text, ended)])
@@ -71,7 +71,7 @@ def find_sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> I
         if (span := find_surrounding_span(start, apart)) is not None and span[1] > end:
             continue
         at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
-        if at == len(text) or (not ended and not _word_is_whole(text, at)):
+        if at == len(text) or (not ended and not _is_word_complete(text, at)):
             continue
         is_line = match[0][0] == "\n"
         if (
@@ -85,7 +85,7 @@ def find_sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> I
             yield begin
 
 
-def _word_is_whole(text: str, at: int) -> bool:
+def _is_word_complete(text: str, at: int) -> bool:
     """Return whether the word at a position of an incomplete text is complete."""
     stop = at + MAX_WORD
     return stop <= len(text) or any(map(str.isspace, text[at:stop]))
@@ -254,7 +254,7 @@ def find_reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) ->
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no step begins.
-        ended: whether the text is complete. In an incomplete text, a mark at the end is omitted,
+        ended: True if the text is complete. In an incomplete text, a mark at the end is omitted,
             because it may become another word.
     """
     apart = merge_spans([*blocks, *find_inline_spans(text, ended)])

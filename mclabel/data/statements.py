@@ -54,7 +54,7 @@ _BEGINS_CODE = re.compile(
 """Pattern of a text's first line if the text begins with code without a fence."""
 
 
-class Statements:
+class PythonStatements:
     """Python code in a solution, and the beginnings of its steps."""
 
     def __init__(
@@ -65,9 +65,9 @@ class Statements:
         Args:
             text: a solution, or a part of one.
             lines: spans of the text's lines.
-            ended: whether the text is complete. In an incomplete text, beginnings that following
+            ended: True if the text is complete. In an incomplete text, beginnings that following
                 text could undo are omitted.
-            functions: whether a step is an outermost function or class, or the code between two of
+            functions: True if a step is an outermost function or class, or the code between two of
                 them. Otherwise a step is a statement.
         """
         self.places: list[int] = []
@@ -80,16 +80,16 @@ class Statements:
         """False if more text is needed to decide whether the text begins inside code."""
         self._text, self._lines, self._ended = text, lines, ended
         self._functions = functions
-        self._find_spans()
+        self._record_code_spans()
 
-    def _find_spans(self) -> None:
+    def _record_code_spans(self) -> None:
         beginning = self._find_first_line()
         if beginning is None:
             self.is_known = self._ended
             return
         number, is_code = beginning
         if is_code:
-            number = _Block(self, number, None).read_block()
+            number = _CodeBlock(self, number, None).read_block()
         while number < len(self._lines):
             fence = _FENCE.fullmatch(self._text, *self._lines[number])
             if fence is None:
@@ -99,9 +99,9 @@ class Statements:
                 self.others.append((self._lines[number][0], len(self._text)))
                 number += 1
             elif _PYTHON.fullmatch(fence[2].strip("~ \t\r")):
-                number = _Block(self, number, fence[1]).read_block()
+                number = _CodeBlock(self, number, fence[1]).read_block()
             else:
-                number = self._record_other_block(number, fence[1])
+                number = self._record_block_of_other_language(number, fence[1])
 
     def _find_first_line(self) -> tuple[int, bool] | None:
         """Return the 0-based number of the first line to read, and True if that line is code.
@@ -130,7 +130,7 @@ class Statements:
         is_last = number == len(self._lines) - 1
         return is_last and not self._ended and not self._text.endswith("\n")
 
-    def _record_other_block(self, number: int, mark: str) -> int:
+    def _record_block_of_other_language(self, number: int, mark: str) -> int:
         """Record a block of another language, and return the number of the line after it.
 
         Text of more than `MAX_CODE` characters after a fence is not a block.
@@ -149,10 +149,10 @@ class Statements:
         return len(self._lines)
 
 
-class _Block:
+class _CodeBlock:
     """A block of Python code, from its first line to the fence that ends the block."""
 
-    def __init__(self, statements: Statements, number: int, mark: str | None) -> None:
+    def __init__(self, statements: PythonStatements, number: int, mark: str | None) -> None:
         """Begin a block.
 
         Args:
@@ -249,7 +249,7 @@ class _Block:
                 return
             self._begin_step(line)
             self._begin_statement(number)
-        is_continued, has_colon = self._read_marks(line)
+        is_continued, has_colon = self._scan_line_marks(line)
         if len(self._quote) < 3:
             self._fence = None
         if self._depth or self._quote or is_continued or self._statements._is_incomplete(number):
@@ -261,7 +261,7 @@ class _Block:
         self._gap = self._lines[number][1]
         self._begin_statement(None)
 
-    def _read_marks(self, line: str) -> tuple[bool, bool]:
+    def _scan_line_marks(self, line: str) -> tuple[bool, bool]:
         """Count the brackets and quotes of a line of code.
 
         Return whether a backslash joins the next line to this one, and whether the line ends with a

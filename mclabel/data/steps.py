@@ -106,7 +106,7 @@ class StepSplitter(Settings):
             decode: function that converts token ids to text.
             opened: True if the opening mark of the thinking is before `text` and the closing mark
                 is not.
-            ended: whether the text is complete. In an incomplete text, an open formula or table may
+            ended: True if the text is complete. In an incomplete text, an open formula or table may
                 still be closed, so it is part of the last step.
         """
         cut = find_thinking_end(text, self.think, opened=opened)
@@ -187,7 +187,7 @@ class StepSplitter(Settings):
             ids: token ids of the whole text.
             text: the whole text.
             decode: function that converts token ids to text.
-            ended: whether the last step is complete.
+            ended: True if the last step is complete.
         """
         start = (before[-1].end, sum(len(step.text) for step in before)) if before else (0, 0)
         steps = merge_short_steps(steps, self.min_tokens, start[0])

@@ -245,7 +245,7 @@ class SourceRun:
             completers |= set(pc.unique(listed.field("name")).to_pylist() or [AUTHOR])
             kept &= metadata["rollouts"] is not None
         if selected is not None:
-            selected.check_found(solution_ids, location)
+            selected.check_none_missing(solution_ids, location)
         return cls(
             location=location,
             selected=selected,
@@ -309,7 +309,7 @@ def _filter_selected_rows(table: pa.Table, selected: SelectionManifest) -> pa.Ta
     """Return the selected rows of a labels shard, after checking that their texts are those that
     were selected.
     """
-    table = table.filter(pc.is_in(table["solution_id"], pa.array(list(selected.texts))))
+    table = table.filter(pc.is_in(table["solution_id"], pa.array(list(selected.text_hashes))))
     for row in table.select(["solution_id", "problem", "solution"]).to_pylist():
         selected.check_text(row["solution_id"], row["problem"], row["solution"])
     return table

@@ -85,7 +85,9 @@ def read_pool(source: str, exclude: Sequence[SelectionManifest] = ()) -> Pool:
         ShardError: the run has no labels, or they are damaged.
     """
     unsorted_rows = _iter_file_rows(source) if is_solution_file(source) else _iter_run_rows(source)
-    left_out = frozenset(text_id for selected in exclude for text_id in selected.texts.values())
+    left_out = frozenset(
+        text_id for selected in exclude for text_id in selected.text_hashes.values()
+    )
     all_rows = sorted(unsorted_rows, key=lambda row: row.id)
     rows = [row for row in all_rows if row.text_id not in left_out]
     if all_rows and not rows:

@@ -110,7 +110,8 @@ def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
     # the unsettled one comes first
     assert [item.id for item, _ in annotated.disagreements] == ["solution-2", "solution-0"]
     assert {
-        one.id: (one.first_error, one.also) for one in collect_human_truth(annotated).judged
+        one.id: (one.first_error, one.other_first_errors)
+        for one in collect_human_truth(annotated).judged
     } == {
         "solution-0": (None, frozenset()),
         "solution-1": (1, frozenset([1])),

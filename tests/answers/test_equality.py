@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.answers import Checker, group_answers, group_many
+from mclabel.answers import Checker, group_answers, group_answers_per_problem
 
 
 def test_equal_answers_share_a_number(checker: Checker) -> None:
@@ -32,6 +32,6 @@ def test_many_problems_are_grouped_as_each_alone(checker: Checker) -> None:
         ["7", "7.0", "8", "\\frac{16}{2}"],
         [None],
     ]
-    together = group_many(problems, checker)
+    together = group_answers_per_problem(problems, checker)
     assert together == [group_answers(answers, checker) for answers in problems]
     assert together[0][5] == together[0][6]

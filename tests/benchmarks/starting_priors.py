@@ -192,7 +192,7 @@ def judged_sets() -> dict[str, list[JudgedSolution]]:
                 problem=row["problem"],
                 steps=tuple(row["steps"]),
                 first_error=row["first"],
-                also=frozenset(row["ok"]),
+                other_first_errors=frozenset(row["ok"]),
             )
             for number, row in enumerate(read_json_lines(DATA / JUDGED))
         ]

@@ -11,7 +11,7 @@ import pytest
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import Problem
-from mclabel.data.given import convert_to_row, iterate_items
+from mclabel.data.given import convert_to_row, iterate_given_rows
 from mclabel.data.readers.base import make_reader_settings
 from mclabel.data.readers.problem_rows import read_problem
 from mclabel.data.readers.problems import read_problems
@@ -72,7 +72,7 @@ def test_rows_of_chat_messages_in_a_data_frame(tmp_path: Path) -> None:
     assert type(frame["prompt"][0]).__name__ == "ndarray"
     in_rows = [read_problem(row) for row in frame.to_dict("records")]
     as_given = [
-        read_problem(convert_to_row(one, "row 1")) for one in iterate_items(frame, "problems")
+        read_problem(convert_to_row(one, "row 1")) for one in iterate_given_rows(frame, "problems")
     ]
     assert in_rows == as_given == list(read_problems(str(tmp_path / "p.parquet")))
 

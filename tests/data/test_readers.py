@@ -291,7 +291,10 @@ def test_processbench(tmp_path: Path) -> None:
         ([ROW | {"steps": []}], r"line 1: steps: must be a list of texts"),
         ([ROW | {"problem": " "}], r"line 1: problem=' ': must be a text"),
         ([ROW, ROW], r"line 2: id 'x-0' already occurs in an earlier row"),
-        ([{"question": "q", "answer": "a"}], r"line 1: not a row of ProcessBench: needs id, .*has"),
+        (
+            [{"question": "q", "answer": "a"}],
+            r"line 1: not a row of ProcessBench: it needs id, .*has",
+        ),
         (["text"], "line 1: must be an object, is a str"),
         ([], r"pb.jsonl: holds no rows"),
     ],

@@ -58,7 +58,7 @@ def test_any_accepted_first_error_is_right() -> None:
         match_judged_truth(
             "processbench",
             [one],
-            [replace(judged("x", "Problem a", texts, 2), also=frozenset({1, None}))],
+            [replace(judged("x", "Problem a", texts, 2), other_first_errors=frozenset({1, None}))],
         )
         for one in rows
     ]

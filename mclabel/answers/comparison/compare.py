@@ -28,24 +28,24 @@ from mclabel.answers.comparison.formulas import (
     same_formulas,
 )
 from mclabel.answers.comparison.names import (
-    combine_verdicts,
+    are_all_verdicts_true,
+    compare_different_names,
     is_variable_product,
+    lists_same_option_letters,
     read_option_letters,
-    same_names,
-    same_options,
     same_sequences,
 )
 from mclabel.answers.effort import spend_work
-from mclabel.answers.reading.relations import to_interval
+from mclabel.answers.reading.relations import convert_pair_to_interval
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     ApproximatedForm,
     BasedNumber,
     Choice,
-    Clock,
     ClosedForm,
     Equation,
     Form,
+    ItemCollection,
     Matrix,
     Name,
     Number,
@@ -54,8 +54,8 @@ from mclabel.answers.values.forms import (
     Reals,
     Relation,
     RemarkedForm,
-    Sequence,
     SpecialValue,
+    TimeOfDay,
     UnparsedText,
     Words,
     closed_value,
@@ -72,7 +72,7 @@ _ROUNDED = Fraction(1, 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class FormComparer:
     """Compares answers with golds."""
 
     units_optional: bool
@@ -89,13 +89,17 @@ class Comparison:
             ):
                 return True
             return equals_or_rounds_to(answer.literal.value, gold.literal)
-        for look in (self._compare_inner_values, self._compare_collections, self._compare_sets):
+        for look in (
+            self._compare_if_wrapped,
+            self._compare_if_collection,
+            self._compare_if_real_set,
+        ):
             handled, verdict = look(answer, gold)
             if handled:
                 return verdict
         return self._compare_scalars(answer, gold)
 
-    def _compare_inner_values(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _compare_if_wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         """Compare remarks, equations, choices and approximations by the values inside them.
 
         Returns:
@@ -107,20 +111,20 @@ class Comparison:
             if ours is not answer or theirs is not gold:
                 return True, self.compare(ours, theirs)
         if isinstance(answer, RemarkedForm) or isinstance(gold, RemarkedForm):
-            return True, self._compare_remarked(answer, gold)
+            return True, self._compare_remarked_values(answer, gold)
         if isinstance(answer, Equation) and isinstance(gold, Equation):
             return True, same_equations(answer, gold, self.compare)
         if isinstance(gold, Equation):
-            return True, same_equation_and_value(gold, answer, self.compare, swap=True)
+            return True, same_equation_and_value(gold, answer, self.compare, equation_is_gold=True)
         if isinstance(answer, Equation) and not isinstance(gold, Relation):
-            return True, same_equation_and_value(answer, gold, self.compare, swap=False)
+            return True, same_equation_and_value(answer, gold, self.compare, equation_is_gold=False)
         if isinstance(answer, ApproximatedForm) or isinstance(gold, ApproximatedForm):
             return True, self._compare_approximations(answer, gold)
         if isinstance(answer, Choice) or isinstance(gold, Choice):
             return True, self._compare_choices(answer, gold)
         return False, None
 
-    def _compare_remarked(self, answer: Form, gold: Form) -> bool | None:
+    def _compare_remarked_values(self, answer: Form, gold: Form) -> bool | None:
         """Compare two forms of which one is a value with a remark, such as `42 (forty-two)`.
 
         The value counts, and so does the remark if it restates the value.
@@ -142,7 +146,7 @@ class Comparison:
             or self.compare(remarked.remark, remarked.value)
         ):
             return verdict
-        return False if verdict is False and not isinstance(other, Sequence) else None
+        return False if verdict is False and not isinstance(other, ItemCollection) else None
 
     def _compare_approximations(self, answer: Form, gold: Form) -> bool | None:
         """Compare two forms of which one has the form `exact ≈ stated`.
@@ -154,30 +158,30 @@ class Comparison:
             exact = self.compare(answer.exact, gold)
             if (
                 equality_holds(
-                    answer.exact, answer.stated, self.compare, relative_tolerance=_ROUNDED
+                    answer.exact, answer.approximation, self.compare, relative_tolerance=_ROUNDED
                 )
                 is False
             ):
-                stated = self.compare(answer.stated, gold)
+                stated = self.compare(answer.approximation, gold)
                 return None if stated else stated
             value = closed_value(answer.exact)
             if exact or (value is not None and not algebra.free_symbols(value)):
                 return exact
-            return self.compare(answer.stated, gold)
+            return self.compare(answer.approximation, gold)
         assert isinstance(gold, ApproximatedForm)
         exact = self.compare(answer, gold.exact)
         if exact:
             return exact
-        stated = self.compare(answer, gold.stated)
+        stated = self.compare(answer, gold.approximation)
         return stated or (exact if stated is False else None)
 
-    def _compare_collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _compare_if_collection(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         if isinstance(answer, Matrix) or isinstance(gold, Matrix):
             return True, self._compare_matrices(answer, gold)
-        if isinstance(answer, Sequence) and isinstance(gold, Sequence):
+        if isinstance(answer, ItemCollection) and isinstance(gold, ItemCollection):
             return True, same_sequences(answer, gold, self.compare)
         for sequence, other, swap in ((answer, gold, False), (gold, answer, True)):
-            if not isinstance(sequence, Sequence) or isinstance(
+            if not isinstance(sequence, ItemCollection) or isinstance(
                 other, Reals | SpecialValue | Relation
             ):
                 continue
@@ -186,40 +190,44 @@ class Comparison:
                 return True, True
             if isinstance(other, Name) and sequence.kind == "list":
                 letters = [get_single_letter(item) for item in sequence.items]
-                return True, same_options(other, [x for x in letters if x]) and None not in letters
+                return True, lists_same_option_letters(
+                    other, [x for x in letters if x]
+                ) and None not in letters
             if sequence is answer and sequence.kind == "alternatives":
-                return True, combine_verdicts(self.compare(item, gold) for item in sequence.items)
-            if sequence.single is not None and sequence.kind == "tuple":
-                return True, self.compare(other, sequence.single) if swap else self.compare(
-                    sequence.single, other
+                return True, are_all_verdicts_true(
+                    self.compare(item, gold) for item in sequence.items
                 )
-            if sequence.single is not None:
+            if sequence.single_value is not None and sequence.kind == "tuple":
+                return True, self.compare(other, sequence.single_value) if swap else self.compare(
+                    sequence.single_value, other
+                )
+            if sequence.single_value is not None:
                 short = (
-                    isinstance(sequence.single, Number)
-                    and sequence.single.literal.num_decimals == 1
+                    isinstance(sequence.single_value, Number)
+                    and sequence.single_value.literal.num_decimals == 1
                 )
                 if not short or (
                     not swap and closed_value(sequence.items[0]) == algebra.number_value(0)
                 ):
-                    return True, self.compare(other, sequence.single) if swap else self.compare(
-                        sequence.single, other
-                    )
+                    return True, self.compare(
+                        other, sequence.single_value
+                    ) if swap else self.compare(sequence.single_value, other)
             if len(sequence.items) == 1 and sequence.kind == "set":
                 item = sequence.items[0]
                 return True, self.compare(other, item) if swap else self.compare(item, other)
             entries = measures.read_vector_entries(other, len(sequence.items))
             if entries is not None and sequence.kind == "tuple":
                 pairs = zip(entries, sequence.items, strict=True)
-                return True, combine_verdicts(
+                return True, are_all_verdicts_true(
                     self.compare(i, e) if swap else self.compare(e, i) for e, i in pairs
                 )
-            reals = to_interval(sequence)
+            reals = convert_pair_to_interval(sequence)
             if isinstance(other, UnparsedText) and reals is not None:
                 return True, self.prove(other, reals)
             return True, None if isinstance(other, UnparsedText) else False
         return False, None
 
-    def _compare_sets(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _compare_if_real_set(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         left, right = _convert_to_reals(answer, gold), _convert_to_reals(gold, answer)
         if left is None and right is None:
             return False, None
@@ -229,7 +237,7 @@ class Comparison:
         return True, self.prove(answer, gold) if isinstance(other, UnparsedText) else False
 
     def _compare_scalars(self, answer: Form, gold: Form) -> bool | None:
-        if isinstance(answer, Ratio | Clock) or isinstance(gold, Ratio | Clock):
+        if isinstance(answer, Ratio | TimeOfDay) or isinstance(gold, Ratio | TimeOfDay):
             return measures.same_times_or_ratios(answer, gold, self.compare)
         if isinstance(answer, BasedNumber) or isinstance(gold, BasedNumber):
             return measures.same_base(answer, gold)
@@ -238,7 +246,7 @@ class Comparison:
                 answer, gold, self.compare, units_optional=self.units_optional
             )
         if isinstance(answer, Words) or isinstance(gold, Words):
-            return measures.same_text(answer, gold)
+            return measures.same_words_or_number(answer, gold)
         if isinstance(answer, Name) or isinstance(gold, Name):
             return self._compare_names(answer, gold)
         if isinstance(answer, Relation) and isinstance(gold, Relation):
@@ -250,7 +258,7 @@ class Comparison:
             return self.prove(answer, gold) if is_opaque else False
         if isinstance(answer, SpecialValue) or isinstance(gold, SpecialValue):
             if isinstance(answer, SpecialValue) and isinstance(gold, SpecialValue):
-                return _same_special_values(answer.name, gold.name)
+                return _are_same_special_values(answer.name, gold.name)
             other = gold if isinstance(answer, SpecialValue) else answer
             return None if isinstance(other, UnparsedText) else False
         return self._compare_formulas(answer, gold)
@@ -265,7 +273,7 @@ class Comparison:
             if answer.letters.lower() == gold.letters.lower():
                 return True
             if not is_variable_product(gold.letters):
-                return same_names(answer, gold)
+                return compare_different_names(answer, gold)
         verdict = self._compare_formulas(answer, gold)
         product = not isinstance(gold, Name) or is_variable_product(gold.letters)
         return verdict if verdict is not True or product else None
@@ -299,7 +307,7 @@ class Comparison:
             if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
                 return False
             cells = zip(_list_matrix_cells(answer), _list_matrix_cells(gold), strict=True)
-            return combine_verdicts(self.compare(a, b) for a, b in cells)
+            return are_all_verdicts_true(self.compare(a, b) for a, b in cells)
         matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
         assert isinstance(matrix, Matrix)
         if isinstance(other, UnparsedText):
@@ -317,17 +325,17 @@ class Comparison:
         flat_cells = _list_matrix_cells(matrix)
         items = measures.read_vector_entries(other, len(flat_cells))
         if items is None:
-            if not isinstance(other, Sequence) or other.kind == "set":
+            if not isinstance(other, ItemCollection) or other.kind == "set":
                 return False
             items = [*other.items]
         if len(flat_cells) != len(items):
             return False
         if matrix is answer:
-            return combine_verdicts(map(self.compare, flat_cells, items))
-        return combine_verdicts(map(self.compare, items, flat_cells))
+            return are_all_verdicts_true(map(self.compare, flat_cells, items))
+        return are_all_verdicts_true(map(self.compare, items, flat_cells))
 
 
-def _same_special_values(answer: str, gold: str) -> bool | None:
+def _are_same_special_values(answer: str, gold: str) -> bool | None:
     """Return whether two special values, such as `∞` and `undefined`, are equal.
 
     "Diverges" may mean infinite or undefined, so its comparison with either is undecided (None).
@@ -351,9 +359,9 @@ def _convert_to_reals(form: Form, other_form: Form) -> Reals | None:
         return None
     if isinstance(form, SpecialValue) and form.name == "no solution":
         return Reals(())
-    if isinstance(form, Sequence) and form.kind == "set":
-        return measures.set_to_reals(form)
-    return to_interval(form)
+    if isinstance(form, ItemCollection) and form.kind == "set":
+        return measures.convert_collection_to_reals(form)
+    return convert_pair_to_interval(form)
 
 
 def _list_matrix_cells(matrix: Matrix) -> list[Form]:

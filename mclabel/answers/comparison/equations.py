@@ -13,12 +13,12 @@ from mclabel.answers.values.forms import (
     ClosedForm,
     Equation,
     Form,
+    ItemCollection,
     Number,
     Quantity,
     Ratio,
     Reals,
     Relation,
-    Sequence,
     UnparsedText,
     Words,
     closed_value,
@@ -50,7 +50,7 @@ def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms
             if verdict is False and gold.label.endswith(")"):
                 return _same_function_family(answer.right, gold.right)
             return verdict
-        if isinstance(answer.left, Sequence) and isinstance(gold.left, Sequence):
+        if isinstance(answer.left, ItemCollection) and isinstance(gold.left, ItemCollection):
             return compare_forms(answer.right, gold.right)
         ours, theirs = _ARGUMENT.fullmatch(answer.label), _ARGUMENT.fullmatch(gold.label)
         if ours and theirs and ours[1] == theirs[1]:
@@ -79,11 +79,15 @@ def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms
             for difference in (first, second)
         )
         return None if untrue else compare_forms(answer.right, gold.right)
-    return False if algebra.is_canonical(first) and algebra.is_canonical(second) else None
+    return (
+        False
+        if algebra.has_no_opaque_atoms(first) and algebra.has_no_opaque_atoms(second)
+        else None
+    )
 
 
 def same_equation_and_value(
-    equation: Equation, other: Form, compare_forms: CompareForms, *, swap: bool
+    equation: Equation, other: Form, compare_forms: CompareForms, *, equation_is_gold: bool
 ) -> bool | None:
     """Return whether an equation and a form that is not an equation are equal; None if undecided.
 
@@ -94,13 +98,13 @@ def same_equation_and_value(
         equation: the equation.
         other: the form that is not an equation.
         compare_forms: function that compares an answer with a gold; None if undecided.
-        swap: True if the equation is the gold, False if it is the answer.
+        equation_is_gold: True if the equation is the gold, False if it is the answer.
     """
     if isinstance(other, Relation) or (isinstance(other, Reals) and other.variable):
         return False
 
     def equals_side(side: Form) -> bool | None:
-        return compare_forms(other, side) if swap else compare_forms(side, other)
+        return compare_forms(other, side) if equation_is_gold else compare_forms(side, other)
 
     claimed = equals_side(equation.right)
     if equation.label:
@@ -124,7 +128,7 @@ def same_equation_and_value(
 
 def is_congruence(form: Form) -> bool:
     """Return whether a form is a congruence such as `x ≡ 3 (mod 7)`."""
-    if not isinstance(form, Sequence) or form.kind != "tuple":
+    if not isinstance(form, ItemCollection) or form.kind != "tuple":
         return False
     first = form.items[0]
     return isinstance(first, Words) and "".join(first.words[:1]).startswith(CONGRUENCE)
@@ -149,7 +153,7 @@ def to_congruence(form: Form) -> Form:
     if terms or size < 2 or size.denominator > 1 or residue.denominator > 1:
         return form
     words = Words((f"{CONGRUENCE} {size}",))
-    return Sequence("tuple", (words, Number(Literal(residue % size))))
+    return ItemCollection("tuple", (words, Number(Literal(residue % size))))
 
 
 def equality_holds(
@@ -218,7 +222,7 @@ def are_proportional(a: Value, b: Value, *, positive: bool) -> bool:
     ratio = Fraction(left.num[mono]) / Fraction(right.num[mono])
     if positive and ratio < 0:
         return False
-    return algebra.same_form(left, algebra.multiply(algebra.number_value(ratio), right))
+    return algebra.same_canonical_form(left, algebra.multiply(algebra.number_value(ratio), right))
 
 
 def _compare_equation_sides(

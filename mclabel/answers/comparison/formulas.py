@@ -30,13 +30,15 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
     if left is None or right is None:
         return None
     try:
-        if algebra.same_form(left, right) or _is_difference_accepted(answer, gold, left, right):
+        if algebra.same_canonical_form(left, right) or _is_difference_accepted(
+            answer, gold, left, right
+        ):
             return True
-        if algebra.is_canonical(left) and algebra.is_canonical(right):
+        if algebra.has_no_opaque_atoms(left) and algebra.has_no_opaque_atoms(right):
             return False
         if clearly_differ(left, right):
             return False
-        return _same_squares(left, right) or same_angles(left, right) or None
+        return _same_sign_and_square(left, right) or same_angle_sums(left, right) or None
     except NotClosed:
         return None
 
@@ -51,7 +53,7 @@ def _is_difference_accepted(answer: Form, gold: Form, left: Value, right: Value)
         return True
     if isinstance(answer, Number) and is_float_rounding(answer.literal, right):
         return True
-    if _same_magnitude(answer, gold):
+    if _same_number_with_magnitude(answer, gold):
         return True
     if same_antiderivative(left, right) or same_up_to_constant_names(left, right):
         return True
@@ -59,7 +61,7 @@ def _is_difference_accepted(answer: Form, gold: Form, left: Value, right: Value)
     return bool(letter and other_letter and letter.lower() == other_letter.lower())
 
 
-def _same_magnitude(answer: Form, gold: Form) -> bool:
+def _same_number_with_magnitude(answer: Form, gold: Form) -> bool:
     """Return whether one form has a magnitude, such as `2.6B`, and the other is that number.
 
     A gold with a magnitude must have a decimal point. Otherwise its letter may be a variable.
@@ -84,7 +86,7 @@ def get_single_letter(form: Form) -> str | None:
     return name if exponent == 1 and isinstance(name, str) and len(name) == 1 else None
 
 
-def _same_squares(left: Value, right: Value) -> bool:
+def _same_sign_and_square(left: Value, right: Value) -> bool:
     """Return whether two real numbers have the same sign and the same square.
 
     For example, √(7 + 4√3) and 2 + √3 have.
@@ -94,7 +96,7 @@ def _same_squares(left: Value, right: Value) -> bool:
     left_real, right_real = real_value(left), real_value(right)
     if left_real is None or right_real is None or left_real * right_real <= 0:
         return False
-    return algebra.same_form(powers.square(left), powers.square(right))
+    return algebra.same_canonical_form(powers.square(left), powers.square(right))
 
 
 def equals_or_rounds_to(value: Fraction, gold: Literal) -> bool:
@@ -145,16 +147,18 @@ _HALF_TURN = frozenset((("π", 1),))
 GaussianInteger = tuple[int, int]
 
 
-def same_angles(left: Value, right: Value) -> bool:
+def same_angle_sums(left: Value, right: Value) -> bool:
     """Return whether two values are equal sums of inverse tangents, sines and cosines."""
     if (
         left.den is not UNIT
         or right.den is not UNIT
-        or not (_has_inverse_trigonometric(left) or _has_inverse_trigonometric(right))
+        or not (
+            _has_inverse_trigonometric_function(left) or _has_inverse_trigonometric_function(right)
+        )
     ):
         return False
     difference = algebra.add(left, algebra.negate(right))
-    terms = [_find_gaussian_integer(mono) for mono in difference.num]
+    terms = [_convert_angle_to_gaussian(mono) for mono in difference.num]
     if None in terms:
         return False
     times = [Fraction(coefficient) for coefficient in difference.num.values()]
@@ -166,17 +170,17 @@ def same_angles(left: Value, right: Value) -> bool:
             return False
         if factor is not None:
             spend_work(abs(count))
-            product = _multiply_by_power(product, factor, count)
+            product = _multiply_by_gaussian_power(product, factor, count)
     size = absolute_difference(left, right)
     # The difference is now a multiple of π / scale, so that it is zero if it is nearly zero.
     return product[1] == 0 and size is not None and size < _NEAR / scale
 
 
-def _has_inverse_trigonometric(value: Value) -> bool:
+def _has_inverse_trigonometric_function(value: Value) -> bool:
     return any(isinstance(x, tuple) and x[0] in _ARCS for mono in value.num for x, _ in mono)
 
 
-def _find_gaussian_integer(mono: Any) -> GaussianInteger | None:
+def _convert_angle_to_gaussian(mono: Any) -> GaussianInteger | None:
     """Return the Gaussian integer whose argument is the monomial; None if it is not an angle."""
     if mono == _HALF_TURN:
         return (-1, 0)
@@ -199,7 +203,7 @@ def _find_gaussian_integer(mono: Any) -> GaussianInteger | None:
     return (other, across) if x[0] == "arcsin" else (across, other)
 
 
-def _multiply_by_power(
+def _multiply_by_gaussian_power(
     product: GaussianInteger, factor: GaussianInteger, count: int
 ) -> GaussianInteger:
     a, b = product

@@ -12,16 +12,16 @@ from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
     BasedNumber,
-    Clock,
     ClosedForm,
     Form,
+    ItemCollection,
     Name,
     Number,
     Quantity,
     Ratio,
     Reals,
-    Sequence,
     SpecialValue,
+    TimeOfDay,
     UnparsedText,
     Words,
     closed_value,
@@ -56,7 +56,7 @@ def same_quantity(
         units_optional: True if 5 cm equals 5.
     """
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
-        return _same_measures(answer, gold, compare_forms)
+        return _same_converted_quantities(answer, gold, compare_forms)
     quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
     assert isinstance(quantity, Quantity)
     if isinstance(other, UnparsedText):
@@ -80,7 +80,7 @@ def same_quantity(
             compare_forms,
         )
     if dimension == _DEGREE:
-        if bare or "π" not in _collect_atoms(other):
+        if bare or "π" not in _collect_numerator_atoms(other):
             return bool(bare)
         return _compare_in_order(
             _convert_to_radians(quantity.amount), other, answer is quantity, compare_forms
@@ -102,7 +102,9 @@ def _read_letter_as_unit(value: Value) -> Quantity | None:
     )
 
 
-def _same_measures(answer: Quantity, gold: Quantity, compare_forms: CompareForms) -> bool | None:
+def _same_converted_quantities(
+    answer: Quantity, gold: Quantity, compare_forms: CompareForms
+) -> bool | None:
     ours, theirs = answer.unit, gold.unit
     if ours == theirs:
         return compare_forms(answer.amount, gold.amount)
@@ -128,13 +130,13 @@ def _same_measures(answer: Quantity, gold: Quantity, compare_forms: CompareForms
     return compare_forms(_convert_value_to_form(_convert_unit(amount, ours, theirs)), gold.amount)
 
 
-def _convert_unit(amount: Value, ours: Unit, theirs: Unit) -> Value:
+def _convert_unit(amount: Value, source: Unit, target: Unit) -> Value:
     base = algebra.add(
-        algebra.multiply(amount, algebra.number_value(ours.factor)),
-        algebra.number_value(ours.offset),
+        algebra.multiply(amount, algebra.number_value(source.factor)),
+        algebra.number_value(source.offset),
     )
     return algebra.divide(
-        algebra.add(base, algebra.number_value(-theirs.offset)), algebra.number_value(theirs.factor)
+        algebra.add(base, algebra.number_value(-target.offset)), algebra.number_value(target.factor)
     )
 
 
@@ -175,7 +177,7 @@ def _convert_to_radians(degrees: Form) -> Form:
     )
 
 
-def _collect_atoms(form: Form) -> set[object]:
+def _collect_numerator_atoms(form: Form) -> set[object]:
     value = closed_value(form)
     return set() if value is None else {x for mono in value.num for x, _ in mono}
 
@@ -213,12 +215,12 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
 
     The notation a:b may denote a time or a ratio. A ratio may also equal a quotient.
     """
-    if isinstance(answer, Clock) and isinstance(gold, Clock):
+    if isinstance(answer, TimeOfDay) and isinstance(gold, TimeOfDay):
         return _same_times(answer, gold, compare_forms)
-    if _is_hour(answer, gold) or _is_hour(gold, answer):
+    if _is_full_hour_of(answer, gold) or _is_full_hour_of(gold, answer):
         return True
-    left = answer.ratio if isinstance(answer, Clock) else answer
-    right = gold.ratio if isinstance(gold, Clock) else gold
+    left = answer.ratio if isinstance(answer, TimeOfDay) else answer
+    right = gold.ratio if isinstance(gold, TimeOfDay) else gold
     if left is None or right is None:
         return None if isinstance(answer, UnparsedText) or isinstance(gold, UnparsedText) else False
     if isinstance(left, Ratio) and isinstance(right, Ratio):
@@ -230,7 +232,7 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     top, bottom = closed_value(ratio.terms[0]), closed_value(ratio.terms[1])
     if len(ratio.terms) != 2 or top is None or bottom is None:
         return False
-    if closed_value(other) is None or isinstance(answer, Clock) or isinstance(gold, Clock):
+    if closed_value(other) is None or isinstance(answer, TimeOfDay) or isinstance(gold, TimeOfDay):
         return False
     try:
         quotient = _convert_value_to_form(algebra.divide(top, bottom))
@@ -239,16 +241,16 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     return compare_forms(quotient, gold) if ratio is left else compare_forms(answer, quotient)
 
 
-def _is_hour(form: Form, clock: Form) -> bool:
+def _is_full_hour_of(form: Form, clock: Form) -> bool:
     """Return whether a form is a bare number and `clock` is this full hour with am or pm."""
-    if not isinstance(clock, Clock) or not clock.half or clock.half == "24":
+    if not isinstance(clock, TimeOfDay) or not clock.half or clock.half == "24":
         return False
     value = closed_value(form)
     hour = None if value is None else value.rational
     return hour is not None and 1 <= hour <= 12 and hour * 3600 % 43200 == clock.seconds % 43200
 
 
-def _same_times(answer: Clock, gold: Clock, compare_forms: CompareForms) -> bool | None:
+def _same_times(answer: TimeOfDay, gold: TimeOfDay, compare_forms: CompareForms) -> bool | None:
     if answer.half and gold.half:
         if answer.seconds == gold.seconds:
             return True
@@ -284,7 +286,7 @@ def _same_ratios(answer: Ratio, gold: Ratio, compare_forms: CompareForms) -> boo
     return verdict
 
 
-def same_text(answer: Form, gold: Form) -> bool | None:
+def same_words_or_number(answer: Form, gold: Form) -> bool | None:
     """Return whether an answer equals a gold, where at least one is in words; None if undecided."""
     if isinstance(answer, Words) and isinstance(gold, Words):
         return same_words(answer.words, gold.words)
@@ -339,7 +341,7 @@ def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
     return entries if names - {"i"} else None
 
 
-def set_to_reals(form: Sequence) -> Reals | None:
+def convert_collection_to_reals(form: ItemCollection) -> Reals | None:
     """Convert a finite set of reals to a union of intervals, each of which is a point.
 
     Return None if an item is not a number.

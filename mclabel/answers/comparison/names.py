@@ -10,9 +10,17 @@ from itertools import pairwise, permutations
 
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.forms import Choice, ClosedForm, Equation, Form, Name, Sequence, Words
+from mclabel.answers.values.forms import (
+    Choice,
+    ClosedForm,
+    Equation,
+    Form,
+    ItemCollection,
+    Name,
+    Words,
+)
 from mclabel.answers.values.monomials import UNIT
-from mclabel.answers.values.sampling import approximate
+from mclabel.answers.values.sampling import evaluate_at_point
 
 _VARIABLES = frozenset("tuvwxyz")
 _VOWELS = frozenset("aeiou")
@@ -45,7 +53,7 @@ def is_variable_product(letters: str) -> bool:
     return all(ord(b) - ord(a) == 1 for a, b in pairwise(letters))
 
 
-def same_names(answer: Name, gold: Name) -> bool | None:
+def compare_different_names(answer: Name, gold: Name) -> bool | None:
     """Return None if two different names may be the same product of variables, else False.
 
     They may be if they have the same small letters in another order.
@@ -55,7 +63,7 @@ def same_names(answer: Name, gold: Name) -> bool | None:
     return False
 
 
-def same_options(name: Name, items: list[str]) -> bool:
+def lists_same_option_letters(name: Name, items: list[str]) -> bool:
     """Return whether `ACD` and `A, C, D` list the same letters."""
     letters = [item.upper() for item in items]
     written = list(name.letters.upper())
@@ -74,7 +82,7 @@ def read_option_letters(form: Form) -> str:
     Returns:
         The empty string if the form does not list at least two option letters.
     """
-    if isinstance(form, Sequence):
+    if isinstance(form, ItemCollection):
         letters = [_read_option_letter(item) for item in form.items]
     elif isinstance(form, ClosedForm):
         monos = [*form.value.num.items(), *form.value.den.items()]
@@ -112,11 +120,13 @@ def same_antiderivative(answer: Value, gold: Value) -> bool:
     difference = algebra.add(ours, algebra.negate(theirs))
     if not difference.num or not algebra.free_symbols(difference):
         return True
-    point = approximate(difference, dict.fromkeys(algebra.free_symbols(difference), 0.7310585786))
+    point = evaluate_at_point(
+        difference, dict.fromkeys(algebra.free_symbols(difference), 0.7310585786)
+    )
     if point is None or abs(point.imag) > 1e-9 or abs(point.real) > _MAX_SHIFT:
         return False
     shift = Fraction(point.real).limit_denominator(_MAX_DENOMINATOR)
-    return algebra.same_form(difference, algebra.number_value(shift))
+    return algebra.same_canonical_form(difference, algebra.number_value(shift))
 
 
 def same_up_to_constant_names(answer: Value, gold: Value) -> bool:
@@ -137,7 +147,7 @@ def same_up_to_constant_names(answer: Value, gold: Value) -> bool:
         names = {name: name.upper() for name in new}
         if set(names.values()) != old or not old <= _ARBITRARY:
             return False
-    return algebra.same_form(algebra.rename_symbols(answer, names), gold)
+    return algebra.same_canonical_form(algebra.rename_symbols(answer, names), gold)
 
 
 def _same_up_to_arbitrary_constants(answer: Value, gold: Value) -> bool:
@@ -153,7 +163,9 @@ def _same_up_to_arbitrary_constants(answer: Value, gold: Value) -> bool:
     if len(called) != len(free) or len(free) > _MAX_PERMUTED or not called <= _CALLED:
         return False
     return any(
-        algebra.same_form(algebra.rename_symbols(answer, dict(zip(names, free, strict=True))), gold)
+        algebra.same_canonical_form(
+            algebra.rename_symbols(answer, dict(zip(names, free, strict=True))), gold
+        )
         for names in permutations(sorted(called))
     )
 
@@ -170,7 +182,7 @@ def same_up_to_constant_letter(answer: Value, gold: Value) -> bool | None:
     if len(new) != 1 or len(old) != 1 or not new | old <= _FAMILY:
         return False
     names = {next(iter(new)): next(iter(old))}
-    if not algebra.same_form(algebra.rename_symbols(answer, names), gold):
+    if not algebra.same_canonical_form(algebra.rename_symbols(answer, names), gold):
         return False
     return True if old <= _FREE else None
 
@@ -200,13 +212,13 @@ def _remove_integration_constant(value: Value, names: tuple[str, ...]) -> Value 
     return None
 
 
-def has_distinct_names(sequence: Sequence) -> bool:
+def has_distinct_names(sequence: ItemCollection) -> bool:
     """Return whether every item is an equation with its own name, as in x = 1, y = 2."""
     labels = [item.label for item in sequence.items if isinstance(item, Equation)]
     return len(labels) == len(sequence.items) == len(set(labels)) and all(labels)
 
 
-def sort_by_name(sequence: Sequence) -> Sequence | None:
+def sort_by_name(sequence: ItemCollection) -> ItemCollection | None:
     """Sort the equations of a list by their names: y = 4, x = 3 becomes x = 3, y = 4.
 
     The result is None if they are sorted already, or if their names are not consecutive letters
@@ -224,12 +236,12 @@ def sort_by_name(sequence: Sequence) -> Sequence | None:
     return replace(sequence, items=tuple(ordered))
 
 
-def has_equation(sequence: Sequence) -> bool:
+def has_equation(sequence: ItemCollection) -> bool:
     """Return whether any item is an equation."""
     return any(isinstance(item, Equation) for item in sequence.items)
 
 
-def are_truth_values(sequence: Sequence) -> bool:
+def are_truth_values(sequence: ItemCollection) -> bool:
     """Return whether there are several items, each of which is a truth value.
 
     Truth values are true and false, yes and no, and their initial letters.
@@ -249,7 +261,9 @@ def _is_truth_value(form: Form) -> bool:
 CompareForms = Callable[[Form, Form], bool | None]
 
 
-def same_sequences(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -> bool | None:
+def same_sequences(
+    answer: ItemCollection, gold: ItemCollection, compare_forms: CompareForms
+) -> bool | None:
     """Return whether two collections have the same items; None if undecided.
 
     The order of the items counts if their brackets or names require it.
@@ -270,7 +284,9 @@ def same_sequences(answer: Sequence, gold: Sequence, compare_forms: CompareForms
     return _same_items(answer, gold, compare_forms)
 
 
-def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -> bool | None:
+def _same_items(
+    answer: ItemCollection, gold: ItemCollection, compare_forms: CompareForms
+) -> bool | None:
     kinds = {answer.kind, gold.kind}
     if kinds == {"list", "alternatives"} and read_option_letters(gold):
         return False  # "A or C" differs from "A and C"
@@ -280,7 +296,7 @@ def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -
         return False
     has_order = kinds <= {"list", "alternatives"} and _is_order_significant(answer, gold)
     if has_order and not has_equation(gold) and has_equation(answer) and not are_truth_values(gold):
-        ordered_verdict = combine_verdicts(
+        ordered_verdict = are_all_verdicts_true(
             map(compare_forms, flatten_items(answer), flatten_items(gold))
         )
         if ordered_verdict or len(answer.items) != len(gold.items):
@@ -302,11 +318,11 @@ def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -
     if len(ours) != len(theirs):
         return False
     if ordered:
-        return combine_verdicts(map(compare_forms, ours, theirs))
+        return are_all_verdicts_true(map(compare_forms, ours, theirs))
     return _match_items(ours, theirs, compare_forms)
 
 
-def _is_order_significant(answer: Sequence, gold: Sequence) -> bool:
+def _is_order_significant(answer: ItemCollection, gold: ItemCollection) -> bool:
     """Return whether the order of two lists counts.
 
     It does if their items have names or are truth values, or if a list ends in dots.
@@ -351,17 +367,17 @@ def flatten_items(sequence: Form) -> list[Form]:
 
     For example, ±2 in 1, ±2 is such a list.
     """
-    assert isinstance(sequence, Sequence)
+    assert isinstance(sequence, ItemCollection)
     items: list[Form] = []
     for item in sequence.items:
-        if isinstance(item, Sequence) and item.kind in ("list", "alternatives"):
+        if isinstance(item, ItemCollection) and item.kind in ("list", "alternatives"):
             items.extend(item.items)
         else:
             items.append(item)
     return items
 
 
-def combine_verdicts(verdicts: Iterable[bool | None]) -> bool | None:
+def are_all_verdicts_true(verdicts: Iterable[bool | None]) -> bool | None:
     """Return whether all verdicts are true; None if some are undecided and none is false."""
     unsure = False
     for verdict in verdicts:

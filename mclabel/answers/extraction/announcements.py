@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
+from mclabel.answers.extraction.doubts import ends_with_denial, is_denial_at
 from mclabel.answers.extraction.statements import find_stated_value, remove_contrasts
 from mclabel.answers.reading.scripts import find_non_ascii, signs_to_ascii
 
@@ -184,21 +184,21 @@ def find_announced_answer(text: str) -> str | None:
         text: text of a completion, with digits in ASCII.
     """
     text = text[-_WINDOW:]
-    if _is_english(text):
+    if _is_certainly_english(text):
         return None
     text = remove_contrasts(text)
     for match in _find_announcements(text):
         if _WRONG_OR_SUPPOSED.search(text[max(0, match.start() - 16) : match.start()]):
             continue
         rest = text[match.end() :]
-        if _is_denied(rest[:_MAX_VALUE]):
+        if _is_first_number_denied(rest[:_MAX_VALUE]):
             continue
         other = _ANOTHER_DENIED.search(rest, 0, _MAX_VALUE)
         answer = _read_announced_value(rest if other is None else rest[: other.start()])
         if answer:
             name = match.lastgroup or ""
             answer = _MIL.sub("thousand", answer)
-            return to_decimal_points(answer, text) if name in _DECIMAL_COMMAS else answer
+            return convert_commas_to_points(answer, text) if name in _DECIMAL_COMMAS else answer
     return None
 
 
@@ -206,7 +206,7 @@ _MIL = re.compile(r"(?<=[0-9] )mil\b")
 """The word for thousand in Spanish and Portuguese. In English, `mil` may be a million."""
 
 
-def _is_denied(clause: str) -> bool:
+def _is_first_number_denied(clause: str) -> bool:
     """Return whether the first number of a clause after an announcement is not the answer.
 
     It is not if it is negated, or only bounded, as in `less than 42`.
@@ -215,9 +215,9 @@ def _is_denied(clause: str) -> bool:
     if number is None:
         return False
     before = clause[: number.start()]
-    return (
-        is_denied_before(before) or is_denied_before(before.rstrip(" $\\(*"))
-    ) or is_denied_behind(clause, number.end())
+    return (ends_with_denial(before) or ends_with_denial(before.rstrip(" $\\(*"))) or is_denial_at(
+        clause, number.end()
+    )
 
 
 _NUMBER = re.compile(r"[0-9]++(?:[.,][0-9]++)*+")
@@ -229,10 +229,10 @@ _ANOTHER_DENIED = re.compile(
 
 def denies_answer(sentence: str) -> bool:
     """Return whether a sentence in a language other than English says what the answer is not."""
-    if _is_english(sentence):
+    if _is_certainly_english(sentence):
         return False
     lower = sentence.lower()
-    keywords = _KEYWORDS if _needs_all_keywords(lower) else _ASCII_KEYWORDS
+    keywords = _KEYWORDS if _may_have_non_ascii_keywords(lower) else _ASCII_KEYWORDS
     return any(keyword in lower for keyword in keywords) and bool(_DENIAL.search(lower))
 
 
@@ -241,7 +241,7 @@ def only_bounds_number(sentence: str) -> bool:
 
     An example is the translation of `less than 42`.
     """
-    return not _is_english(sentence) and bool(_INEXACT.search(sentence.lower()))
+    return not _is_certainly_english(sentence) and bool(_INEXACT.search(sentence.lower()))
 
 
 def find_value_in_other_language(sentence: str) -> str | None:
@@ -249,15 +249,15 @@ def find_value_in_other_language(sentence: str) -> str | None:
 
     A decimal comma is replaced by a point.
     """
-    if _is_english(sentence) or only_bounds_number(sentence) or denies_answer(sentence):
+    if _is_certainly_english(sentence) or only_bounds_number(sentence) or denies_answer(sentence):
         return None
     value = find_stated_value(sentence)
     if value is None or max(sentence) >= "\u0500":
         return value
-    return to_decimal_points(value, sentence)
+    return convert_commas_to_points(value, sentence)
 
 
-def _is_english(text: str) -> bool:
+def _is_certainly_english(text: str) -> bool:
     """Return whether a text is certainly in English, so that other languages are not considered."""
     is_marked = " the " in text or any(map(text.__contains__, _ENGLISH))
     return is_marked and not _has_foreign_letters(text)
@@ -274,7 +274,7 @@ def _has_foreign_letters(text: str) -> bool:
     return not text.isascii() and _FOREIGN_LETTER.search(find_non_ascii(text)) is not None
 
 
-def _needs_all_keywords(text: str) -> bool:
+def _may_have_non_ascii_keywords(text: str) -> bool:
     """Return whether a text may contain words for "answer" that are not in ASCII.
 
     An English text with `≤` or `π` does not.
@@ -290,7 +290,7 @@ _FOREIGN_LETTER = re.compile(
 def _find_announcements(text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of phrases that announce an answer, from the last to the first."""
     places: set[int] = set()
-    for keyword in _KEYWORDS if _needs_all_keywords(text) else _ASCII_KEYWORDS:
+    for keyword in _KEYWORDS if _may_have_non_ascii_keywords(text) else _ASCII_KEYWORDS:
         place = text.rfind(keyword)
         while place >= 0:
             places.add(place)
@@ -383,7 +383,7 @@ _SHOWS_COMMA = re.compile(
 _SHOWS_POINT = re.compile(r"(?:^|[\s=€$(~≈])-?\d+\.(?:\d{1,2}|\d{4,})(?=[\s,;:)%€$]|[^\W\d]|$)")
 
 
-def to_decimal_points(answer: str, text: str) -> str:
+def convert_commas_to_points(answer: str, text: str) -> str:
     """Convert the decimal commas of an answer to decimal points.
 
     1,234 is converted only if other numbers of the text have decimal commas, because many authors
@@ -404,11 +404,11 @@ def to_decimal_points(answer: str, text: str) -> str:
         lambda m: m[1] + m[2].replace(".", "") + (f".{m[3]}" if m[3] else ""), answer
     )
 
-    def write_decimal_point(match: re.Match[str]) -> str:
+    def replace_decimal_comma(match: re.Match[str]) -> str:
         is_decimal = commas or match[1] == "0" or len(match[2]) != 3
         return f"{match[1]}.{match[2]}" if is_decimal else match[0]
 
-    return _WITH_COMMA.sub(write_decimal_point, answer)
+    return _WITH_COMMA.sub(replace_decimal_comma, answer)
 
 
 _WORDS_OF = tuple(
@@ -427,13 +427,13 @@ _MIN_WORDS = 3
 _END_OF_TEXT = 600
 
 
-def convert_decimal_commas(answer: str, text: str) -> str:
+def convert_commas_if_customary(answer: str, text: str) -> str:
     """Convert the decimal commas of a marked answer, such as one in a box, to points.
 
     The answer is returned unchanged unless the end of the text is in a language with decimal
     commas.
     """
-    if "(" in answer or not _NAMED_MARK.search(answer) or _is_english(text[-_WINDOW:]):
+    if "(" in answer or not _NAMED_MARK.search(answer) or _is_certainly_english(text[-_WINDOW:]):
         return answer
     tail = text[-_END_OF_TEXT:].lower()
     if not _CYRILLIC.search(tail, 0, 200):
@@ -443,4 +443,4 @@ def convert_decimal_commas(answer: str, text: str) -> str:
             or max(len(words & language_words) for language_words in _WORDS_OF) < _MIN_WORDS
         ):
             return answer
-    return to_decimal_points(answer, text[-_WINDOW:])
+    return convert_commas_to_points(answer, text[-_WINDOW:])

@@ -2,8 +2,8 @@
 
 A number counts as asserted under two conditions. It follows a verb (`there are 3 apples`) or is the
 subject (`8 litres remain`), and every other number of the sentence belongs to something else (`in
-the 2 baskets`). If a sentence is less clear, the functions return None and the caller has to guess.
-A sentence is first split into words, numbers and signs.
+the 2 baskets`). If a sentence is less clear, the functions return None. A sentence is first split
+into words, numbers and signs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 
-from mclabel.answers.extraction.conclusions import is_denied
+from mclabel.answers.extraction.conclusions import is_value_denied
 from mclabel.answers.reading.numerals import (
     BEGINNINGS,
     MAX_WORDS,
@@ -140,7 +140,7 @@ def find_closing_assignments(sentence: str) -> str | None:
         if not _BETWEEN.fullmatch(sentence, before.end(), after.start()):
             break
         first = before
-    if first is assignments[-1] or is_denied(sentence, first.start()):
+    if first is assignments[-1] or is_value_denied(sentence, first.start()):
         return None
     return sentence[first.start() : assignments[-1].end()]
 
@@ -167,14 +167,14 @@ def find_asserted_value(sentence: str) -> str | None:
         return None if left.endswith(("!", "<", ">")) else _find_value_after_equals(right)
     if _RECKONED.search(text):
         return None
-    read = Sentence(text)
+    read = TokenizedSentence(text)
     if not read.numbers:
         return None
     several = _find_final_list(read)
     if several is not None:
         return several
     for among in (_find_main_clause_numbers(read), read.numbers):
-        roles = {i: _classify_number(read, i) for i in among}
+        roles = {i: _classify_number_role(read, i) for i in among}
         candidates = [i for i, role in roles.items() if role == "verb"]
         candidates = candidates or [i for i, role in roles.items() if role == "subject"]
         if len(candidates) == 1 and "other" not in roles.values():
@@ -186,7 +186,7 @@ def find_asserted_value(sentence: str) -> str | None:
     return None
 
 
-def find_ranked_name(sentence: str) -> str | None:
+def find_name_ranked_first(sentence: str) -> str | None:
     """Return the name that a sentence ranks first: `Alice` for `So Alice is the tallest.`
 
     The result is None if the sentence contains anything else, such as another name, a number or a
@@ -226,15 +226,15 @@ def _find_value_after_equals(right: str) -> str | None:
     right = _DIVISION.sub(" per ", right)
     if _RECKONED.search(_QUOTIENT.sub(" ", right)):
         return None
-    sentence = Sentence(right)
+    sentence = TokenizedSentence(right)
     if sentence.numbers[:1] != [0] or sentence.numbers[1:2] == [1] or 0 in sentence.unclear:
         return None
-    if any(_classify_number(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
+    if any(_classify_number_role(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
         return None
     return _read_number_with_unit(sentence, 0)
 
 
-def _find_final_list(sentence: Sentence) -> str | None:
+def _find_final_list(sentence: TokenizedSentence) -> str | None:
     """Return the list of values at the end of a sentence: `5 and 3` for `The roots are 5 and 3.`"""
     places = sentence.numbers
     first = next((i for i in places if sentence.get_word(i - 1) in _ARE), places[-1])
@@ -253,7 +253,7 @@ def _find_final_list(sentence: Sentence) -> str | None:
     return " ".join(sentence.tokens[first : last + 1]).replace(" ,", ",")
 
 
-def _find_main_clause_numbers(sentence: Sentence) -> list[int]:
+def _find_main_clause_numbers(sentence: TokenizedSentence) -> list[int]:
     """Return the token indices of the numbers in the last main clause of a sentence.
 
     The main clause begins after a concluding word such as "so". Subordinate clauses do not count.
@@ -276,7 +276,7 @@ def _find_main_clause_numbers(sentence: Sentence) -> list[int]:
     return kept
 
 
-def _classify_number(sentence: Sentence, i: int) -> str:
+def _classify_number_role(sentence: TokenizedSentence, i: int) -> str:
     """Return the role of the number at token index `i`.
 
     The role is `verb` after a verb that gives a value, `subject` for the subject, `belongs` for a
@@ -309,7 +309,7 @@ def _classify_number(sentence: Sentence, i: int) -> str:
     return "other"
 
 
-def _has_later_clause(sentence: Sentence, index: int) -> bool:
+def _has_later_clause(sentence: TokenizedSentence, index: int) -> bool:
     """Return whether a clause follows a number so that the number may not be the answer.
 
     After a number in words, any clause counts. After a number in digits, it must have a number.
@@ -325,13 +325,13 @@ def _has_later_clause(sentence: Sentence, index: int) -> bool:
     return any(sentence.get_word(i) in _SUBORDINATE or sentence.get_word(i) in ",;(" for i in later)
 
 
-def _introduces_total(sentence: Sentence, j: int) -> bool:
+def _introduces_total(sentence: TokenizedSentence, j: int) -> bool:
     """Return whether a word is the "of" in "a total of 5" or the "with" in "is left with 5"."""
     word, before = sentence.get_word(j), sentence.get_word(j - 1)
     return (word == "of" and before in _SUMMED) or (word == "with" and before in _WITH)
 
 
-def _belongs_to_verb(sentence: Sentence, j: int) -> bool:
+def _belongs_to_verb(sentence: TokenizedSentence, j: int) -> bool:
     """Return whether the word before an infinitive makes it part of the verb, as in `needs to pay`.
 
     Otherwise the infinitive states a purpose.
@@ -339,7 +339,7 @@ def _belongs_to_verb(sentence: Sentence, j: int) -> bool:
     return sentence.get_word(j) in _BEFORE_INFINITIVE
 
 
-def _read_number_with_unit(sentence: Sentence, i: int) -> str:
+def _read_number_with_unit(sentence: TokenizedSentence, i: int) -> str:
     """Return a number as it is written, followed by its unit or scale word such as `million`."""
     token = sentence.tokens[i].rstrip(",")
     follows = sentence.get_word(i + 1)
@@ -374,7 +374,7 @@ _MAX_DENYING = 4
 """Number of words before a number that are searched for a negation."""
 
 
-class Sentence:
+class TokenizedSentence:
     """The tokens of a sentence (words, numbers and signs) and the indices of its numbers.
 
     A number in several words, such as `two and a half`, is one token.

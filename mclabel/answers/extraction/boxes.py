@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
-from mclabel.answers.extraction.doubts import DENIED_BEFORE, is_denied_behind
+from mclabel.answers.extraction.doubts import DENIED_BEFORE, is_denial_at
 
 _BOX = re.compile(
     r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
@@ -105,7 +105,7 @@ def find_boxes(text: str) -> list[Box] | None:
                 continue
             if before.endswith(_DENIED_BEFORE):
                 continue
-        if not (len(text) - box[1] > _MIN_AFTER and _is_retracted(text, box[1])):
+        if not (len(text) - box[1] > _MIN_AFTER and _is_box_retracted(text, box[1])):
             boxes.insert(0, box)
             low = max(0, end_of_rest - _MAX_DISTANCE)
     if boxes or mentioned:
@@ -116,7 +116,7 @@ def find_boxes(text: str) -> list[Box] | None:
     return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
 
 
-def _is_retracted(text: str, end: int) -> bool:
+def _is_box_retracted(text: str, end: int) -> bool:
     """Return whether the words after a box say that it is not the answer.
 
     Args:
@@ -125,7 +125,7 @@ def _is_retracted(text: str, end: int) -> bool:
     """
     if len(text) - end > _MIN_RETRACTION and _RETRACTED_AFTER.match(text, end):
         return True
-    return not text.isascii() and is_denied_behind(text, end)
+    return not text.isascii() and is_denial_at(text, end)
 
 
 _MIN_AFTER = len("$.")
@@ -166,7 +166,7 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
     answer = _extend_box_content(text, start, end, content)
     if len(boxes) == 1:
         return answer
-    joined, label = answer, _read_label_before(text, start)
+    joined, label = answer, _read_equation_label_before(text, start)
     for before in reversed(boxes[:-1]):
         joint = _find_box_separator(text[before[1] : start]) if before[1] <= start else None
         if joint is None or len(joined) > _MAX_BOX:
@@ -174,12 +174,12 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
         if joined is answer and label:
             joined = f"{label} = {answer}"
         start = before[0]
-        named, value = _read_label_before(text, start), _extend_box_content(text, *before)
+        named, value = _read_equation_label_before(text, start), _extend_box_content(text, *before)
         joined = f"{named} = {value}{joint}{joined}" if named else f"{value}{joint}{joined}"
     return joined
 
 
-def join_exact_boxes(text: str, count: int) -> str | None:
+def join_boxes_if_count(text: str, count: int) -> str | None:
     """Return the contents of a text's boxes as one text, separated as the items of a list.
 
     The result is None if the text does not have exactly `count` boxes, or if a box is retracted.
@@ -221,7 +221,7 @@ def _find_box_separator(gap: str) -> str | None:
     return " or " if match[1] == "or" else ", "
 
 
-def _read_label_before(text: str, start: int) -> str:
+def _read_equation_label_before(text: str, start: int) -> str:
     match = _LABEL.search(text[max(0, start - 24) : start])
     return match[1] if match else ""
 

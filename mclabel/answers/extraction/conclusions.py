@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from mclabel.answers.extraction.announcements import find_value_in_other_language
-from mclabel.answers.reading.languages import is_set_phrase, translate_to_english
+from mclabel.answers.reading.languages import is_special_value_phrase, translate_to_english
 
 _MAX_WHOLE = 160
 """Maximum number of characters of a text that may be an answer as a whole."""
@@ -109,7 +109,7 @@ def read_whole_text_as_answer(text: str) -> str | None:
         if stated is not None:
             return stated
         if any(c >= _IDEOGRAPHIC for c in text):
-            return _read_ideographic(text)
+            return _read_ideographic_answer(text)
         words = _OTHER_SCRIPT.findall(text)
         if len(words) >= _MAX_WORDS or sum(map(len, words)) > _MAX_OTHER_LETTERS:
             return None
@@ -138,7 +138,7 @@ def read_whole_text_as_answer(text: str) -> str | None:
     )
 
 
-def _read_ideographic(text: str) -> str | None:
+def _read_ideographic_answer(text: str) -> str | None:
     """Return the answer that a short Chinese, Japanese or Korean text is; None for other texts.
 
     It is the option letter at the start of the text, or the text itself if it is a number such as
@@ -179,7 +179,7 @@ def split_at_last_equals(formula: str) -> tuple[str, str, str]:
 
 def _read_short_answer_in_words(text: str, words: list[str]) -> str | None:
     """Return a short answer in words, such as `Thursday` or `no solution`; None for a sentence."""
-    if is_set_phrase(text):
+    if is_special_value_phrase(text):
         return text
     words = words[1:] if words[0] in ("the", "a", "an") else words
     if len(words) > _MAX_WORDS or any(c.isdigit() or c in "=\\^$?" for c in text):
@@ -202,14 +202,14 @@ def find_chosen_letter(text: str) -> str | None:
         if letter and (letter[1].isupper() or "(" in last_line):
             return letter[1].upper()
         chosen = _CHOSEN.search(tail, max(0, len(tail) - _CHOSEN_LENGTH))
-        if chosen and not is_denied(tail, chosen.start(1) if chosen[1] else chosen.start(2)):
+        if chosen and not is_value_denied(tail, chosen.start(1) if chosen[1] else chosen.start(2)):
             return (chosen[1] or chosen[2]).upper()
         last = _LAST_SENTENCE.search(tail, max(0, len(tail) - _CHOSEN_LENGTH))
         if last:
             return last[1]
     if tail[-1:] not in _LETTERS and "(" in tail and _BRACKETED.search(tail):
         bracketed = _WITH_CONTENT.search(tail)
-        if bracketed and not is_denied(tail, bracketed.start(1)):
+        if bracketed and not is_value_denied(tail, bracketed.start(1)):
             return bracketed[1].replace("*", "")
     first_line, more, _ = text[:_CHOSEN_LENGTH].lstrip().partition("\n")
     if more and _ONLY_LETTER.fullmatch(first_line):
@@ -220,7 +220,7 @@ def find_chosen_letter(text: str) -> str | None:
     return called[-1][1] if called else None
 
 
-def find_closing_brackets(text: str) -> str | None:
+def find_closing_bracketed_value(text: str) -> str | None:
     """Return the point, interval or bracketed list at the end of a text; None if there is none."""
     text = text[-_TAIL:].rstrip()
     if text.rstrip(".!*$ ")[-1:] not in (")", "]"):
@@ -233,7 +233,7 @@ def find_closing_brackets(text: str) -> str | None:
         pair = match and (match[1] or match[2])
         if not pair or "," not in pair or _LONG_WORD.search(pair):
             continue
-        if any(c.isalnum() for c in pair) and not is_denied(text, start):
+        if any(c.isalnum() for c in pair) and not is_value_denied(text, start):
             return pair
     return None
 
@@ -271,7 +271,7 @@ def find_corrected_answer(rest: str) -> str | None:
         return None
     restatement = None
     for match in _RESTATED.finditer(rest, correction.start()):
-        if not is_denied(rest, match.start(1)) and not _CONTINUED.match(rest, match.end()):
+        if not is_value_denied(rest, match.start(1)) and not _CONTINUED.match(rest, match.end()):
             restatement = match
     return restatement[1].strip(",. ") if restatement else None
 
@@ -281,7 +281,7 @@ _CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus
 """Text that follows a value which is only a part of a calculation."""
 
 
-def is_denied(text: str, start: int) -> bool:
+def is_value_denied(text: str, start: int) -> bool:
     """Return whether the words before a value negate it or only bound it, as in `is not 5`.
 
     Args:

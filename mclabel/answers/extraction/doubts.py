@@ -189,23 +189,23 @@ def find_retraction(rest: str) -> int | None:
         rest: text after the answer.
     """
     rest = rest[:_MAX_DOUBT]
-    if not contains_doubt_word(rest):
+    if not may_contain_retraction(rest):
         return None
     match = _AT_ONCE.match(rest) or _TAKEN_BACK.search(rest)
     return None if match is None else match.start()
 
 
-def is_called_false(rest: str) -> bool:
+def is_answer_called_false(rest: str) -> bool:
     """Return whether a text that begins with an answer calls it false, as in `42, which is wrong`.
 
     Args:
         rest: text from the start of the answer.
     """
     rest = rest[:_MAX_DOUBT]
-    return contains_doubt_word(rest) and _CALLED_FALSE.match(rest) is not None
+    return may_contain_retraction(rest) and _CALLED_FALSE.match(rest) is not None
 
 
-def contains_doubt_word(rest: str) -> bool:
+def may_contain_retraction(rest: str) -> bool:
     """Return whether the text after an answer may contain a retraction.
 
     If so, it contains at least one of the substrings `_DOUBTING`.
@@ -241,7 +241,7 @@ def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
     last = max(map(tail.rfind, "0123456789"))
     if last < 0:
         return False
-    return is_called_false(tail[last:]) or find_retraction(tail[last + 1 :]) is not None
+    return is_answer_called_false(tail[last:]) or find_retraction(tail[last + 1 :]) is not None
 
 
 _DIGIT = re.compile("[0-9]")
@@ -314,7 +314,7 @@ def _remove_numbers_after_names(names: frozenset[str], text: str) -> str:
     return text
 
 
-def is_denied_before(before: str) -> bool:
+def ends_with_denial(before: str) -> bool:
     """Return whether words before a number negate or bound it, in a language other than English.
 
     Args:
@@ -326,7 +326,7 @@ def is_denied_before(before: str) -> bool:
 _ENDS = frozenset(words[-2:] for words in DENIED_BEFORE)
 
 
-def is_denied_behind(text: str, end: int) -> bool:
+def is_denial_at(text: str, end: int) -> bool:
     """Return whether words after a value negate or bound it, in a language such as Japanese.
 
     Args:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from mclabel.answers.extraction.announcements import (
-    convert_decimal_commas,
+    convert_commas_if_customary,
     denies_answer,
     find_announced_answer,
     find_value_in_other_language,
@@ -24,12 +24,12 @@ from mclabel.answers.extraction.assertions import (
     find_bold_value,
     find_closing_assignments,
     find_last_sentence,
-    find_ranked_name,
+    find_name_ranked_first,
 )
 from mclabel.answers.extraction.boxes import find_boxes, join_boxes
 from mclabel.answers.extraction.conclusions import (
     find_chosen_letter,
-    find_closing_brackets,
+    find_closing_bracketed_value,
     find_corrected_answer,
     read_whole_text_as_answer,
 )
@@ -41,19 +41,19 @@ from mclabel.answers.extraction.doubts import (
     remove_unrelated_numbers,
     takes_back_last_number,
 )
-from mclabel.answers.extraction.fields import find_closing_object
+from mclabel.answers.extraction.fields import find_answer_in_closing_object
 from mclabel.answers.extraction.phrases import (
-    clean_answer,
     find_answer_after_phrase,
     find_closing_formula,
     find_last_number,
     find_numeric_predicate,
-    formulas_to_prose,
+    replace_formulas_by_results,
+    strip_answer_markup,
 )
 from mclabel.answers.extraction.statements import remove_contrasts
 from mclabel.answers.reading.numerals import mentions_fraction, mentions_number
 from mclabel.answers.reading.scripts import digits_to_ascii
-from mclabel.answers.reading.truth import NAMES_CLAIM, read_truth
+from mclabel.answers.reading.truth import NAMES_CLAIM, read_truth_value
 
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _RUN_ON = re.compile(
@@ -144,14 +144,14 @@ def find_answer(text: str) -> ExtractedAnswer | None:
         if any(map(text.__contains__, _THOUGHT_WORDS)):
             marks = deque(_THOUGHT.finditer(text), maxlen=1)
     if not marks:
-        return _extract_from_text(_cut_at_next_problem(text))
+        return _extract_answer_from_text(_cut_at_next_problem(text))
     mark = marks[0]
     rest = text[mark.end() :]
     if not any(mark.groups()):  # the thinking never ended
         tagged = _find_tagged_answer(rest) if _TAG_END in rest else None
         return None if tagged is None else ExtractedAnswer(tagged[1])
     if rest.strip():
-        return _extract_from_text(_cut_at_next_problem(rest))
+        return _extract_answer_from_text(_cut_at_next_problem(rest))
     answer = _find_marked_answer(text[: mark.start()])
     return ExtractedAnswer(answer) if answer else None
 
@@ -187,12 +187,12 @@ def extract_boxed(text: str) -> str | None:
     return join_boxes(text, boxes) if boxes else None
 
 
-def _extract_from_text(text: str) -> ExtractedAnswer | None:
-    ending = find_closing_object(text) if text.endswith(_OBJECT_ENDS) else None
+def _extract_answer_from_text(text: str) -> ExtractedAnswer | None:
+    ending = find_answer_in_closing_object(text) if text.endswith(_OBJECT_ENDS) else None
     if ending is not None:
         start, held = ending
         if held is not None:
-            inner = _extract_from_text(held)
+            inner = _extract_answer_from_text(held)
             return inner and ExtractedAnswer(inner.answer or held)
         text = text[:start].rstrip("` \n").removesuffix("```json")
     answer = _find_marked_answer(text)
@@ -217,18 +217,18 @@ def _extract_from_text(text: str) -> ExtractedAnswer | None:
     answer = (
         find_closing_assignments(sentence)
         or find_closing_formula(text)
-        or find_closing_brackets(text)
+        or find_closing_bracketed_value(text)
     )
     answer = (
         answer
         or find_bold_value(sentence)
-        or find_asserted_value(formulas_to_prose(sentence))
-        or find_ranked_name(sentence)
+        or find_asserted_value(replace_formulas_by_results(sentence))
+        or find_name_ranked_first(sentence)
         or find_value_in_other_language(sentence)
     )
     if answer is not None:
         return ExtractedAnswer(answer)
-    if read_truth(sentence) is not None and NAMES_CLAIM.search(sentence):
+    if read_truth_value(sentence) is not None and NAMES_CLAIM.search(sentence):
         return ExtractedAnswer(sentence)
     if denies_answer(sentence):
         return None
@@ -286,7 +286,7 @@ def _find_marked_answer(text: str) -> str | None:
             return later
     answer = join_boxes(text, boxes)
     if "," in answer or "." in answer:
-        answer = convert_decimal_commas(answer, text)
+        answer = convert_commas_if_customary(answer, text)
     return answer if len(rest) <= _MIN_DOUBT else _replace_retracted_answer(answer, rest)
 
 
@@ -305,7 +305,11 @@ def _find_answer_in_words(text: str) -> str | None:
     sentence = find_last_sentence(text)
     if "nswer" in sentence or find_retraction(sentence) is not None:
         return ""
-    return find_asserted_value(formulas_to_prose(sentence)) or find_announced_answer(text) or ""
+    return (
+        find_asserted_value(replace_formulas_by_results(sentence))
+        or find_announced_answer(text)
+        or ""
+    )
 
 
 def _replace_retracted_answer(answer: str, rest: str) -> str:
@@ -324,7 +328,7 @@ def _replace_retracted_answer(answer: str, rest: str) -> str:
     if restatement is not None:
         return restatement
     end = _CLAUSE_END.search(rest, place + _MIN_LATER)
-    extracted = _extract_from_text(rest[end.end() :]) if end else None
+    extracted = _extract_answer_from_text(rest[end.end() :]) if end else None
     return "" if extracted is None or extracted.is_guess else extracted.answer
 
 
@@ -375,9 +379,11 @@ def _find_tagged_answer(text: str) -> tuple[int, str] | None:
     end = text.find("<", opening + len(_TAG))
     end = len(text) if end < 0 else end
     inside = text[opening + len(_TAG) : end]
-    extracted = _extract_from_text(inside)
+    extracted = _extract_answer_from_text(inside)
     answer = (
-        extracted.answer if extracted is not None and extracted.answer else clean_answer(inside)
+        extracted.answer
+        if extracted is not None and extracted.answer
+        else strip_answer_markup(inside)
     )
     return (end, answer) if answer else None
 
@@ -399,7 +405,7 @@ def _find_hash_answer(text: str) -> tuple[int, str] | None:
             last_match = match
     if last_match is None:
         return _find_inline_hash_answer(text)
-    answer = find_numeric_predicate(last_match[1]) or clean_answer(last_match[1])
+    answer = find_numeric_predicate(last_match[1]) or strip_answer_markup(last_match[1])
     if len(answer.split()) > 6 and text[last_match.end() :].strip():
         return None
     return (last_match.start(), answer) if answer else None
@@ -414,7 +420,7 @@ def _find_inline_hash_answer(text: str) -> tuple[int, str] | None:
     line = text[place + 4 :].partition("\n")[0].strip()
     if not line or len(line) > _MAX_HASH_LINE or _HEADING.match(line):
         return None
-    answer = find_numeric_predicate(line) or clean_answer(line)
+    answer = find_numeric_predicate(line) or strip_answer_markup(line)
     return (place, answer) if answer else None
 
 

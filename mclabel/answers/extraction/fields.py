@@ -28,7 +28,7 @@ _BEFORE = re.compile(
 _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
-def find_closing_object(text: str) -> tuple[int, str | None] | None:
+def find_answer_in_closing_object(text: str) -> tuple[int, str | None] | None:
     """Return the start index of the object at the end of a text, and the answer in it.
 
     The answer is None if the object has none. The result is None if the text does not end with an
@@ -40,15 +40,15 @@ def find_closing_object(text: str) -> tuple[int, str | None] | None:
         return None
     line = bare.rfind("\n{", low)
     start = line + 1 if line >= 0 else len(bare) - len(bare.lstrip("` \n\tjsonJSON"))
-    if bare[start : start + 1] != "{" and (start := _find_announced_object(bare, low)) < 0:
+    if bare[start : start + 1] != "{" and (start := _find_announced_object_start(bare, low)) < 0:
         return None
     if len(bare) - start > _MAX_OBJECT:
         return None
-    fields = _read_object(bare[start:])
+    fields = _parse_object_fields(bare[start:])
     return None if fields is None else (start, _get_answer_field(fields))
 
 
-def _find_announced_object(bare: str, low: int) -> int:
+def _find_announced_object_start(bare: str, low: int) -> int:
     """Return the start index of an object that words on its line announce, as in `in JSON:
     {"answer": 42}`; -1 if there is none.
 
@@ -67,7 +67,7 @@ def _find_announced_object(bare: str, low: int) -> int:
     return -1
 
 
-def _read_object(text: str) -> dict[str, Any] | None:
+def _parse_object_fields(text: str) -> dict[str, Any] | None:
     """Parse an object in JSON or Python notation and return its fields by their lower-case names;
     None if it cannot be parsed.
     """
@@ -98,13 +98,13 @@ def _get_answer_field(fields: dict[str, Any]) -> str | None:
         )
     value = fields[name]
     if isinstance(value, dict):
-        return _join_fields(_lowercase_keys(value))
+        return _convert_fields_to_answer(_lowercase_keys(value))
     if isinstance(value, list):
         value = ", ".join(str(entry) for entry in value)
     return None if value is None else str(value).strip() or None
 
 
-def _join_fields(value: dict[str, Any]) -> str | None:
+def _convert_fields_to_answer(value: dict[str, Any]) -> str | None:
     """Convert an object to the text of an answer; None if that is not possible.
 
     The object must be an amount with its unit, or have a value for each name.

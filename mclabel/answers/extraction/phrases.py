@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from mclabel.answers.extraction.conclusions import (
     find_corrected_answer,
-    is_denied,
+    is_value_denied,
     split_at_last_equals,
 )
 from mclabel.answers.extraction.doubts import (
     find_doubt_words,
     find_retraction,
-    is_called_false,
+    is_answer_called_false,
     remove_unrelated_numbers,
 )
 from mclabel.answers.reading.scripts import numerals_to_digits
@@ -72,7 +72,7 @@ def find_answer_after_phrase(text: str) -> str | None:
     lower = text.lower()
     lower = lower if len(lower) == len(text) else text
     is_supposed = False
-    for place in sorted(_find_keyword_places(lower), reverse=True)[:_MAX_KEYWORDS]:
+    for place in sorted(_find_keyword_positions(lower), reverse=True)[:_MAX_KEYWORDS]:
         match = _PHRASE.match(text, place)
         if match is None or _SKIP_AFTER.match(text, match.end()):
             continue
@@ -81,7 +81,7 @@ def find_answer_after_phrase(text: str) -> str | None:
             continue
         rest = text[match.end() :]
         answer = find_corrected_answer(rest)
-        if answer is None and (is_called_false(rest) or find_retraction(rest) is not None):
+        if answer is None and (is_answer_called_false(rest) or find_retraction(rest) is not None):
             return ""
         answer = answer or _find_answer_in_first_sentence(rest)
         if answer:
@@ -89,7 +89,7 @@ def find_answer_after_phrase(text: str) -> str | None:
     return "" if is_supposed else None
 
 
-def _find_keyword_places(lower: str) -> Iterator[int]:
+def _find_keyword_positions(lower: str) -> Iterator[int]:
     for keyword in _KEYWORDS if "#" in lower else _KEYWORDS[:-1]:
         place = lower.rfind(keyword)  # takes a third of the time of `find`
         while place >= 0:
@@ -117,9 +117,13 @@ def find_closing_formula(text: str, *, among_others: bool = False) -> str | None
     if end < 2 or not _CLOSING.fullmatch(bare, end):
         return None
     last = None
-    for match in _MATH.finditer(bare, _find_formula_pairing_start(bare, end)):
+    for match in _MATH.finditer(bare, _find_delimiter_pairing_start(bare, end)):
         last = match
-    if last is None or not _CLOSING.fullmatch(bare, last.end()) or is_denied(bare, last.start()):
+    if (
+        last is None
+        or not _CLOSING.fullmatch(bare, last.end())
+        or is_value_denied(bare, last.start())
+    ):
         return None
     formula = next(group for group in last.groups() if group).strip()
     if among_others:
@@ -130,7 +134,7 @@ def find_closing_formula(text: str, *, among_others: bool = False) -> str | None
     return _get_right_side(formula)
 
 
-def _find_formula_pairing_start(text: str, end: int) -> int:
+def _find_delimiter_pairing_start(text: str, end: int) -> int:
     """Return an index from which opening and closing delimiters of formulas can be told apart.
 
     Args:
@@ -173,13 +177,15 @@ def find_last_number(text: str) -> str | None:
 
     A formula counts as a number if it is a number or ends with one after an equals sign.
     """
-    prose = formulas_to_prose(_find_last_paragraph_with_digit(text[-_WINDOW:]).replace("**", ""))
+    prose = replace_formulas_by_results(
+        _find_last_paragraph_with_digit(text[-_WINDOW:]).replace("**", "")
+    )
     number = _find_last_stated_number(prose)
     if number is None:
         return None
     after = prose[number.end() :]
     later = _NUMBER.search(prose, number.end())
-    if later and is_denied(prose, later.start()):
+    if later and is_value_denied(prose, later.start()):
         after = prose[number.end() : later.start()]
     if _ORDINAL.match(after) and not any(c.isdecimal() for c in after):
         return number[0]
@@ -193,7 +199,7 @@ def find_last_number(text: str) -> str | None:
     return (number[0] + (unit[0] if unit else "")).strip()
 
 
-def formulas_to_prose(text: str) -> str:
+def replace_formulas_by_results(text: str) -> str:
     """Return the end of a text in which each formula is replaced by its right side.
 
     If the right side is not a number, a placeholder replaces the formula.
@@ -229,7 +235,7 @@ def _find_last_stated_number(prose: str) -> re.Match[str] | None:
     if not numbers:
         return None
     end = max(prose.rfind(mark, 0, numbers[-1].start()) for mark in _SENTENCE_MARKS)
-    stated = [m for m in numbers if m.start() > end and not is_denied(prose, m.start())]
+    stated = [m for m in numbers if m.start() > end and not is_value_denied(prose, m.start())]
     cardinal = [m for m in stated if not _ORDINAL.match(prose, m.end())]
     if cardinal and cardinal[-1] is not numbers[-1]:
         last = cardinal[-1]
@@ -305,9 +311,9 @@ def _find_answer_in_first_sentence(rest: str) -> str | None:
             end = _SENTENCE_END.search(rest, match.end())
             more = rest[match.end() : end.start() if end else len(rest)]
             if pattern is _BOLD or not more.strip(" .,"):
-                return clean_answer(inner)
+                return strip_answer_markup(inner)
             joined = rest[: match.end()] + more
-            return clean_answer(joined if len(more.split()) <= 6 else inner)
+            return strip_answer_markup(joined if len(more.split()) <= 6 else inner)
     sentence = _cut_after_first_sentence(rest)
     return _find_answer_in_sentence(sentence) if sentence else None
 
@@ -327,7 +333,7 @@ def _find_answer_in_sentence(sentence: str) -> str | None:
     It is the whole sentence if it is short. Otherwise it is its numeric predicate, its bold text,
     its last formula or its only number.
     """
-    sentence = clean_answer(remove_unrelated_numbers(sentence, find_doubt_words(sentence)))
+    sentence = strip_answer_markup(remove_unrelated_numbers(sentence, find_doubt_words(sentence)))
     if not sentence:
         return None
     letter = _CHOICE_FIRST.match(sentence) if " " in sentence else None
@@ -345,7 +351,7 @@ def _find_answer_in_sentence(sentence: str) -> str | None:
             last = (
                 matches[-1] if isinstance(matches[-1], str) else next(g for g in matches[-1] if g)
             )
-            return clean_answer(_get_right_side(last))
+            return strip_answer_markup(_get_right_side(last))
     return _find_only_number(sentence) or (sentence if len(sentence) <= 200 else None)
 
 
@@ -382,9 +388,9 @@ def find_numeric_predicate(sentence: str) -> str | None:
     value = sentence[places[0].end() :].strip()
     if not value or len(value.split()) > 5 or not any(c.isdigit() for c in value):
         return None
-    if _QUALIFIED.search(value) or is_denied(sentence, places[0].end()):
+    if _QUALIFIED.search(value) or is_value_denied(sentence, places[0].end()):
         return None
-    return clean_answer(value)
+    return strip_answer_markup(value)
 
 
 def _find_only_number(sentence: str) -> str | None:
@@ -403,7 +409,7 @@ def _find_only_number(sentence: str) -> str | None:
     return (numbers[0][0] + (unit[0] if unit else "")).strip()
 
 
-def clean_answer(answer: str) -> str:
+def strip_answer_markup(answer: str) -> str:
     """Remove surrounding Markdown and closing punctuation from an answer."""
     answer = answer.strip().strip("*_`").strip()
     answer = answer.rstrip(" \n,;:!")

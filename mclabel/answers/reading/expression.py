@@ -16,10 +16,10 @@ from mclabel.answers.reading.tokens import (
     FUNCTIONS,
     GREEK,
     INFINITE,
-    Tokens,
-    accumulate,
+    FormulaTokens,
     compute_gcd_or_extremum,
-    remainder,
+    compute_remainder,
+    evaluate_sum_or_product,
 )
 from mclabel.answers.values import algebra, functions, powers
 from mclabel.answers.values.algebra import Value, atom_value, number_value
@@ -44,7 +44,7 @@ def read_expression(text: str) -> Value:
     """
     if len(text) > MAX_LENGTH:
         raise NotClosed("too long")
-    reader = _Reader(text)
+    reader = _FormulaParser(text)
     try:
         value = reader.read_sum()
     except OverflowError as error:
@@ -54,7 +54,7 @@ def read_expression(text: str) -> Value:
     return value
 
 
-class _Reader(Tokens):
+class _FormulaParser(FormulaTokens):
     """Recursive-descent parser of the tokens of a formula. Each method reads one rule of the
     grammar from the current position and returns its value.
     """
@@ -89,7 +89,7 @@ class _Reader(Tokens):
                 total = algebra.divide(total, self.read_signed_factor())
             elif token in ("\\bmod", "\\mod"):
                 self.at += 1
-                total = remainder(total, self.read_signed_factor())
+                total = compute_remainder(total, self.read_signed_factor())
             elif self._starts_factor(token):
                 if (token[0].isdigit() or token[0] == ".") and not self._is_separate_factor():
                     raise NotClosed("a number after a factor")
@@ -301,7 +301,7 @@ class _Reader(Tokens):
             self.expect(token)
         return compute_gcd_or_extremum(name, values)
 
-    def read_infinity(self) -> Value | None:
+    def read_infinite_bound(self) -> Value | None:
         """Read infinity as the upper bound of a sum; return None if the bound is not infinity."""
         for written in (["∞"], ["{", "∞", "}"], ["{", "+", "∞", "}"]):
             if self.tokens[self.at : self.at + len(written)] == written:
@@ -318,7 +318,7 @@ class _Reader(Tokens):
         low = self.read_sum()
         self.expect("}")
         self.expect("^")
-        high = self.read_infinity() or self.read_exponent()
+        high = self.read_infinite_bound() or self.read_exponent()
         start, outer = self.at, dict(self.bound)
 
         def evaluate_term(value: Value) -> Value:
@@ -329,7 +329,9 @@ class _Reader(Tokens):
             return result
 
         evaluate_term(atom_value(index))
-        return accumulate(low, high, evaluate_term, product=product, num_tokens=self.at - start)
+        return evaluate_sum_or_product(
+            low, high, evaluate_term, product=product, num_tokens=self.at - start
+        )
 
     def read_argument(self) -> Value:
         """Read the argument of a LaTeX command: a group or the next token."""

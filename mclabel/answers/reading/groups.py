@@ -1,6 +1,6 @@
 """Parser of answers with several items: tuples, lists, sets, alternatives and matrices.
 
-The argument `part` of the functions parses one item of the text.
+The argument `read_part` of the functions parses one item of the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal as OneOf
 
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.splitting import (
-    split_commas,
+    split_at_list_commas,
     split_enclosing_brackets,
     split_outside_brackets,
 )
@@ -23,10 +23,10 @@ from mclabel.answers.values.forms import (
     ClosedForm,
     Equation,
     Form,
+    ItemCollection,
     Matrix,
     Number,
-    Reader,
-    Sequence,
+    PartReader,
     SpecialValue,
     UnparsedText,
     add_matrices,
@@ -60,14 +60,14 @@ _AND_SO_ON = frozenset(("...", "\\ldots", "\\dots", "\\cdots", "…"))
 _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 
-def read_group(text: str, part: Reader) -> Form | None:
+def read_item_group(text: str, read_part: PartReader) -> Form | None:
     """Parse items in brackets, or separated by commas, "and" or "or".
 
     Return None for a text without several items.
 
     Args:
         text: normalised text.
-        part: function that parses one item.
+        read_part: function that parses one item.
     """
     if text[-1] == ")":
         counted = _read_combinations(text)
@@ -77,45 +77,47 @@ def read_group(text: str, part: Reader) -> Form | None:
     if inside is not None:
         opening, content, _ = inside
         if opening in ("\\{", "{"):
-            return _read_set(content, part, latex=opening == "\\{")
-        items = split_commas(content)
+            return _read_braced_set(content, read_part, latex=opening == "\\{")
+        items = split_at_list_commas(content)
         if len(items) > MAX_ITEMS:
             return None
         if len(items) > 1:
-            return _make_matrix_or_sequence(opening, tuple(part(item) for item in items))
-        return part(content) if opening == "(" and not is_prose(content) else None
+            return _make_matrix_or_sequence(opening, tuple(read_part(item) for item in items))
+        return read_part(content) if opening == "(" and not is_prose(content) else None
     if text.count(",") + text.count(";") > MAX_ITEMS:
         return None
     if ";" in text or " or " in text or " and " in text:
-        rows = _read_named_rows(text, part)
+        rows = _read_named_rows(text, read_part)
         if rows is not None:
             return rows
     if " or " in text:
-        items = _split_parts(text, _OR)
+        items = _split_at_joints_and_commas(text, _OR)
         if len(items) > 1 and (not is_prose(text) or all(len(i.split()) < 4 for i in items)):
-            return Sequence("alternatives", tuple(part(item) for item in items))
+            return ItemCollection("alternatives", tuple(read_part(item) for item in items))
     if any(mark in text for mark in (",", ";", " and ", " & ")):
-        items = _split_parts(text, _AND)
+        items = _split_at_joints_and_commas(text, _AND)
         if len(items) > 1 and not any(len(item.split()) > 4 and is_prose(item) for item in items):
             if len(items) > 2 and items[-1] in _AND_SO_ON:
-                return Sequence("list", tuple(map(part, items[:-1])), ordered=True)
-            return Sequence(
-                "list", tuple(part(item) for item in items), _read_as_number(text, part)
+                return ItemCollection("list", tuple(map(read_part, items[:-1])), ordered=True)
+            return ItemCollection(
+                "list",
+                tuple(read_part(item) for item in items),
+                _read_list_as_number(text, read_part),
             )
     return None
 
 
-def _read_as_number(text: str, part: Reader) -> Form | None:
+def _read_list_as_number(text: str, read_part: PartReader) -> Form | None:
     """Parse a list that may also be a single number, such as `2,74` or `12,34,567`.
 
     Return the number, or None for any other list.
     """
     if _INDIAN.fullmatch(text):
-        return part(text.replace(",", ""))
-    return part(text.replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
+        return read_part(text.replace(",", ""))
+    return read_part(text.replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
 
 
-def _read_combinations(text: str) -> Sequence | None:
+def _read_combinations(text: str) -> ItemCollection | None:
     """Parse `C(10, 3)` and `P(5, 2)`; return None for any other text.
 
     They may be points named C and P, or numbers of combinations and permutations.
@@ -126,75 +128,81 @@ def _read_combinations(text: str) -> Sequence | None:
         return None
     number = math.comb(n, k) if match[1] == "C" else math.perm(n, k)
     items = (Number(Literal(Fraction(n))), Number(Literal(Fraction(k))))
-    return Sequence("tuple", items, single=Number(Literal(Fraction(number))))
+    return ItemCollection("tuple", items, single_value=Number(Literal(Fraction(number))))
 
 
-def _read_named_rows(text: str, part: Reader) -> Form | None:
+def _read_named_rows(text: str, read_part: PartReader) -> Form | None:
     """Parse `p = 5, q = 2; p = 7, q = 2` as a list of tuples.
 
     Return None for any other text, for example if the rows do not have the same names.
     """
     for joint in (_SEMICOLON, _OR, _AND):
-        rows = [split_commas(row) for row in split_outside_brackets(text, joint) if row.strip()]
+        rows = [
+            split_at_list_commas(row) for row in split_outside_brackets(text, joint) if row.strip()
+        ]
         if len(rows) < 2 or min(map(len, rows)) < 2:
             continue
         names = {tuple(item.partition("=")[0].strip() for item in row) for row in rows}
         if len(names) == 1 and all("=" in item for row in rows for item in row):
-            return Sequence(
+            return ItemCollection(
                 "list",
                 tuple(
-                    Sequence("tuple", tuple(part(item.partition("=")[2].strip()) for item in row))
+                    ItemCollection(
+                        "tuple", tuple(read_part(item.partition("=")[2].strip()) for item in row)
+                    )
                     for row in rows
                 ),
             )
     return None
 
 
-def _split_parts(text: str, joint: re.Pattern[str]) -> list[str]:
+def _split_at_joints_and_commas(text: str, joint: re.Pattern[str]) -> list[str]:
     return [
         item
         for piece in split_outside_brackets(text, joint)
-        for item in split_commas(piece)
+        for item in split_at_list_commas(piece)
         if item
     ]
 
 
 def _make_matrix_or_sequence(opening: str, items: tuple[Form, ...]) -> Form:
-    rows = [item.items for item in items if isinstance(item, Sequence) and item.kind == "bracket"]
+    rows = [
+        item.items for item in items if isinstance(item, ItemCollection) and item.kind == "bracket"
+    ]
     if opening == "[" and len(rows) == len(items) and len({len(row) for row in rows}) == 1:
         return Matrix(tuple(rows))
-    return Sequence("bracket" if opening == "[" else "tuple", items)
+    return ItemCollection("bracket" if opening == "[" else "tuple", items)
 
 
-def _read_set(content: str, part: Reader, *, latex: bool) -> Form | None:
+def _read_braced_set(content: str, read_part: PartReader, *, latex: bool) -> Form | None:
     if not content:
         return SpecialValue("no solution")
     builder = split_outside_brackets(content, _SUCH_THAT)
     if len(builder) == 2 and any(c in builder[1] for c in "<>≤≥≠∈="):
-        return part(builder[1])
-    items = split_commas(content)
+        return read_part(builder[1])
+    items = split_at_list_commas(content)
     if len(items) > MAX_ITEMS:
         return None
     if len(items) == 1 and not latex:
-        return part(content)
+        return read_part(content)
     kind: OneOf["set", "list"] = "set" if latex else "list"
-    return Sequence(kind, tuple(part(item) for item in items))
+    return ItemCollection(kind, tuple(read_part(item) for item in items))
 
 
-def read_matrix(text: str, part: Reader) -> Form | None:
+def read_matrix(text: str, read_part: PartReader) -> Form | None:
     """Parse a matrix, perhaps with a name, brackets or a numeric factor, or lines of cases.
 
     The result is None if the text contains anything else.
 
     Args:
         text: normalised text.
-        part: function that parses one entry.
+        read_part: function that parses one entry.
     """
     match = _MATRIX.search(text)
     if match is None or "\\begin" in match["body"]:
         return None
     if "\\begin" in text[match.end() :]:
-        return _read_matrix_formula(text, part)
+        return _read_matrix_formula(text, read_part)
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
     determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
     rows = [
@@ -206,16 +214,17 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     if match["kind"] in ("cases", "aligned") or is_braced:
         is_piecewise = (match["kind"] == "cases" or is_braced) and all(map(_is_piecewise_row, rows))
         lines = tuple(
-            _read_piecewise_row(row, part) if is_piecewise else part("".join(row)) for row in rows
+            _read_piecewise_row(row, read_part) if is_piecewise else read_part("".join(row))
+            for row in rows
         )
         if len(lines) == 1 and not is_piecewise and not after:
             return lines[0]
-        return Sequence("list", lines) if lines and not after else None
+        return ItemCollection("list", lines) if lines and not after else None
     if not rows or len({len(row) for row in rows}) != 1 or len(rows) * len(rows[0]) > MAX_ITEMS:
         return None
     if [*map(len, rows)] == [1] and match["kind"] in _PLAIN_GRIDS and not (before or after):
-        return part(rows[0][0])
-    matrix = Matrix(tuple(tuple(part(cell) for cell in row) for row in rows), determinant)
+        return read_part(rows[0][0])
+    matrix = Matrix(tuple(tuple(read_part(cell) for cell in row) for row in rows), determinant)
     if _TRANSPOSED.fullmatch(after):
         matrix, after = Matrix(tuple(zip(*matrix.rows, strict=True)), determinant), ""
     if (before, after) in _AROUND:
@@ -239,18 +248,18 @@ def _is_piecewise_row(row: list[str]) -> bool:
     return condition in _OTHERWISE or any(c in condition for c in "<>≤≥≠=∈")
 
 
-def _read_piecewise_row(row: list[str], part: Reader) -> Form:
+def _read_piecewise_row(row: list[str], read_part: PartReader) -> Form:
     condition = _IF.sub("", row[1].strip(" ,.;"))
     if condition.lower() in _OTHERWISE:
         condition = "otherwise"
-    return Sequence("tuple", (part(row[0].strip(" ,;")), part(condition)))
+    return ItemCollection("tuple", (read_part(row[0].strip(" ,;")), read_part(condition)))
 
 
 _OTHERWISE = frozenset(("otherwise", "else", "if otherwise", "elsewhere", "其他", "其它"))
 _IF = re.compile(r"^(?:(?:if|when|for|where|当|若|si|wenn|если) ?)", re.IGNORECASE)
 
 
-def _read_matrix_formula(text: str, part: Reader) -> Form | None:
+def _read_matrix_formula(text: str, read_part: PartReader) -> Form | None:
     """Parse and evaluate sums, differences and products of matrices whose entries are formulas.
 
     Return None for any other text.
@@ -262,7 +271,7 @@ def _read_matrix_formula(text: str, part: Reader) -> Form | None:
         return None
     grids = []
     for match in matches:
-        matrix = read_matrix(match[0], part)
+        matrix = read_matrix(match[0], read_part)
         grid = (
             get_cell_values(matrix)
             if isinstance(matrix, Matrix) and not matrix.determinant

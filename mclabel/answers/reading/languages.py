@@ -259,8 +259,8 @@ def translate_to_english(text: str) -> str:
         text = number
     if "," in text and (_CYRILLIC.search(text) or _COMMA_UNITS.search(text)):
         text = _DECIMAL_COMMA.sub(r"\1.\2", text)
-    text = _CODE.sub(_move_currency_behind, text)
-    text = _SCALED.sub(_write_out_number, text)
+    text = _CODE.sub(_move_currency_behind_number, text)
+    text = _SCALED.sub(_replace_scaled_number, text)
     if "時間" in text or "小时" in text or "小時" in text:
         text = _MINUTES.sub(" minutes ", text).rstrip()
     text = _UNIT.sub(lambda match: f" {_UNIT_NAMES[int((match.lastgroup or 'u0')[1:])]}", text)
@@ -268,7 +268,7 @@ def translate_to_english(text: str) -> str:
     return text if text.isascii() else _MARKS.sub("", text)
 
 
-def is_set_phrase(text: str) -> bool:
+def is_special_value_phrase(text: str) -> bool:
     """Return whether a text is a phrase of another language for a special value: `sin solución`."""
     return _strip_and_lower(text) in _PHRASES
 
@@ -277,7 +277,7 @@ def _strip_and_lower(text: str) -> str:
     return text.strip(" .!$*").lower()
 
 
-def _move_currency_behind(match: re.Match[str]) -> str:
+def _move_currency_behind_number(match: re.Match[str]) -> str:
     """Write the currency of an amount such as `Rs. 2,50,000` or `CHF 1'200` after the number."""
     code, number = match.groups()
     if "'" in number or _PAIRS_OF_DIGITS.fullmatch(number):
@@ -319,7 +319,7 @@ _LATIN_BYTES = frozenset(word.encode() for word in _LATIN)
 _TO_SPACES = bytes.maketrans(b".,{}\x1c\x1d\x1e\x1f", b" " * 8)
 
 
-def _write_out_number(match: re.Match[str]) -> str:
+def _replace_scaled_number(match: re.Match[str]) -> str:
     digits = match[1]
     if re.fullmatch(r"\d+,\d{1,2}", digits):
         digits = digits.replace(",", ".")

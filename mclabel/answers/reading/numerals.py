@@ -132,47 +132,52 @@ def parse_number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | Non
     Returns:
         The value and the index after the last word of the number; None if no number begins there.
     """
-    if _get_word(words, at) in _SIGNS:
+    if _get_word_or_empty(words, at) in _SIGNS:
         magnitude = (
-            parse_number_at(words, at + 1) if _get_word(words, at + 1) not in _SIGNS else None
+            parse_number_at(words, at + 1)
+            if _get_word_or_empty(words, at + 1) not in _SIGNS
+            else None
         )
         return None if magnitude is None else (-magnitude[0], magnitude[1])
-    if _get_word(words, at) == "none" and _get_word(words, at + 1) in ("left", "remaining"):
+    if _get_word_or_empty(words, at) == "none" and _get_word_or_empty(words, at + 1) in (
+        "left",
+        "remaining",
+    ):
         return Fraction(0), at + 2
     fraction = _parse_fraction(words, at)
     if fraction is not None:
         return fraction
-    if _get_word(words, at) in _ARTICLES and _get_word(words, at + 1) == "dozen":
+    if _get_word_or_empty(words, at) in _ARTICLES and _get_word_or_empty(words, at + 1) == "dozen":
         return Fraction(12), at + 2
     whole = _parse_cardinal(words, at)
     if whole is None:
         return None
     value, end = whole
-    if _get_word(words, end) == "and":
+    if _get_word_or_empty(words, end) == "and":
         rest = _parse_fraction(words, end + 1)
         if rest is not None and rest[0] < 1:
             return value + rest[0], rest[1]
-    if _get_word(words, end) == "point":
+    if _get_word_or_empty(words, end) == "point":
         return _parse_digits_after_point(words, end + 1, value)
     return Fraction(value), end
 
 
-def _get_word(words: Sequence[str], index: int) -> str:
+def _get_word_or_empty(words: Sequence[str], index: int) -> str:
     return words[index] if index < len(words) else ""
 
 
 def _parse_fraction(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
     """Parse a fraction such as `half`, `a third`, `two thirds` or `three twenty-fifths`."""
-    word = _get_word(words, at)
+    word = _get_word_or_empty(words, at)
     if word in ("half", "quarter"):
         return Fraction(1, _PARTS[word]), at + 1
     count = (1, at + 1) if word in _ARTICLES else _parse_cardinal(words, at)
     if count is None:
         return None
     top, place = count
-    tens = _TENS.get(_get_word(words, place), 0)
+    tens = _TENS.get(_get_word_or_empty(words, place), 0)
     parts = _PARTS if top == 1 else _PLURALS
-    bottom = parts.get(_get_word(words, place + bool(tens)))
+    bottom = parts.get(_get_word_or_empty(words, place + bool(tens)))
     if bottom is None or (tens and bottom > 9):
         return None
     return Fraction(top, tens + bottom), place + bool(tens) + 1
@@ -183,13 +188,13 @@ def _parse_cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
     total, end, below = 0, at, 10**12
     while (block := _parse_below_thousand(words, end)) is not None:
         count, behind = block
-        scale = _LARGE.get(_get_word(words, behind), 1)
+        scale = _LARGE.get(_get_word_or_empty(words, behind), 1)
         if scale >= below:
             break
         total, end, below = total + count * scale, behind + (scale > 1), scale
         if scale == 1:
             break
-        joint = _get_word(words, end) == "and"
+        joint = _get_word_or_empty(words, end) == "and"
         if joint and (
             _parse_fraction(words, end + 1) or _parse_below_thousand(words, end + 1) is None
         ):
@@ -199,15 +204,18 @@ def _parse_cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
 
 
 def _parse_below_thousand(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    if _get_word(words, at) in _ARTICLES:
-        scaled = _get_word(words, at + 1) == "hundred" or _get_word(words, at + 1) in _LARGE
+    if _get_word_or_empty(words, at) in _ARTICLES:
+        scaled = (
+            _get_word_or_empty(words, at + 1) == "hundred"
+            or _get_word_or_empty(words, at + 1) in _LARGE
+        )
         count = (1, at + 1) if scaled else None
     else:
         count = _parse_below_hundred(words, at)
-    if count is None or _get_word(words, count[1]) != "hundred" or count[0] == 0:
+    if count is None or _get_word_or_empty(words, count[1]) != "hundred" or count[0] == 0:
         return count
     value, end = 100 * count[0], count[1] + 1
-    joint = _get_word(words, end) == "and"
+    joint = _get_word_or_empty(words, end) == "and"
     if joint and _parse_fraction(words, end + 1):
         return value, end
     rest = _parse_below_hundred(words, end + joint)
@@ -215,10 +223,10 @@ def _parse_below_thousand(words: Sequence[str], at: int) -> tuple[int, int] | No
 
 
 def _parse_below_hundred(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    value = _SMALL.get(_get_word(words, at))
+    value = _SMALL.get(_get_word_or_empty(words, at))
     if value is None:
         return None
-    unit = _SMALL.get(_get_word(words, at + 1), 0) if value >= 20 else 0
+    unit = _SMALL.get(_get_word_or_empty(words, at + 1), 0) if value >= 20 else 0
     return (value + unit, at + 2) if 0 < unit < 10 else (value, at + 1)
 
 
@@ -227,6 +235,6 @@ def _parse_digits_after_point(
 ) -> tuple[Fraction, int] | None:
     """Parse the digits after the word "point", as in `two point five`."""
     value, end, place = Fraction(whole), at, Fraction(1, 10)
-    while end - at < MAX_WORDS and _SMALL.get(_get_word(words, end), 10) < 10:
+    while end - at < MAX_WORDS and _SMALL.get(_get_word_or_empty(words, end), 10) < 10:
         value, end, place = value + _SMALL[words[end]] * place, end + 1, place / 10
     return (value, end) if end > at else None

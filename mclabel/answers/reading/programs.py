@@ -18,7 +18,7 @@ _MAX_NESTING = 20
 _NOTHING = object()
 
 
-def same_programs(answer: str, gold: str) -> bool | None:
+def same_python_literals(answer: str, gold: str) -> bool | None:
     """Return whether two texts are equal literals of Python or JSON.
 
     The order of keys, the kind of quotes and the difference between lists and tuples do not count.
@@ -34,7 +34,7 @@ def same_programs(answer: str, gold: str) -> bool | None:
     theirs, ours = _parse_literal(gold), _parse_literal(answer.strip())
     if theirs is _NOTHING or ours is _NOTHING:
         return None
-    if _make_comparable(theirs) == _make_comparable(ours) and (
+    if _make_comparable_literal(theirs) == _make_comparable_literal(ours) and (
         has_texts or type(theirs) is type(ours)
     ):
         return True
@@ -57,7 +57,7 @@ def _parse_literal(text: str) -> Any:
         return _NOTHING
 
 
-def _make_comparable(value: Any, depth: int = 0) -> Any:
+def _make_comparable_literal(value: Any, depth: int = 0) -> Any:
     """Return a comparable copy of a value, in which True differs from 1 and lists are tuples."""
     if depth > _MAX_NESTING:
         return _NOTHING
@@ -65,11 +65,12 @@ def _make_comparable(value: Any, depth: int = 0) -> Any:
         return (
             "dict",
             frozenset(
-                (_make_comparable(k), _make_comparable(v, depth + 1)) for k, v in value.items()
+                (_make_comparable_literal(k), _make_comparable_literal(v, depth + 1))
+                for k, v in value.items()
             ),
         )
     if isinstance(value, set):
-        return ("set", frozenset(_make_comparable(item, depth + 1) for item in value))
+        return ("set", frozenset(_make_comparable_literal(item, depth + 1) for item in value))
     if isinstance(value, list | tuple):
-        return tuple(_make_comparable(item, depth + 1) for item in value)
+        return tuple(_make_comparable_literal(item, depth + 1) for item in value)
     return (type(value).__name__, value) if isinstance(value, bool | str | bytes) else value

@@ -16,10 +16,10 @@ from mclabel.answers.values.forms import (
     Equation,
     Form,
     Interval,
-    Reader,
+    ItemCollection,
+    PartReader,
     Reals,
     Relation,
-    Sequence,
     Words,
     closed_value,
 )
@@ -57,7 +57,7 @@ _MEMBER = re.compile(r"\s*\\?[A-Za-z]{1,7}(?:_\{?\w{1,3}\}?)?\s*|\s*[a-z](?:,\s*
 """The left side of ∈: a name or a few letters."""
 
 
-def read_union(text: str) -> Reals | None:
+def read_interval_union(text: str) -> Reals | None:
     """Parse intervals joined by ∪ or ∩; return None if the text may be something else.
 
     For example, (1, 2) alone may also be a point.
@@ -71,7 +71,7 @@ def read_union(text: str) -> Reals | None:
         return _intersect_all([all_reals_except(read_expression(point)) for point in points])
     parts = split_outside_brackets(text, _MINUS)
     if 1 < len(parts) <= _MAX_PIECES and all(parts):
-        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, only_unambiguous=False) for part in parts]
         first = sets[0]
         return (
             None
@@ -84,23 +84,23 @@ def read_union(text: str) -> Reals | None:
     if len(parts) > _MAX_PIECES:
         raise NotClosed("too many pieces")
     if len(parts) > 1:
-        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, only_unambiguous=False) for part in parts]
         return union([s for s in sets if s is not None]) if None not in sets else None
     parts = split_outside_brackets(text, _MEET)
     if len(parts) > 1:
-        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, only_unambiguous=False) for part in parts]
         common = ALL
         for reals in sets:
             if reals is None:
                 return None
             common = intersection(common, reals)
         return common
-    return _read_real_set(text, beyond_doubt=True)
+    return _read_real_set(text, only_unambiguous=True)
 
 
-def to_interval(form: Form) -> Reals | None:
+def convert_pair_to_interval(form: Form) -> Reals | None:
     """Convert a pair (a, b) or [a, b] to an interval; return None for any other form."""
-    if not isinstance(form, Sequence) or len(form.items) != 2:
+    if not isinstance(form, ItemCollection) or len(form.items) != 2:
         return None
     if form.kind not in ("tuple", "bracket"):
         return None
@@ -113,41 +113,41 @@ def to_interval(form: Form) -> Reals | None:
         return None
 
 
-def read_relation(text: str, part: Reader) -> Form | None:
+def read_relation(text: str, read_part: PartReader) -> Form | None:
     """Parse an inequality, a chain or list of inequalities, or membership in a set.
 
     Return None for any other text.
 
     Args:
         text: normalised text.
-        part: function that parses one part of the text.
+        read_part: function that parses one part of the text.
 
     Raises:
         NotClosed: the inequality is not linear in one variable.
     """
     if "∉" in text:
-        return _read_complement(text, part)
+        return _read_complement(text, read_part)
     if "∈" in text and not _SIGN.search(text):
         member, _, rest = text.partition("∈")
         if not _MEMBER.fullmatch(member):
             return None
-        form = part(rest)
-        return to_interval(form) or form
+        form = read_part(rest)
+        return convert_pair_to_interval(form) or form
     if not _SIGN.search(text):
         return None
     for separator, combine in ((_OR, union), (_AND, _intersect_all)):
         parts = split_outside_brackets(text, separator)
         if len(parts) > 1:
-            named = _read_same_variable_sets([part(piece) for piece in parts])
+            named = _read_same_variable_sets([read_part(piece) for piece in parts])
             return combine(named) if named is not None else None
     parts = split_outside_brackets(text, _COMMA)
     if len(parts) > 1:
-        named = _read_same_variable_sets([part(piece) for piece in parts])
+        named = _read_same_variable_sets([read_part(piece) for piece in parts])
         return _combine_listed_sets(named) if named is not None else None
-    return _read_chain(text)
+    return _read_inequality_chain(text)
 
 
-def _read_complement(text: str, part: Reader) -> Form | None:
+def _read_complement(text: str, read_part: PartReader) -> Form | None:
     """Parse `x ∉ S`; return None for any other text.
 
     For a set of reals, the result is its complement. For any other set, it is a tuple of the words
@@ -158,12 +158,12 @@ def _read_complement(text: str, part: Reader) -> Form | None:
         return None
     if len(member) == 1 and member.islower():
         try:
-            taken = _read_real_set(rest, beyond_doubt=False)
+            taken = _read_real_set(rest, only_unambiguous=False)
         except NotClosed:
             taken = None
         if taken is not None:
             return _subtract_set(ALL, taken)
-    return Sequence("tuple", (Words(("no member",)), part(member), part(rest)))
+    return ItemCollection("tuple", (Words(("no member",)), read_part(member), read_part(rest)))
 
 
 def _combine_listed_sets(sets: list[Reals]) -> Reals:
@@ -215,7 +215,7 @@ def _read_same_variable_sets(forms: list[Form]) -> list[Reals] | None:
     return sets if len({s.variable for s in sets if s.variable}) < 2 else None
 
 
-def _read_chain(text: str) -> Reals | Relation | Sequence:
+def _read_inequality_chain(text: str) -> Reals | Relation | ItemCollection:
     """Parse one inequality or a chain such as `1 < x < 2`.
 
     A chain with several variables becomes the set of its single inequalities.
@@ -244,7 +244,7 @@ def _read_chain(text: str) -> Reals | Relation | Sequence:
     if combined is None:
         return ALL
     if len(links) > 1 and not isinstance(combined, Reals):
-        return Sequence("set", tuple(links))
+        return ItemCollection("set", tuple(links))
     return combined
 
 
@@ -260,11 +260,11 @@ def _read_inequality(left: str, sign: str, right: str) -> Reals | Relation | Non
         left, sign, right = right, _FLIPPED[sign], left
     inside = _SIZE.fullmatch(left)
     if inside and sign != "≠":
-        return _solve_absolute(read_expression(inside[1]), sign, read_expression(right))
+        return _solve_absolute_inequality(read_expression(inside[1]), sign, read_expression(right))
     return solve_relation(read_expression(left), sign, read_expression(right))
 
 
-def _solve_absolute(inside: Value, sign: str, bound: Value) -> Reals | Relation:
+def _solve_absolute_inequality(inside: Value, sign: str, bound: Value) -> Reals | Relation:
     """Solve |x - a| < r or |x - a| > r.
 
     Args:
@@ -281,14 +281,14 @@ def _solve_absolute(inside: Value, sign: str, bound: Value) -> Reals | Relation:
     return Reals(both.pieces, first.variable)
 
 
-def _read_real_set(text: str, *, beyond_doubt: bool) -> Reals | None:
+def _read_real_set(text: str, *, only_unambiguous: bool) -> Reals | None:
     text = text.strip()
     if text in _REALS:
-        return None if beyond_doubt else ALL
-    if text.startswith("ℝ") and not beyond_doubt:
+        return None if only_unambiguous else ALL
+    if text.startswith("ℝ") and not only_unambiguous:
         return None
     braces = split_enclosing_brackets(text, (("\\{", "\\}"), ("{", "}")))
-    if braces and not beyond_doubt:
+    if braces and not only_unambiguous:
         points = [read_expression(item) for item in split_outside_brackets(braces[1], _COMMA)]
         return union(make_interval(p, p, closed=(True, True)) for p in points)
     match = _OUTWARD.fullmatch(text)
@@ -308,7 +308,7 @@ def _read_real_set(text: str, *, beyond_doubt: bool) -> Reals | None:
     if len(ends) != 2:
         return None
     infinite = any(end.replace(" ", "") in _INFINITE for end in ends)
-    if beyond_doubt and not infinite and (opening + closing) in ("()", "[]"):
+    if only_unambiguous and not infinite and (opening + closing) in ("()", "[]"):
         return None
     closed = (opening == "[", closing == "]")
     return make_interval(

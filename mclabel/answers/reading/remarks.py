@@ -1,6 +1,6 @@
 """Parser of values with a remark: `42 (forty-two)`, `7 if n is even`, `5 is the smallest`.
 
-The argument `part` of the functions parses one part of the text.
+The argument `read_part` of the functions parses one part of the text.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from mclabel.answers.values.forms import (
     ClosedForm,
     Equation,
     Form,
+    ItemCollection,
     Number,
+    PartReader,
     Quantity,
-    Reader,
     RemarkedForm,
-    Sequence,
     closed_value,
 )
 from mclabel.answers.values.literals import Literal
@@ -54,7 +54,7 @@ _NAMING = frozenset(
 _SUPERLATIVE = re.compile(r"[a-z]{3,12}est")
 
 
-_ASIDE = re.compile(
+_IRRELEVANT_REMARK = re.compile(
     r"(?<=\S)[,.;]? ?(?:\((?:q\.?e\.?d\.?|(?:see|shown|proved|proven|derived|given) (?:the )?"
     r"(?:above|below|figure|diagram|text|work|solution|explanation)[a-z ]{0,30}|"
     r"as (?:required|desired|claimed|needed|expected|wanted|above|shown)(?: above)?|"
@@ -70,40 +70,42 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 """A remark after a value that does not change the value: `(see above)`, `as required`, `Q.E.D.`"""
-_ASIDE_ENDS = (")", ").", "ed", "ed.", "d.", "D", "D.")
+_IRRELEVANT_REMARK_ENDS = (")", ").", "ed", "ed.", "d.", "D", "D.")
 
 
 def remove_remark(text: str) -> str:
     """Remove a remark that does not change the value from the end of a text."""
-    if not text.endswith(_ASIDE_ENDS) or text[0] == "(":
+    if not text.endswith(_IRRELEVANT_REMARK_ENDS) or text[0] == "(":
         return text
-    return _ASIDE.sub("", text)
+    return _IRRELEVANT_REMARK.sub("", text)
 
 
-def read_remarked(text: str, part: Reader) -> Form | None:
+def read_remarked_value(text: str, read_part: PartReader) -> Form | None:
     """Parse `42 (forty-two)`, `7 as n → ∞` or `5 is the smallest`; return None for other texts."""
     if " (" in text:
-        form = _read_bracketed_remark(text, part)
+        form = _read_bracketed_remark(text, read_part)
         if form is not None:
             return form
     condition = _CONDITION.search(text)
     if condition is not None:
-        return _read_conditional(text, condition, part)
+        return _read_conditional_value(text, condition, read_part)
     copula = _IS.search(text)
     if copula is None:
         return None
     before, after = text[: copula.start()], text[copula.end() :]
-    value = before if _only_identifies(after) else after if _only_identifies(before) else ""
+    value = (
+        before if _only_identifies_value(after) else after if _only_identifies_value(before) else ""
+    )
     if not any(c.isdigit() for c in value):
         return None
-    form = part(value)
+    form = read_part(value)
     return form if isinstance(form, _VALUES) else None
 
 
 _VALUES = (Number, ClosedForm, Quantity, Equation)
 
 
-def _only_identifies(text: str) -> bool:
+def _only_identifies_value(text: str) -> bool:
     """Return whether words only identify a value, as in `the smallest such integer`."""
     words = text.lower().split()
     return 0 < len(words) <= 8 and all(
@@ -111,7 +113,9 @@ def _only_identifies(text: str) -> bool:
     )
 
 
-def _read_conditional(text: str, condition: re.Match[str], part: Reader) -> Form | None:
+def _read_conditional_value(
+    text: str, condition: re.Match[str], read_part: PartReader
+) -> Form | None:
     """Parse a value with its condition, as in `7 as n → ∞` or `7 if n is even`.
 
     Return None if the text before the condition is not a single value.
@@ -119,32 +123,32 @@ def _read_conditional(text: str, condition: re.Match[str], part: Reader) -> Form
     Args:
         text: the text.
         condition: match of the condition in the text.
-        part: function that parses the value.
+        read_part: function that parses the value.
     """
     value, words = text[: condition.start()].rstrip(","), text[condition.start() :]
     if not value or any(joint in value or joint in words for joint in _LIST_JOINTS):
         return None
-    form = part(value)
+    form = read_part(value)
     if _LIMIT.search(value):  # the condition is part of a limit and does not restrict it
         return form
     form = form.value if isinstance(form, RemarkedForm) else form
     return RemarkedForm(form, None, words) if isinstance(form, _VALUES) else None
 
 
-def read_limit_arrow(steps: list[str], part: Reader) -> Form | None:
+def read_limit_arrow(steps: list[str], read_part: PartReader) -> Form | None:
     """Parse `x → 7` as a remarked value, because x need not reach 7; return None for other steps.
 
     Args:
         steps: the texts between arrows.
-        part: function that parses the value.
+        read_part: function that parses the value.
     """
     name, value = steps[0], steps[-1]
     if len(steps) != 2 or not _TENDING.fullmatch(name) or not value[-1].isdigit():
         return None
-    return RemarkedForm(part(value), None, name)
+    return RemarkedForm(read_part(value), None, name)
 
 
-def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
+def _read_bracketed_remark(text: str, read_part: PartReader) -> Form | None:
     """Parse a value with a bracketed remark that restates it, as in `3/4 (or 0.75)`.
 
     Return None for any other text.
@@ -153,17 +157,17 @@ def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
     if spelt is not None:
         value, remark = f"{spelt[1]}{spelt[3]}", spelt[2]
     else:
-        start = _find_last_bracket(text)
+        start = _find_remark_bracket(text)
         value, remark = text[:start].rstrip(), text[start + 1 : -1].strip()
     if not value or not 0 < len(remark) <= _MAX_REMARK or any(x in value for x in _LIST_JOINTS):
         return None
     mark = None if spelt else _REMARK_MARK.match(remark)
-    if mark is None and _is_unit(remark):
-        return part(f"{value} {remark}")
+    if mark is None and _is_unit_name(remark):
+        return read_part(f"{value} {remark}")
     in_words = _spells_number(remark) or (spelt is None and _spells_number(value))
     if mark is None and not in_words and not (_BARE.match(remark) and _BARE.match(value)):
         return None
-    form, stated = part(value), part(remark[mark.end() :] if mark else remark)
+    form, stated = read_part(value), read_part(remark[mark.end() :] if mark else remark)
     if not isinstance(form, _VALUES) or not isinstance(stated, _VALUES):
         return None
     if mark is None:
@@ -173,13 +177,13 @@ def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
         return ApproximatedForm(form, stated)
     is_alternative = mark[0].lower().startswith("or")
     return (
-        Sequence("alternatives", (form, stated))
+        ItemCollection("alternatives", (form, stated))
         if is_alternative
         else RemarkedForm(form, stated, "")
     )
 
 
-def _find_last_bracket(text: str) -> int:
+def _find_remark_bracket(text: str) -> int:
     """Return the index of the opening bracket whose closing bracket ends the text.
 
     The result is 0 if there is no such bracket with a space before it.
@@ -194,7 +198,7 @@ def _find_last_bracket(text: str) -> int:
     return 0
 
 
-def _is_unit(remark: str) -> bool:
+def _is_unit_name(remark: str) -> bool:
     unit = read_multiplier_and_unit(f" {remark}") if len(remark) > 1 and remark.isalpha() else None
     return unit is not None and unit[1] is not None and not unit[1].is_counted
 
@@ -209,12 +213,12 @@ def _restates_value(form: Form, stated: Form) -> bool:
         return True
     if isinstance(form, Number) and isinstance(stated, Number):
         literal, other_literal = form.literal, stated.literal
-        return _rounds_to(literal, other_literal) or _rounds_to(other_literal, literal)
+        return _is_rounded_by(literal, other_literal) or _is_rounded_by(other_literal, literal)
     left, right = closed_value(form), closed_value(stated)
     return left is not None and right is not None and None is not left.rational == right.rational
 
 
-def _rounds_to(exact: Literal, stated: Literal) -> bool:
+def _is_rounded_by(exact: Literal, stated: Literal) -> bool:
     """Return whether `stated` has at least two decimals and `exact` rounds to it."""
     unit = stated.unit_in_last_place if stated.num_decimals > 1 else None
     return abs(exact.value - stated.value) * 2 <= (unit or 0)

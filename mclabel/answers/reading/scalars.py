@@ -10,14 +10,14 @@ from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     BasedNumber,
     Choice,
-    Clock,
     ClosedForm,
     Form,
+    ItemCollection,
     Number,
+    PartReader,
     Quantity,
     Ratio,
-    Reader,
-    Sequence,
+    TimeOfDay,
 )
 from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.units import LETTERS, Unit, currency_unit, read_multiplier_and_unit
@@ -89,7 +89,9 @@ def read_ordinal(text: str) -> Form | None:
         return Number(Literal(Fraction(int(match[1]), int(match[2]))))
     match = _REMAINDER.fullmatch(text)
     if match:
-        return Sequence("tuple", tuple(Number(Literal(Fraction(int(n)))) for n in match.groups()))
+        return ItemCollection(
+            "tuple", tuple(Number(Literal(Fraction(int(n)))) for n in match.groups())
+        )
     return None
 
 
@@ -103,11 +105,11 @@ _NAMED_TIMES = {
 }  # fmt: skip
 
 
-def read_clock(text: str) -> Clock | None:
+def read_clock(text: str) -> TimeOfDay | None:
     """Parse a time such as `4:30 pm`, `9 a.m.`, `16:30` or `noon`; return None for other texts."""
     named = _NAMED_TIMES.get(text.lower())
     if named is not None:
-        return Clock(named, "pm" if named else "am")
+        return TimeOfDay(named, "pm" if named else "am")
     if not text[0].isdigit() and not text.startswith("at "):
         return None
     match = _CLOCK.fullmatch(text)
@@ -119,11 +121,11 @@ def read_clock(text: str) -> Clock | None:
         return None
     if half:
         hour = hour % 12 + (12 if half == "p" else 0)
-        return Clock(hour * 3600 + minute * 60 + second, "pm" if half == "p" else "am")
+        return TimeOfDay(hour * 3600 + minute * 60 + second, "pm" if half == "p" else "am")
     terms = tuple(Number(Literal(Fraction(int(n)))) for n in match.groups()[:3] if n)
     if hour > 12 or match[1].startswith("0"):
-        return Clock(hour * 3600 + minute * 60 + second, "24", Ratio(terms))
-    return Clock(hour % 12 * 3600 + minute * 60 + second, "", Ratio(terms))
+        return TimeOfDay(hour * 3600 + minute * 60 + second, "24", Ratio(terms))
+    return TimeOfDay(hour % 12 * 3600 + minute * 60 + second, "", Ratio(terms))
 
 
 _COLON = re.compile(r":")
@@ -131,17 +133,17 @@ _TO = re.compile(r" to ")
 _RATIO_TERM = re.compile(r"[\d.]+|\\frac\{\d+\}\{\d+\}|[A-Za-zπ]|[^:=<>]{1,40}")
 
 
-def read_ratio(text: str, part: Reader) -> Ratio | None:
+def read_ratio(text: str, read_part: PartReader) -> Ratio | None:
     """Parse a ratio such as `3:5` or `1:2:3`; return None for any other text.
 
     Args:
         text: normalised text.
-        part: function that parses one term.
+        read_part: function that parses one term.
     """
     terms = split_outside_brackets(text, _COLON)
     if not 2 <= len(terms) <= 8 or not all(_RATIO_TERM.fullmatch(term) for term in terms):
         return None
-    forms = tuple(part(term) for term in terms)
+    forms = tuple(read_part(term) for term in terms)
     return Ratio(forms) if all(isinstance(f, Number | ClosedForm) for f in forms) else None
 
 
@@ -154,14 +156,14 @@ _CHOICE_BEHIND = re.compile(r"(\d[\d.,/]{0,20}+(?: [a-z]{1,12}+)?+) \(([A-E])\)"
 _NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?\s?([A-J])\s?\)?", re.IGNORECASE)
 
 
-def read_choice(text: str, part: Reader) -> Choice | None:
+def read_choice(text: str, read_part: PartReader) -> Choice | None:
     """Parse an option letter, perhaps with its content: `(C)`, `(C) 12`, `C. 12`, `option C`.
 
     Return None for any other text.
 
     Args:
         text: normalised text.
-        part: function that parses the content.
+        read_part: function that parses the content.
     """
     match = _NAMED_CHOICE.fullmatch(text)
     if match:
@@ -169,7 +171,7 @@ def read_choice(text: str, part: Reader) -> Choice | None:
     match = _CHOICE.fullmatch(text)
     if match is None:
         behind = _CHOICE_BEHIND.fullmatch(text) if text[-1] == ")" else None
-        return Choice(behind[2], part(behind[1])) if behind else None
+        return Choice(behind[2], read_part(behind[1])) if behind else None
     letter, content = match[1] or match[2], match[3].strip()
     if content[:1] in tuple("+-*/^=_!<>≤≥,&∪°") or content.startswith(("(", "and ", "or ")):
         return None
@@ -177,7 +179,7 @@ def read_choice(text: str, part: Reader) -> Choice | None:
         return None
     if not match[1] and not match[2].isupper():
         return None
-    return Choice(letter.upper(), part(content) if content else None)
+    return Choice(letter.upper(), read_part(content) if content else None)
 
 
 _MAGNITUDE = re.compile(
@@ -223,7 +225,7 @@ _UNIT_QUOTIENT = re.compile(
 )
 
 
-def read_quantity(text: str, read: Reader) -> Form | None:
+def read_quantity(text: str, read: PartReader) -> Form | None:
     """Parse an amount with a unit before or after it; return None for any other text.
 
     If the unit is generic, such as "units", the result is the amount without a unit.
@@ -285,7 +287,7 @@ def _list_unit_splits(text: str) -> list[tuple[str, str]]:
 _CUT = re.compile(rf"(?<!\\)(?:[\d)}}\]π!.](?=\s*[{LETTERS}°%€£¥$])|(?<=[a-z]) (?=[a-z]))")
 
 
-def read_compound(text: str) -> Quantity | None:
+def read_compound_quantity(text: str) -> Quantity | None:
     """Parse `2 hours 30 minutes` or `5 ft 6 in` as an amount of the first unit.
 
     Return None for any other text.

@@ -138,7 +138,7 @@ def _convert_chinese_number(match: re.Match[str]) -> str:
     if half:
         number, behind = number + Fraction(1, 2), behind.replace("半", "", 1)
     sign = "-" if match["sign"] else ""
-    return f"{sign}{_write_decimal(number)}{behind}"
+    return f"{sign}{_format_decimal(number)}{behind}"
 
 
 def _convert_chinese_fraction(match: re.Match[str]) -> str:
@@ -147,16 +147,16 @@ def _convert_chinese_fraction(match: re.Match[str]) -> str:
         value = parse_chinese_number(top)
         if value is None:
             return match[0]
-        return f"{_write_decimal(value)}%" if bottom == "百" else _write_decimal(value / 1000)
+        return f"{_format_decimal(value)}%" if bottom == "百" else _format_decimal(value / 1000)
     numbers = [parse_chinese_number(part) for part in (bottom, top)]
     before = parse_chinese_number(whole) if whole else Fraction(0)
     if None in numbers or before is None or not numbers[0]:
         return match[0]
-    below, above = (_write_decimal(number) for number in numbers if number is not None)
-    return f"{_write_decimal(before) if whole else ''}\\frac{{{above}}}{{{below}}}"
+    below, above = (_format_decimal(number) for number in numbers if number is not None)
+    return f"{_format_decimal(before) if whole else ''}\\frac{{{above}}}{{{below}}}"
 
 
-def _write_decimal(number: Fraction) -> str:
+def _format_decimal(number: Fraction) -> str:
     """Write a number, which must have finitely many decimals, as a decimal."""
     if number.denominator == 1:
         return str(number.numerator)

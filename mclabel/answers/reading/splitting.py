@@ -27,7 +27,7 @@ def split_outside_brackets(text: str, separators: re.Pattern[str]) -> list[str]:
     return parts
 
 
-def split_commas(text: str) -> list[str]:
+def split_at_list_commas(text: str) -> list[str]:
     """Split a text at semicolons or, if it has none, at commas that are not thousands separators.
 
     If some commas of the text are followed by a space, a comma without a space between up to three
@@ -40,7 +40,7 @@ def split_commas(text: str) -> list[str]:
     parts = split_outside_brackets(text, _COMMA)
     if len(parts) < 3 or not _SPACED_COMMA.search(text):
         return parts
-    raw = split_keeping_space(text)
+    raw = split_commas_keeping_space(text)
     joined = [raw[0]]
     for part in raw[1:]:
         if (
@@ -54,7 +54,7 @@ def split_commas(text: str) -> list[str]:
     return [part.strip() for part in joined]
 
 
-def split_keeping_space(text: str) -> list[str]:
+def split_commas_keeping_space(text: str) -> list[str]:
     """Split a text at top-level commas, and keep the spaces of the parts."""
     parts, start = [], 0
     for match in _COMMA.finditer(text):

@@ -1,6 +1,6 @@
 """Parses a normalised answer to a `Form`: first the whole text, then its parts.
 
-The argument `part` of the functions parses one part of the text.
+The argument `read_part` of the functions parses one part of the text.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from itertools import pairwise
 from mclabel.answers.effort import spend_work
 from mclabel.answers.reading.dates import read_date
 from mclabel.answers.reading.expression import read_expression
-from mclabel.answers.reading.groups import read_group, read_matrix
+from mclabel.answers.reading.groups import read_item_group, read_matrix
 from mclabel.answers.reading.numerals import parse_leading_number, parse_number_in_words
-from mclabel.answers.reading.relations import read_relation, read_union
-from mclabel.answers.reading.remarks import read_limit_arrow, read_remarked, remove_remark
+from mclabel.answers.reading.relations import read_interval_union, read_relation
+from mclabel.answers.reading.remarks import read_limit_arrow, read_remarked_value, remove_remark
 from mclabel.answers.reading.scalars import (
     read_based_number,
     read_choice,
     read_clock,
-    read_compound,
+    read_compound_quantity,
     read_magnitude,
     read_ordinal,
     read_quantity,
@@ -33,19 +33,19 @@ from mclabel.answers.reading.splitting import (
     split_outside_brackets,
 )
 from mclabel.answers.reading.tokens import FUNCTIONS
-from mclabel.answers.reading.truth import read_truth
-from mclabel.answers.reading.words import SPECIAL, is_prose, split_plain_words
+from mclabel.answers.reading.truth import read_truth_value
+from mclabel.answers.reading.words import SPECIAL, is_prose, split_without_leading_fillers
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     ApproximatedForm,
     ClosedForm,
     Equation,
     Form,
+    ItemCollection,
     Name,
     Number,
+    PartReader,
     Quantity,
-    Reader,
-    Sequence,
     SpecialValue,
     UnparsedText,
     Words,
@@ -56,8 +56,8 @@ from mclabel.answers.values.monomials import NotClosed
 MAX_DEPTH = 12
 """Maximum depth of nested collections."""
 MAX_LENGTH = 800
-"""Maximum number of characters of a text that is parsed. A longer text that is not a number is
-opaque."""
+"""Maximum number of characters of a text that is parsed. A longer text that is not a number becomes
+an `UnparsedText`."""
 
 _JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))++|(?<![\s,;:=])[\s,;:=]++$|\s[-+*/]$|(?<!\.)\.$")
 _LEAD = re.compile(
@@ -128,7 +128,7 @@ def read_form(text: str, depth: int = 0) -> Form:
         depth: number of collections that enclose the text.
     """
     spend_work(20 + len(text) // 4)
-    text = _clean_text(text)
+    text = _strip_words_around_value(text)
     if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
         return SpecialValue("empty text")
     literal = read_literal(text)
@@ -142,10 +142,10 @@ def read_form(text: str, depth: int = 0) -> Form:
     date = read_date(text)
     if date is not None:
         return date
-    numeral = _read_numeral(text, depth)
+    numeral = _read_number_in_words(text, depth)
     if numeral is not None:
         return numeral
-    truth = read_truth(text) if text[-1].isalpha() or " " in text else None
+    truth = read_truth_value(text) if text[-1].isalpha() or " " in text else None
     if truth is not None:
         return Words((truth,))
     try:
@@ -155,13 +155,13 @@ def read_form(text: str, depth: int = 0) -> Form:
     return (
         form
         or _read_counted_things(text, depth)
-        or _read_words(text)
+        or _read_prose(text)
         or _read_stated_value(text, depth)
         or UnparsedText(text)
     )
 
 
-def _clean_text(text: str) -> str:
+def _strip_words_around_value(text: str) -> str:
     text = _JUNK.sub("", text.strip()).strip()
     lead = _LEAD.match(text)
     text = text[lead.end() :] if lead and lead.end() < len(text) else text
@@ -174,7 +174,7 @@ def _clean_text(text: str) -> str:
     return chosen[1] if chosen else text
 
 
-def _read_numeral(text: str, depth: int) -> Form | None:
+def _read_number_in_words(text: str, depth: int) -> Form | None:
     """Parse a number in words, or a text that begins with one, such as `two and a half hours`.
 
     The "and" of such a number does not separate items.
@@ -185,8 +185,8 @@ def _read_numeral(text: str, depth: int) -> Form | None:
     return _read_counted_things(text, depth) if " and " in text else None
 
 
-def _read_words(text: str) -> Form | None:
-    return Words(split_plain_words(text)) if is_prose(text) else None
+def _read_prose(text: str) -> Form | None:
+    return Words(split_without_leading_fillers(text)) if is_prose(text) else None
 
 
 def _read_stated_value(text: str, depth: int) -> Form | None:
@@ -217,66 +217,70 @@ _NOT_COUNTED = frozenset("of in out past to as or and more less fewer times plus
 """Words after which a number does not count the following things."""
 
 
-def _read_first_fitting(text: str, part: Reader) -> Form | None:
+def _read_first_fitting(text: str, read_part: PartReader) -> Form | None:
     """Parse a text as the first kind of form that fits, from the most to the least specific."""
     affirmed = _AFFIRMED.match(text)
     if affirmed:
         return Words((affirmed[1].lower(),))
     text = _remove_condition(text)
     for read in _READERS_WITH_COMMAS:
-        form = read(text, part)
+        form = read(text, read_part)
         if form is not None:
             return form
     text = _remove_group_commas(text) if "," in text else text
     text = text.replace(" to ", ":") if _IN_RATIO.fullmatch(text) else text
     for read in _READERS:
-        form = read(text, part)
+        form = read(text, read_part)
         if form is not None:
             return form
     return _read_scalar(text)
 
 
-def _read_spaced_remark(text: str, part: Reader) -> Form | None:
-    return read_remarked(text, part) if " " in text else None
+def _read_remarked_if_spaced(text: str, read_part: PartReader) -> Form | None:
+    return read_remarked_value(text, read_part) if " " in text else None
 
 
-def _read_geometry(text: str, part: Reader) -> Form | None:
+def _read_figure_name(text: str, read_part: PartReader) -> Form | None:
     if not (text[-1].isupper() or text.endswith("}")):
         return None
     named = _GEOMETRY.fullmatch(text)
-    return _read_name(named[2]) if named else None
+    return _read_name_or_product(named[2]) if named else None
 
 
-def _read_limit(text: str, part: Reader) -> Form | None:
+def _read_arrows(text: str, read_part: PartReader) -> Form | None:
     r"""Parse `x \to 3` or `A \to B \to C`."""
     steps = split_outside_brackets(text, _ARROW) if "\\to" in text and "\\lim" not in text else []
     if len(steps) < 2 or not all(steps):
         return None
-    return read_limit_arrow(steps, part) or Sequence("tuple", tuple(map(part, steps)))
+    return read_limit_arrow(steps, read_part) or ItemCollection(
+        "tuple", tuple(map(read_part, steps))
+    )
 
 
-def _read_progression(text: str, part: Reader) -> Form | None:
+def _read_progression(text: str, read_part: PartReader) -> Form | None:
     total = read_progression(text) if "..." in text else None
     return None if total is None else Number(Literal(Fraction(total)))
 
 
-def _read_letters(text: str, part: Reader) -> Form | None:
+def _read_only_letters(text: str, read_part: PartReader) -> Form | None:
     """Parse a text that consists only of letters; return None for any other text."""
     if not text.isalpha():
         return None
     if len(text) == 1:
         return ClosedForm(read_expression(text))
-    return _read_words(text) if is_prose(text) else _read_name(text)
+    return _read_prose(text) if is_prose(text) else _read_name_or_product(text)
 
 
-def _read_braces(text: str, part: Reader) -> Form | None:
+def _read_braced_group(text: str, read_part: PartReader) -> Form | None:
     if text[0] not in "{\\" or not split_enclosing_brackets(text, _BRACES):
         return None
-    return _require_form(read_group(text, part))
+    return _require_form(read_item_group(text, read_part))
 
 
-def _read_set(text: str, part: Reader) -> Form | None:
-    return read_union(text) or read_relation(text, part) if _SETS.search(text) else None
+def _read_real_set_or_relation(text: str, read_part: PartReader) -> Form | None:
+    return (
+        read_interval_union(text) or read_relation(text, read_part) if _SETS.search(text) else None
+    )
 
 
 def _require_form(form: Form | None) -> Form:
@@ -317,14 +321,14 @@ def _remove_constant_condition(text: str) -> str:
     return _PRODUCT.sub(rename_constant, rest)
 
 
-def read_stated_range(text: str) -> str:
+def find_integer_range(text: str) -> str:
     """Return `Z` or `N` if a normalised text ends with `n ∈ Z` or `n ∈ N`; empty otherwise."""
     match = _CONDITION.search(text) if "∈" in text else None
     names = re.findall("[ZN]", match["range"] or "") if match else []
     return "N" if match and "+" in match[0] else "".join(names)
 
 
-def _read_congruence(text: str, part: Reader) -> Form | None:
+def _read_congruence(text: str, read_part: PartReader) -> Form | None:
     """Parse `x ≡ 2 (mod 3)` as a pair of the modulus, in words, and the remainders."""
     match = _CONGRUENCE.fullmatch(text) if "\\equiv" in text else None
     if match is None:
@@ -339,8 +343,8 @@ def _read_congruence(text: str, part: Reader) -> Form | None:
             raise NotClosed
         residues.append(Number(Literal(residue % modulus)))
     name = Words((f"congruence modulo {modulus}",))
-    rest = residues[0] if len(residues) == 1 else Sequence("set", tuple(residues))
-    return Sequence("tuple", (name, rest))
+    rest = residues[0] if len(residues) == 1 else ItemCollection("set", tuple(residues))
+    return ItemCollection("tuple", (name, rest))
 
 
 def _remove_group_commas(text: str) -> str:
@@ -355,7 +359,7 @@ def _remove_group_commas(text: str) -> str:
     return "".join([text[:end], *reversed(pieces)])
 
 
-def _read_name(text: str) -> Form:
+def _read_name_or_product(text: str) -> Form:
     """Parse letters that may be a name or a product of variables, or that spell a constant."""
     try:
         value = read_expression(text)
@@ -398,7 +402,7 @@ _NAME = re.compile(
 )
 
 
-def _read_equation(text: str, part: Reader) -> Form | None:
+def _read_equation(text: str, read_part: PartReader) -> Form | None:
     """Parse an equation such as `x = 5` or `x + y = 5`; return None for any other text.
 
     The right side of a chain of equalities is its last member.
@@ -408,44 +412,46 @@ def _read_equation(text: str, part: Reader) -> Form | None:
     if not is_balanced(text):
         raise NotClosed
     if "≈" in text:
-        return _require_form(_read_approximation(text, part))
+        return _require_form(_read_approximation(text, read_part))
     sides = [side for side in split_outside_brackets(text, _EQUALS) if side]
     if len(sides) > 2:
         named = split_outside_brackets(text, _NEXT_NAME)
         if len(named) == len(sides) - 1 and all(_NAMED.match(segment) for segment in named):
-            return Sequence("list", tuple(map(part, named)))
+            return ItemCollection("list", tuple(map(read_part, named)))
     if len(sides) == 1:
-        return part(sides[0]) if len(sides[0]) < len(text) else _require_form(_read_scalar(text))
+        return (
+            read_part(sides[0]) if len(sides[0]) < len(text) else _require_form(_read_scalar(text))
+        )
     left, right = sides[0], sides[-1]
     if _NAME.fullmatch(left):
-        return Equation(part(left), part(right), left)
+        return Equation(read_part(left), read_part(right), left)
     if _NAME.fullmatch(right):
-        return Equation(part(right), part(left), right)
-    return Equation(part(left), part(right), "")
+        return Equation(read_part(right), read_part(left), right)
+    return Equation(read_part(left), read_part(right), "")
 
 
-def _read_approximation(text: str, part: Reader) -> Form | None:
+def _read_approximation(text: str, read_part: PartReader) -> Form | None:
     """Parse `x ≈ 3.14` as an equation, and `2√3 ≈ 3.46` as an approximated value."""
     sides = [side for side in split_outside_brackets(text, _ALMOST) if side]
     if len(sides) < 2 or sides[0] == sides[-1]:
-        return part(sides[0]) if sides and sides[0] != text else None
+        return read_part(sides[0]) if sides and sides[0] != text else None
     head, tail = sides[0], sides[-1]
     if not any(c.isalnum() or c in "π∞" for c in head):
         return None
     if _NAME.fullmatch(head):
-        return Equation(part(head), part(tail), head)
-    return ApproximatedForm(part(head), part(tail))
+        return Equation(read_part(head), read_part(tail), head)
+    return ApproximatedForm(read_part(head), read_part(tail))
 
 
-def _read_plus_minus(text: str, part: Reader) -> Form | None:
+def _read_plus_minus(text: str, read_part: PartReader) -> Form | None:
     """Parse a text with ± as a list of two values, one for each sign."""
     if "±" not in text and "∓" not in text:
         return None
-    upper = part(text.replace("±", "+").replace("∓", "-"))
-    lower = part(text.replace("±", "-").replace("∓", "+"))
+    upper = read_part(text.replace("±", "+").replace("∓", "-"))
+    lower = read_part(text.replace("±", "-").replace("∓", "+"))
     if isinstance(upper, UnparsedText) or isinstance(lower, UnparsedText):
         raise NotClosed
-    return Sequence("list", (upper, lower))
+    return ItemCollection("list", (upper, lower))
 
 
 # Sums of progressions with dots, such as `1 + 2 + ... + 100`.
@@ -489,26 +495,26 @@ def _sum_geometric_terms(terms: list[int], last: int) -> int | None:
     return None
 
 
-_READERS_WITH_COMMAS: tuple[Callable[[str, Reader], Form | None], ...] = (
-    _read_spaced_remark,
-    _read_geometry,
+_READERS_WITH_COMMAS: tuple[Callable[[str, PartReader], Form | None], ...] = (
+    _read_remarked_if_spaced,
+    _read_figure_name,
     _read_congruence,
-    _read_limit,
+    _read_arrows,
     _read_progression,
-    lambda text, part: read_clock(text),
+    lambda text, read_part: read_clock(text),
     read_choice,
-    lambda text, part: read_ordinal(text),
-    _read_letters,
+    lambda text, read_part: read_ordinal(text),
+    _read_only_letters,
     read_matrix,
-    _read_braces,
+    _read_braced_group,
 )
 """Readers of texts whose numbers may still have commas between thousands, in the order in which
 they are tried. A reader returns None if the text is of another kind. It raises `NotClosed` if the
 text is of its kind but has no form, so that no later reader is tried."""
-_READERS: tuple[Callable[[str, Reader], Form | None], ...] = (
-    _read_set,
-    lambda text, part: read_compound(text),
-    read_group,
+_READERS: tuple[Callable[[str, PartReader], Form | None], ...] = (
+    _read_real_set_or_relation,
+    lambda text, read_part: read_compound_quantity(text),
+    read_item_group,
     read_ratio,
     _read_equation,
     _read_plus_minus,

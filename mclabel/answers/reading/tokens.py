@@ -33,7 +33,7 @@ _MAX_WORD = 3
 word."""
 
 
-class Tokens:
+class FormulaTokens:
     """The tokens of a formula and the index `at` of the next token."""
 
     def __init__(self, text: str) -> None:
@@ -168,7 +168,7 @@ def compute_gcd_or_extremum(name: str, values: list[Value]) -> Value:
     return number_value(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
 
 
-def remainder(left: Value, right: Value) -> Value:
+def compute_remainder(left: Value, right: Value) -> Value:
     """Return `a mod b`.
 
     Raises:
@@ -180,7 +180,7 @@ def remainder(left: Value, right: Value) -> Value:
     return number_value(a % b)
 
 
-def accumulate(
+def evaluate_sum_or_product(
     low: Value, high: Value, term: Callable[[Value], Value], *, product: bool, num_tokens: int
 ) -> Value:
     """Return the sum or product of `term` from `low` to `high`.

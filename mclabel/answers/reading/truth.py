@@ -30,7 +30,7 @@ NAMES_CLAIM = re.compile(rf"\b{_CLAIM}\b", re.IGNORECASE)
 """A word for a statement, such as "claim"."""
 
 
-def read_truth(text: str) -> str | None:
+def read_truth_value(text: str) -> str | None:
     """Return `true` or `false` if a text says only that a statement is true or false, else None."""
     lower = text.lower() if len(text) <= MAX_LENGTH else ""
     if not any(word in lower for word in _WORDS):

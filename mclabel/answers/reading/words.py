@@ -71,7 +71,7 @@ _TRUTH = {"yes": "true", "no": "false"}
 _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren't doesn't".split())
 
 
-def split_plain_words(text: str) -> tuple[str, ...]:
+def split_without_leading_fillers(text: str) -> tuple[str, ...]:
     """Return the words of a text in lower case, without filler words at its start."""
     words = [word.lower() for word in _WORD.findall(text)]
     words[:1] = [_SHORT_NAMES.get(word, word) for word in words[:1]]
@@ -121,7 +121,7 @@ def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     ):
         return True
     longer, shorter = (answer, gold) if len(answer) > len(gold) else (gold, answer)
-    if not shorter or not _contains_consecutive(longer, shorter):
+    if not shorter or not _contains_consecutive_words(longer, shorter):
         return False
     extra = [word for word in longer if word not in shorter]
     if any(word in _CONTRARY or word.isdigit() for word in extra):
@@ -131,6 +131,6 @@ def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     return None
 
 
-def _contains_consecutive(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:
+def _contains_consecutive_words(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:
     size = len(shorter)
     return any(longer[i : i + size] == shorter for i in range(len(longer) - size + 1))

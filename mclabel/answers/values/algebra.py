@@ -8,7 +8,8 @@ Products of such radicals of primes are linearly independent over Q (Besicovitch
 logarithms of primes and symbols are treated as independent of everything else. Two values that are
 built only from these atoms are therefore equal if and only if their canonical forms are equal.
 Roots of sums and functions of an argument are opaque atoms. With opaque atoms, equal forms still
-imply equal values, but different forms imply nothing. `is_canonical` returns False for such values.
+imply equal values, but different forms imply nothing. `has_no_opaque_atoms` returns False for
+such values.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from mclabel.answers.values.monomials import (
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A closed form. Values must be compared by `same_form`, not by `==`."""
+    """A closed form. Values must be compared by `same_canonical_form`, not by `==`."""
 
     num: Polynomial
     """Numerator."""
@@ -99,7 +100,7 @@ def divide(a: Value, b: Value) -> Value:
     return multiply(a, reciprocal(b))
 
 
-def same_form(a: Value, b: Value) -> bool:
+def same_canonical_form(a: Value, b: Value) -> bool:
     """Return whether two values have the same canonical form.
 
     If so, they are equal wherever both are defined.
@@ -111,8 +112,8 @@ def same_form(a: Value, b: Value) -> bool:
     return left == right or is_zero_sum(add_terms(left, {m: -c for m, c in right.items()}))
 
 
-def is_canonical(a: Value) -> bool:
-    """Return whether a value has no opaque atoms.
+def has_no_opaque_atoms(a: Value) -> bool:
+    """Return whether a value has no opaque atoms, such as roots of sums.
 
     Two values without opaque atoms are equal only if they have the same canonical form.
     """

@@ -61,14 +61,14 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class ItemCollection:
     """A collection of several values."""
 
     kind: OneOf["tuple", "list", "set", "bracket", "alternatives"]
     """Notation of the collection: `tuple` is (1, 2), `list` is 1, 2 without brackets, `set` is
     {1, 2}, `bracket` is [1, 2], and `alternatives` are joined by "or"."""
     items: tuple[Form, ...]
-    single: Form | None = None
+    single_value: Form | None = None
     """The single value that the text may also denote: 2,74 with a decimal comma, or the binomial
     coefficient C(10, 3). None if there is no such value."""
     ordered: bool = False
@@ -80,7 +80,7 @@ class ApproximatedForm:
     """A value followed by its approximation: `2√3 ≈ 3.46`."""
 
     exact: Form
-    stated: Form
+    approximation: Form
     """The approximation."""
 
 
@@ -144,7 +144,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class TimeOfDay:
     """A time of day."""
 
     seconds: int
@@ -199,12 +199,12 @@ class SpecialValue:
 
 
 Form = (
-    Number | ClosedForm | UnparsedText | Quantity | Sequence | Reals | Relation | Matrix | Ratio
-    | Clock | BasedNumber | Choice | Equation | Words | SpecialValue | Name | ApproximatedForm
-    | RemarkedForm
+    Number | ClosedForm | UnparsedText | Quantity | ItemCollection | Reals | Relation | Matrix
+    | Ratio | TimeOfDay | BasedNumber | Choice | Equation | Words | SpecialValue | Name
+    | ApproximatedForm | RemarkedForm
 )  # fmt: skip
 
-Reader = Callable[[str], Form]
+PartReader = Callable[[str], Form]
 """A function that parses a part of a text."""
 
 

@@ -1,5 +1,7 @@
-"""Functions of closed forms. A result is exact if the argument allows it, otherwise an opaque
-atom.
+"""Functions of closed forms.
+
+A result is exact if the argument allows it. Otherwise it is an opaque atom: a factor that stands
+for the function of its argument and is not evaluated.
 """
 
 from __future__ import annotations
@@ -121,7 +123,7 @@ def _evaluate_inverse_trigonometric(name: str, argument: Value) -> Value:
     for twelfths in range(-6, 7) if not algebra.free_symbols(argument) else ():
         angle = algebra.multiply(atom_value("π"), number_value(Fraction(twelfths, 12)))
         value = _evaluate_exact_trigonometric(wave, angle)
-        if value is not None and algebra.same_form(value, argument):
+        if value is not None and algebra.same_canonical_form(value, argument):
             if name != "arccos":
                 return angle
             return algebra.multiply(atom_value("π"), number_value(Fraction(6 - twelfths, 12)))

@@ -1,4 +1,7 @@
-"""Powers, roots and logarithms of closed forms."""
+"""Powers, roots and logarithms of closed forms.
+
+An opaque atom is a factor that stands for a root or logarithm that is not evaluated.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def power(base: Value, exponent: Value) -> Value:
     if n is None:
         return _expand_symbolic_power(base, exponent)
     if n.denominator == 1:
-        return _raise_to_integer(base, n.numerator)
+        return _compute_integer_power(base, n.numerator)
     return _take_root(base, n)
 
 
@@ -101,9 +104,9 @@ def logarithm(a: Value) -> Value:
     return atom_value(("log", value_key(a)))
 
 
-def _raise_to_integer(base: Value, n: int) -> Value:
+def _compute_integer_power(base: Value, n: int) -> Value:
     if n < 0:
-        return _raise_to_integer(reciprocal(base), -n)
+        return _compute_integer_power(reciprocal(base), -n)
     if n == 0:
         if not base.num:
             raise NotClosed("zero to the power of zero")
@@ -116,7 +119,7 @@ def _raise_to_integer(base: Value, n: int) -> Value:
         return Value({raised: coefficient**n * factor}, UNIT)
     if base.den is not UNIT:
         num, den = Value(base.num, UNIT), Value(base.den, UNIT)
-        return divide(_raise_to_integer(num, n), _raise_to_integer(den, n))
+        return divide(_compute_integer_power(num, n), _compute_integer_power(den, n))
     if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
         return atom_value(("power", value_key(base), value_key(number_value(n))))
     result = base
@@ -142,10 +145,10 @@ def _take_root(base: Value, exponent: Fraction) -> Value:
         if x == "i" or (not isinstance(x, int) and x not in ("π", "e") and e % 2 == 0):
             raise NotClosed("a root of several values")
         exponents[x] = e * exponent
-    result = _raise_number(Fraction(coefficient), exponent)
+    result = _compute_rational_power(Fraction(coefficient), exponent)
     for x, e in exponents.items():
         factor = (
-            _raise_prime(x, Fraction(e))
+            _compute_prime_power(x, Fraction(e))
             if isinstance(x, int)
             else Value({frozenset(((x, e),)): 1}, UNIT)
         )
@@ -169,7 +172,7 @@ def _take_root_of_sum(base: Value, exponent: Fraction) -> Value:
         if plain is not None:
             return plain if exponent > 0 else reciprocal(plain)
     root = Value({frozenset(((("root", value_key(rest)), exponent),)): 1}, UNIT)
-    return multiply(_raise_number(content, exponent), root)
+    return multiply(_compute_rational_power(content, exponent), root)
 
 
 def denest_root(base: Value, degree: int) -> Value | None:
@@ -190,32 +193,33 @@ def denest_root(base: Value, degree: int) -> Value | None:
             return None
         return add(
             number_value(parts[0]),
-            multiply(number_value(parts[1]), _raise_number(d, Fraction(1, 2))),
+            multiply(number_value(parts[1]), _compute_rational_power(d, Fraction(1, 2))),
         )
     parts = denest_square_root(a, b, d)
     if parts is None or parts[1] < 0:
         return None
-    large, small = (_raise_number(part, Fraction(1, 2)) for part in parts)
+    large, small = (_compute_rational_power(part, Fraction(1, 2)) for part in parts)
     return add(large, small if b > 0 else multiply(number_value(-1), small))
 
 
-def _raise_number(n: Fraction, exponent: Fraction) -> Value:
+def _compute_rational_power(n: Fraction, exponent: Fraction) -> Value:
     if n < 0:
         if exponent.denominator % 2:
             sign = -1 if exponent.numerator % 2 else 1
-            return multiply(number_value(sign), _raise_number(-n, exponent))
+            return multiply(number_value(sign), _compute_rational_power(-n, exponent))
         if exponent.denominator == 2:
             return multiply(
-                _raise_to_integer(atom_value("i"), exponent.numerator), _raise_number(-n, exponent)
+                _compute_integer_power(atom_value("i"), exponent.numerator),
+                _compute_rational_power(-n, exponent),
             )
         raise NotClosed("even root of a negative number")
     result = number_value(1)
     for prime, e in _factor_integer(n.numerator) + _factor_integer(n.denominator, sign=-1):
-        result = multiply(result, _raise_prime(prime, e * exponent))
+        result = multiply(result, _compute_prime_power(prime, e * exponent))
     return result
 
 
-def _raise_prime(prime: int, exponent: Fraction) -> Value:
+def _compute_prime_power(prime: int, exponent: Fraction) -> Value:
     whole = math.floor(exponent)
     check_power_size(prime, whole)
     rest = exponent - whole

@@ -28,12 +28,12 @@ def make_interval(low: Value | None, high: Value | None, *, closed: tuple[bool, 
         NotClosed: an end is not a real number.
     """
     if low is not None and high is not None:
-        order = _compare_values(low, high)
+        order = _compare_interval_ends(low, high)
         if order > 0 or (order == 0 and not all(closed)):
             return Reals(())
     for end in (low, high):
         if end is not None:
-            _end_as_float(end)
+            _convert_end_to_float(end)
     return Reals(
         (Interval(low, closed[0] and low is not None, high, closed[1] and high is not None),)
     )
@@ -48,8 +48,8 @@ def union(sets: Iterable[Reals]) -> Reals:
     pieces = sorted((p for s in sets for p in s.pieces), key=_sort_key_by_start)
     joined: list[Interval] = []
     for piece in pieces:
-        if joined and _are_touching(joined[-1], piece):
-            joined[-1] = _join_pieces(joined[-1], piece)
+        if joined and _are_intervals_touching(joined[-1], piece):
+            joined[-1] = _join_intervals(joined[-1], piece)
         else:
             joined.append(piece)
     return Reals(tuple(joined))
@@ -91,11 +91,11 @@ def same_set(a: Reals, b: Reals) -> bool | None:
         for left, right in ((p.low, q.low), (p.high, q.high)):
             if (left is None) != (right is None):
                 return False
-            if left is None or right is None or algebra.same_form(left, right):
+            if left is None or right is None or algebra.same_canonical_form(left, right):
                 continue
-            if algebra.is_canonical(left) and algebra.is_canonical(right):
+            if algebra.has_no_opaque_atoms(left) and algebra.has_no_opaque_atoms(right):
                 return False
-            if abs(_end_as_float(left) - _end_as_float(right)) > 1e-9:
+            if abs(_convert_end_to_float(left) - _convert_end_to_float(right)) > 1e-9:
                 return False
             unsure = True
     return None if unsure else True
@@ -127,7 +127,7 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
     if sign == "≠":
         return Reals(all_reals_except(root).pieces, name)
     closed = sign in ("≤", "≥")
-    if _end_as_float(slope) > 0:
+    if _convert_end_to_float(slope) > 0:
         solutions = make_interval(root, None, closed=(closed, False))
     else:
         solutions = make_interval(None, root, closed=(False, closed))
@@ -157,7 +157,7 @@ def _find_linear_coefficients(difference: Value, name: str) -> tuple[Value, Valu
     return slope_value, rest_value
 
 
-def _end_as_float(value: Value) -> float:
+def _convert_end_to_float(value: Value) -> float:
     exact = value.rational
     if exact is not None and abs(exact) < 2**1000:
         return float(exact)
@@ -167,31 +167,34 @@ def _end_as_float(value: Value) -> float:
     return place
 
 
-def _compare_values(a: Value, b: Value) -> int:
-    if algebra.same_form(a, b):
+def _compare_interval_ends(a: Value, b: Value) -> int:
+    if algebra.same_canonical_form(a, b):
         return 0
     left: float | Fraction | None = a.rational
     right: float | Fraction | None = b.rational
     if left is None or right is None:
-        left, right = _end_as_float(a), _end_as_float(b)
+        left, right = _convert_end_to_float(a), _convert_end_to_float(b)
     return (left > right) - (left < right)
 
 
 def _sort_key_by_start(piece: Interval) -> tuple[float, bool]:
-    return (-math.inf if piece.low is None else _end_as_float(piece.low), not piece.low_closed)
+    return (
+        -math.inf if piece.low is None else _convert_end_to_float(piece.low),
+        not piece.low_closed,
+    )
 
 
-def _are_touching(first: Interval, second: Interval) -> bool:
+def _are_intervals_touching(first: Interval, second: Interval) -> bool:
     if first.high is None or second.low is None:
         return True
-    order = _compare_values(second.low, first.high)
+    order = _compare_interval_ends(second.low, first.high)
     return order < 0 or (order == 0 and (first.high_closed or second.low_closed))
 
 
-def _join_pieces(first: Interval, second: Interval) -> Interval:
+def _join_intervals(first: Interval, second: Interval) -> Interval:
     if first.high is None or second.high is None:
         return Interval(first.low, first.low_closed, None, False)
-    order = _compare_values(first.high, second.high)
+    order = _compare_interval_ends(first.high, second.high)
     if order == 0:
         closed = first.high_closed or second.high_closed
         return Interval(first.low, first.low_closed, first.high, closed)
@@ -210,7 +213,7 @@ def _choose_tighter_end(
         return b, b_closed
     if b is None:
         return a, a_closed
-    order = _compare_values(a, b) * sign
+    order = _compare_interval_ends(a, b) * sign
     if order == 0:
         return a, a_closed and b_closed
     return (a, a_closed) if order > 0 else (b, b_closed)

@@ -61,7 +61,7 @@ def clearly_differ(a: Value, b: Value) -> bool:
         compared = False
         for shift in range(len(sizes)):
             point = {
-                name: _choose_coordinate(name, sizes[(i + shift) % len(sizes)], i, shift)
+                name: _choose_sample_value(name, sizes[(i + shift) % len(sizes)], i, shift)
                 for i, name in enumerate(names)
             }
             verdict = _differ_at(a, b, point)
@@ -75,7 +75,7 @@ def clearly_differ(a: Value, b: Value) -> bool:
     return False
 
 
-def _choose_coordinate(name: str, size: float, place: int, shift: int) -> float:
+def _choose_sample_value(name: str, size: float, place: int, shift: int) -> float:
     """Return the value of a symbol at a sample point.
 
     The value of k, l, m and n is an integer, so that (-1)^n is defined.
@@ -98,7 +98,7 @@ def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
     """
     for base in (math.e, 10.0):
         point[_LOG_BASE] = base
-        left, right = approximate(a, point), approximate(b, point)
+        left, right = evaluate_at_point(a, point), evaluate_at_point(b, point)
         if left is None or right is None:
             return None
         if abs(left - right) <= _RELATIVE * max(abs(left), abs(right), 1e-9):
@@ -106,7 +106,7 @@ def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
     return True
 
 
-def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex | None:
+def evaluate_at_point(a: Value, point: Mapping[str, float] | None = None) -> complex | None:
     """Return the value of a closed form at a point.
 
     It is None if the form is undefined, out of range or ill-conditioned there.
@@ -126,7 +126,7 @@ def absolute_difference(a: Value, b: Value) -> float | None:
     """Return the absolute difference of two closed forms without symbols; None if one of them
     cannot be evaluated.
     """
-    left, right = approximate(a), approximate(b)
+    left, right = evaluate_at_point(a), evaluate_at_point(b)
     return None if left is None or right is None else abs(left - right)
 
 
@@ -144,7 +144,7 @@ def overflows_float(a: Value) -> bool:
 
 def real_value(a: Value) -> float | None:
     """Return the value of a closed form without symbols if it is a real number; None otherwise."""
-    result = approximate(a)
+    result = evaluate_at_point(a)
     if result is None or abs(result.imag) > 1e-12 * max(1.0, abs(result.real)):
         return None
     return result.real
@@ -204,17 +204,19 @@ def _evaluate_atom(base: Atom, point: Mapping[str, float]) -> complex:
             base_value = _require_single_branch(_evaluate_atom(inner, point), point)
             return base_value ** _evaluate_polynomial({mono: 1}, point)
         case ("power", inner, exponent):
-            raised = _evaluate_key(exponent, point)
+            raised = _evaluate_argument_key(exponent, point)
             if raised.imag or not raised.real.is_integer():
-                return _require_single_branch(_evaluate_key(inner, point), point) ** raised
-            return _evaluate_key(inner, point) ** raised
+                return _require_single_branch(_evaluate_argument_key(inner, point), point) ** raised
+            return _evaluate_argument_key(inner, point) ** raised
         case ("root", inner):
-            return _evaluate_key(inner, point)
+            return _evaluate_argument_key(inner, point)
     if base == BARE_LOG:
         return complex(math.log(point.get(_LOG_BASE, math.e)))
     if base[0] == "binomial":
-        return _evaluate_binomial(_evaluate_key(base[1], point), _evaluate_key(base[2], point))
-    argument = _evaluate_key(base[1], point)
+        return _evaluate_binomial(
+            _evaluate_argument_key(base[1], point), _evaluate_argument_key(base[2], point)
+        )
+    argument = _evaluate_argument_key(base[1], point)
     if abs(argument) > _MAX_ARGUMENT:
         raise OverflowError("the argument of a function is too large for an accurate value")
     if base[0].startswith("call "):  # an unknown f, replaced by a function without symmetries
@@ -232,7 +234,7 @@ def _evaluate_binomial(n: complex, k: complex) -> complex:
     return complex(math.exp(size))
 
 
-def _evaluate_key(parts: Any, point: Mapping[str, float]) -> complex:
+def _evaluate_argument_key(parts: Any, point: Mapping[str, float]) -> complex:
     num, den = parts
     return _evaluate_quotient(dict(num), dict(den), point)
 

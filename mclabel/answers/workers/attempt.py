@@ -1,4 +1,6 @@
-"""Answers one question (a pair or a gold) in its own process within a budget of counted steps.
+"""Answers one question in its own process within a budget of counted steps.
+
+A question is whether an answer equals a gold, or whether a gold can be parsed.
 
 A step is a call of a Python function. Counting makes sympy at least twice as slow, and most
 questions need far fewer steps than the budget. A question is therefore first tried without
@@ -50,7 +52,7 @@ def run_attempt(question: dict[str, Any], output_fd: int) -> None:
     else:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, min_cpu_s(question["steps"]))
-    reply = _answer_question(question)
+    reply = _decide_question(question)
     sys.setprofile(None)
     os.write(output_fd, json.dumps(reply).encode() + b"\n")
 
@@ -81,7 +83,7 @@ def _count_steps(limit: int, output_fd: int) -> None:
     steps = 0
     comparing: FrameType | None = None
 
-    def count(frame: FrameType, event: str, _: object) -> None:
+    def count_step(frame: FrameType, event: str, _: object) -> None:
         nonlocal steps, comparing
         if comparing is not None:
             if event == "return" and frame is comparing:
@@ -95,10 +97,10 @@ def _count_steps(limit: int, output_fd: int) -> None:
                 os.write(output_fd, _OVER)
                 os._exit(0)
 
-    sys.setprofile(count)
+    sys.setprofile(count_step)
 
 
-def _answer_question(question: dict[str, Any]) -> dict[str, Any]:
+def _decide_question(question: dict[str, Any]) -> dict[str, Any]:
     from mclabel.answers.workers.equivalence import can_parse_gold, decide_equivalence
 
     try:

@@ -15,13 +15,13 @@ import sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
 from sympy.core.relational import Relational
 
-from mclabel.answers.comparison.compare import Comparison
+from mclabel.answers.comparison.compare import FormComparer
 from mclabel.answers.reading.structure import read_form
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import ClosedForm, Form, Number, Reals, UnparsedText
 from mclabel.answers.values.monomials import Atom, Polynomial
 from mclabel.answers.values.powers import BARE_LOG
-from mclabel.answers.workers.guard import refuse_form
+from mclabel.answers.workers.guard import explain_refused_form
 
 _DIGITS = 30
 _BARE_LOG = sympy.Symbol("bare log", positive=True)
@@ -33,7 +33,7 @@ _POINTS = (
     (sympy.Rational(2, 31), sympy.Rational(3, 37), sympy.Rational(5, 41)),
     (sympy.Rational(531, 43), sympy.Rational(673, 37), sympy.Rational(823, 29)),
 )
-_NUM_USUAL = 3
+_NUM_NORMAL_POINTS = 3
 """Number of points at which two formulas are normally compared. Further points are used only if the
 formulas cannot be evaluated at any of these."""
 _OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
@@ -66,20 +66,20 @@ def decide_equivalence(answer: str, gold: str, *, units_optional: bool) -> bool 
 
     If `units_optional` is true, 5 cm equals 5.
     """
-    return Comparison(units_optional, prove_equality).compare(read_form(answer), read_form(gold))
+    return FormComparer(units_optional, prove_equality).compare(read_form(answer), read_form(gold))
 
 
 def can_parse_gold(gold: str) -> bool:
     """Return whether a normalised gold can be parsed, by the LaTeX parser if necessary."""
     form = read_form(gold)
     return not isinstance(form, UnparsedText) or (
-        refuse_form(form) is None and _parse_latex(form.text) is not None
+        explain_refused_form(form) is None and _parse_latex(form.text) is not None
     )
 
 
 def prove_equality(answer: Form, gold: Form) -> bool | None:
     """Return whether two formulas or sets are equal; None if undecided."""
-    if refuse_form(answer) is not None or refuse_form(gold) is not None:
+    if explain_refused_form(answer) is not None or explain_refused_form(gold) is not None:
         return None
     left, right = _form_to_sympy(answer), _form_to_sympy(gold)
     if left is None or right is None:
@@ -129,7 +129,7 @@ def _make_symbols_real(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _make_symbols_positive(left: Any, right: Any) -> tuple[Any, Any]:
-    """Make all symbols positive if a logarithm occurs, so that ln x² equals 2 ln x as usual."""
+    """Make all symbols positive if a logarithm occurs, so that ln x² equals 2 ln x."""
     if not (left.has(sympy.log) or right.has(sympy.log)):
         return left, right
     names = {s: sympy.Symbol(s.name, positive=True) for s in left.free_symbols | right.free_symbols}
@@ -145,7 +145,7 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     branched = [*_find_branched_radicands(left), *_find_branched_radicands(right)] if names else []
     compared = 0
     for number, point in enumerate(_POINTS):
-        if compared and number >= _NUM_USUAL:
+        if compared and number >= _NUM_NORMAL_POINTS:
             return False
         values = {s: point[i % 3] + sympy.Rational(i, 7) for i, s in enumerate(names)}
         values = {s: abs(v) if s.is_positive else v for s, v in values.items()}
@@ -224,7 +224,7 @@ def _form_to_sympy(form: Form) -> Any:
 def _parse_latex(text: str) -> Any:
     """Parse a LaTeX text; return None if the parser cannot read it."""
     try:
-        result = _Parser(config=_CONFIG).parse(text.translate(_TO_LATEX))
+        result = _LatexParser(config=_CONFIG).parse(text.translate(_TO_LATEX))
     except MemoryError:
         raise
     except Exception:  # the parser raises a bare Exception for every text that it cannot read
@@ -254,7 +254,7 @@ def _evaluate_operations(result: Any) -> Any:
     return None if evaluated.has(*_OPERATIONS, sympy.Piecewise) else evaluated
 
 
-class _Parser(_Latex2Sympy):  # type: ignore[misc]
+class _LatexParser(_Latex2Sympy):  # type: ignore[misc]
     """The LaTeX parser, changed so that it does not pass the text of a number to `sympify`."""
 
     def parse_number(self, text: str) -> sympy.Rational:

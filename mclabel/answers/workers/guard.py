@@ -12,7 +12,7 @@ from typing import Any
 from mclabel.answers.values.algebra import Value, free_symbols
 from mclabel.answers.values.forms import ClosedForm, Form, Number, Reals, UnparsedText
 from mclabel.answers.values.monomials import UNIT, Monomial, list_argument_monomials
-from mclabel.answers.values.sampling import approximate, overflows_float
+from mclabel.answers.values.sampling import evaluate_at_point, overflows_float
 
 MAX_LENGTH = 300
 """Maximum number of characters of a text."""
@@ -66,20 +66,20 @@ _LARGE_ARGUMENT = re.compile(
 )
 
 
-def refuse_form(form: Form) -> str | None:
+def explain_refused_form(form: Form) -> str | None:
     """Return the reason why a form is not sent to the worker; None if it is sent."""
     match form:
         case Number():
             return None
         case ClosedForm(value):
-            return _refuse_value(value)
+            return _explain_refused_value(value)
         case Reals(pieces):
             ends = (end for piece in pieces for end in (piece.low, piece.high) if end is not None)
-            return next(filter(None, map(_refuse_value, ends)), None)
-    return refuse_text(form.text) if isinstance(form, UnparsedText) else "no_formula"
+            return next(filter(None, map(_explain_refused_value, ends)), None)
+    return explain_refused_text(form.text) if isinstance(form, UnparsedText) else "no_formula"
 
 
-def refuse_text(text: str) -> str | None:
+def explain_refused_text(text: str) -> str | None:
     """Return the reason why a text is not passed to the LaTeX parser; None if it is."""
     if len(text) > MAX_LENGTH:
         return "too_long"
@@ -119,7 +119,7 @@ def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
     return functions > MAX_INTEGRATED or bool(_VARIABLE_POWER.search(text))
 
 
-def _refuse_value(value: Value) -> str | None:
+def _explain_refused_value(value: Value) -> str | None:
     """Return the reason why a closed form is not sent to the worker; None if it is sent.
 
     Exponents and arguments are bounded, so that no single operation of the worker takes long.
@@ -150,5 +150,5 @@ def _exceeds_limit(key: Any, limit: int) -> bool:
     value = Value(num, UNIT if den == UNIT else den)
     if free_symbols(value):
         return False
-    size = approximate(value)
+    size = evaluate_at_point(value)
     return size is None or abs(size) > limit

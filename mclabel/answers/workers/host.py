@@ -33,10 +33,10 @@ MAX_MESSAGE = 1 << 16
 
 
 @dataclass(slots=True)
-class _Child:
+class _ChildProcess:
     """A forked process that works on one question."""
 
-    question: int
+    question_id: int
     """Id of the question."""
     pid: int
     output: bytearray = field(default_factory=bytearray)
@@ -44,7 +44,7 @@ class _Child:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serve until the control socket closes.
+    """Run the host process: answer the pool's questions until the control socket closes.
 
     Args:
         argv: the file descriptor of the control socket, and the memory limit of a child in bytes.
@@ -100,7 +100,7 @@ class _Host:
         self._pid = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, _ChildProcess] = {}
         """Running children by the file descriptor from which the host reads their results."""
         self._open = True
 
@@ -129,7 +129,7 @@ class _Host:
             del buffer[: end + 1]
             if "kill" in message:
                 for child in self._children.values():
-                    if child.question == message["kill"]:
+                    if child.question_id == message["kill"]:
                         _kill_process(child.pid)
             else:
                 self._fork_child(message)
@@ -145,7 +145,7 @@ class _Host:
             return
         if pid:
             os.close(theirs)
-            self._children[ours] = _Child(question["id"], pid)
+            self._children[ours] = _ChildProcess(question["id"], pid)
             self._selector.register(ours, selectors.EVENT_READ)
             return
         self._control.close()
@@ -170,7 +170,7 @@ class _Host:
         reply = json.loads(child.output) if child.output.endswith(b"\n") else {}
         if not reply:
             reply = {"died": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
-        self._send_result({"id": child.question, **reply})
+        self._send_result({"id": child.question_id, **reply})
 
     def _send_result(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -1,4 +1,6 @@
-"""Pool of worker processes, each of which answers one question (a pair or a gold).
+"""Pool of worker processes, each of which answers one question.
+
+A question is whether an answer equals a gold, or whether a gold can be parsed.
 
 The process `host` forks the workers; see `run_attempt` for their budget. One daemon thread owns the
 host. Callers queue questions for this thread and receive futures, so that any thread or event loop
@@ -47,7 +49,7 @@ questions, the next ones alone."""
 class WorkerReply:
     """A worker's reply: whether sympy found two expressions equal, or could parse a gold."""
 
-    same: bool | None
+    is_confirmed: bool | None
     """True if the pair is equal or the gold can be parsed, False if not, None if undecided."""
     reason: str
     """`decided`, `undecided`, `parsed`, `out_of_memory`, `too_many_steps`, `sympy_<error>`, or one
@@ -59,14 +61,14 @@ PASSING = frozenset(("no_worker", "worker_died"))
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _PendingQuestion:
     body: dict[str, Any]
     future: Future[WorkerReply]
-    counted: bool = False
+    counts_steps: bool = False
     """True if the next attempt counts steps, because the quick attempt took too long."""
     deaths: int = 0
     """Number of attempts whose process died."""
-    since: float = 0.0
+    sent_at_s: float = 0.0
     """Time at which the question was last sent to the host, in seconds of the monotonic clock."""
     is_killed: bool = False
     """True if the host was told to kill the process of the current attempt."""
@@ -91,10 +93,10 @@ class WorkerPool:
         self._num_workers = num_workers
         self._max_steps = max_steps
         self._memory_bytes = memory_bytes
-        self._quick: deque[_Question] = deque()
-        self._slow: deque[_Question] = deque()
-        self._again: deque[_Question] = deque()
-        self._asked: dict[int, _Question] = {}
+        self._quick: deque[_PendingQuestion] = deque()
+        self._slow: deque[_PendingQuestion] = deque()
+        self._again: deque[_PendingQuestion] = deque()
+        self._asked: dict[int, _PendingQuestion] = {}
         self._next_id = 0
         self._host: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -120,9 +122,9 @@ class WorkerPool:
         future: Future[WorkerReply] = Future()
         with self._lock:
             if self._closed or len(json.dumps(question)) > MAX_MESSAGE // 2:
-                future.set_result(WorkerReply(same=None, reason="no_worker"))
+                future.set_result(WorkerReply(is_confirmed=None, reason="no_worker"))
                 return future
-            self._quick.append(_Question(question, future))
+            self._quick.append(_PendingQuestion(question, future))
         self._wake_thread()
         return future
 
@@ -187,7 +189,7 @@ class WorkerPool:
         """Return the seconds until a question or the start of the host counts as stalled; None if
         nothing is pending.
         """
-        times = [question.since + STALL_S for question in self._asked.values()]
+        times = [question.sent_at_s + STALL_S for question in self._asked.values()]
         if self._host is not None and self._host_pid is None:
             times.append(self._started_at + START_S)
         return max(0.0, min(times) - time.monotonic()) if times else None
@@ -197,12 +199,12 @@ class WorkerPool:
         while (question := self._pop_next_question()) is not None:
             if self._host is None and not self._start_host():
                 return
-            is_first = not question.must_run_alone and not question.counted
+            is_first = not question.must_run_alone and not question.counts_steps
             if is_first and not question.future.set_running_or_notify_cancel():
                 continue  # cancelled
             self._send_question(question)
 
-    def _pop_next_question(self) -> _Question | None:
+    def _pop_next_question(self) -> _PendingQuestion | None:
         """Remove a question that may run now from its queue and return it; None if none may run.
 
         Questions whose process died come first, and run alone. Slow questions come before others.
@@ -212,22 +214,22 @@ class WorkerPool:
             return None
         if self._again:
             return None if self._asked else self._again.popleft()
-        slow = sum(question.counted for question in asked)
+        slow = sum(question.counts_steps for question in asked)
         if self._slow and not slow:
             return self._slow.popleft()
         if self._quick and len(self._asked) - slow < self._num_workers:
             return self._quick.popleft()
         return None
 
-    def _send_question(self, question: _Question) -> None:
+    def _send_question(self, question: _PendingQuestion) -> None:
         self._next_id += 1
-        question.since, question.is_killed = time.monotonic(), False
+        question.sent_at_s, question.is_killed = time.monotonic(), False
         self._asked[self._next_id] = question
         message = {
             **question.body,
             "id": self._next_id,
             "steps": self._max_steps,
-            "counted": question.counted,
+            "counted": question.counts_steps,
         }
         if not self._send_to_host(json.dumps(message).encode() + b"\n"):
             self._handle_lost_host()
@@ -282,20 +284,22 @@ class WorkerPool:
                 self._host_pid = message["host"]
                 self._failed_starts = 0
             elif (question := self._asked.pop(message["id"], None)) is not None:
-                self._settle_question(question, message)
+                self._answer_or_retry(question, message)
 
-    def _settle_question(self, question: _Question, message: dict[str, Any]) -> None:
+    def _answer_or_retry(self, question: _PendingQuestion, message: dict[str, Any]) -> None:
         if "died" not in message:
-            question.future.set_result(WorkerReply(same=message["same"], reason=message["reason"]))
-        elif message["died"] == signal.SIGPROF and not question.counted:
-            question.counted = True
+            question.future.set_result(
+                WorkerReply(is_confirmed=message["same"], reason=message["reason"])
+            )
+        elif message["died"] == signal.SIGPROF and not question.counts_steps:
+            question.counts_steps = True
             (self._again if question.must_run_alone else self._slow).append(question)
         elif message["died"] == signal.SIGXCPU:
-            question.future.set_result(WorkerReply(same=None, reason="worker_died"))
+            question.future.set_result(WorkerReply(is_confirmed=None, reason="worker_died"))
         else:
             self._requeue_question(question)
 
-    def _requeue_question(self, question: _Question) -> None:
+    def _requeue_question(self, question: _PendingQuestion) -> None:
         """Retry a question whose process died, which may not be the fault of the question.
 
         After `MAX_DEATHS` deaths, the reply to the question is `worker_died`.
@@ -304,7 +308,7 @@ class WorkerPool:
         if question.deaths < MAX_DEATHS:
             self._again.append(question)
         else:
-            question.future.set_result(WorkerReply(same=None, reason="worker_died"))
+            question.future.set_result(WorkerReply(is_confirmed=None, reason="worker_died"))
 
     def _kill_stalled_processes(self) -> None:
         """Kill processes that have not replied for `STALL_S` seconds.
@@ -317,13 +321,13 @@ class WorkerPool:
                 self._handle_lost_host()
             return
         for number, question in self._asked.items():
-            if now < question.since + STALL_S:
+            if now < question.sent_at_s + STALL_S:
                 continue
             if question.is_killed or not self._send_to_host(b'{"kill": %d}\n' % number):
                 # the host has not even reported the end of the killed process
                 self._handle_lost_host()
                 return
-            question.is_killed, question.since = True, now
+            question.is_killed, question.sent_at_s = True, now
 
     def _handle_lost_host(self) -> None:
         """Stop a host that has ended or cannot be reached, and retry its questions."""
@@ -360,7 +364,7 @@ class WorkerPool:
                 collection.clear()
         for question in waiting:
             if not question.future.done():
-                question.future.set_result(WorkerReply(same=None, reason="no_worker"))
+                question.future.set_result(WorkerReply(is_confirmed=None, reason="no_worker"))
 
     def _shut_down(self) -> None:
         with self._lock:

@@ -34,9 +34,9 @@ from mclabel.checkers.code.trials import (
     PASSED,
     WEAK,
     BoxPair,
-    Limits,
+    ProgramLimits,
     UnrunnableTestsError,
-    write_null_programs,
+    make_null_programs,
 )
 from mclabel.core.cores import count_cores
 from mclabel.core.records import Problem, Verdict
@@ -87,7 +87,7 @@ class CodeChecker(Checker):
         """
         self.name, self.version = settings.kind, VERSION
         self._is_fenced = settings.sandbox == "bwrap"
-        self._limits = Limits(time_s=settings.time_s, memory_mib=settings.memory_mib)
+        self._limits = ProgramLimits(time_s=settings.time_s, memory_mib=settings.memory_mib)
         self._num_pairs = settings.processes or count_cores()
         self._pools: dict[int, queue.LifoQueue[BoxPair]] = {}
         self._faults: dict[tuple[str, bool], str | None] = {}
@@ -112,7 +112,7 @@ class CodeChecker(Checker):
             return str(error)
         if (fault := self._find_tests_fault(problem, gold)) is not None or gold.solution is None:
             return fault
-        grade = self._run_program(gold, gold.solution)
+        grade = self._grade_program(gold, gold.solution)
         if grade.verdict is Verdict.RIGHT or grade.reason.startswith(_SANDBOX):
             return None  # a failed sandbox is not a fault of the gold
         return f"the gold's own solution does not pass its tests: {grade.reason}"
@@ -123,13 +123,13 @@ class CodeChecker(Checker):
         Tests cannot do so if they end before they call the program, or if they pass two programs
         that compute nothing: one whose calls all raise, and one whose calls return empty objects.
         """
-        if gold.scripts:
+        if gold.script_runs:
             return None
         key = (problem.answer, problem.answer_is_json)
         if key not in self._faults:
             try:
                 with self._reserve_pair() as pair:
-                    results = [pair.test_program(gold, null) for null in write_null_programs(gold)]
+                    results = [pair.test_program(gold, null) for null in make_null_programs(gold)]
                 passed = all(result in (PASSED, WEAK, CLAIMED) for result in results)
                 fault = "the tests pass programs that compute nothing" if passed else None
             except UnrunnableTestsError as error:
@@ -165,10 +165,10 @@ class CodeChecker(Checker):
             code = extract_program(item.completion, gold)
         except NoCodeFound as error:
             return Grade(verdict=Verdict.WRONG, reason=str(error), layer="text")
-        return self._run_program(gold, code)
+        return self._grade_program(gold, code)
 
-    def _run_program(self, gold: Gold, code: str) -> Grade:
-        grade = partial(Grade, layer="inside" if gold.inside else "split")
+    def _grade_program(self, gold: Gold, code: str) -> Grade:
+        grade = partial(Grade, layer="inside" if gold.shares_process else "split")
         reason = ""
         for _ in range(ATTEMPTS):
             try:
@@ -182,7 +182,7 @@ class CodeChecker(Checker):
             except UnrunnableTestsError as error:
                 return grade(answer=code, verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
             else:
-                is_weak = gold.inside or result == WEAK
+                is_weak = gold.shares_process or result == WEAK
                 verdict = Verdict.RIGHT if result in (PASSED, WEAK) else Verdict.WRONG
                 if result == CLAIMED:
                     verdict, result = Verdict.UNKNOWN, _OWN_COMPARISON

@@ -43,7 +43,7 @@ class Referrer(Protocol):
         """Return a reference to a value, as a JSON list that begins with a tag from `REFERENCES`.
 
         Raises:
-            Opaque: references to the value are not allowed.
+            NotReferable: references to the value are not allowed.
         """
 
     def is_lent(self, value: Any) -> bool:
@@ -75,22 +75,23 @@ def encode(value: object, max_bytes: int, referrer: Referrer | None = None) -> b
         referrer: writes references to all other values; None if every value must be plain.
 
     Raises:
-        Opaque: the value, or a value inside it, is not plain and cannot be sent as a reference.
+        NotReferable: the value, or a value inside it, is neither plain nor can be sent as a
+            reference.
         TooLarge: the value exceeds a limit or contains itself.
     """
-    text = json.dumps(to_json(value, max_bytes, referrer), separators=(",", ":"))
+    text = json.dumps(encode_json_value(value, max_bytes, referrer), separators=(",", ":"))
     if len(text) > max_bytes:
         raise TooLarge("bytes")
     return text.encode("ascii")
 
 
-def to_json(value: object, max_bytes: int, referrer: Referrer | None) -> Any:
+def encode_json_value(value: object, max_bytes: int, referrer: Referrer | None) -> Any:
     """Return the JSON value that `encode` writes as text.
 
     The arguments and errors are those of `encode`.
     """
     try:
-        return _Writer(max_bytes, referrer).to_json_form(value, 0)
+        return _JsonConverter(max_bytes, referrer).convert_value(value, 0)
     except RecursionError as error:
         raise TooLarge("depth") from error
 
@@ -109,20 +110,20 @@ def decode(text: bytes, max_bytes: int, referrer: Referrer | None = None) -> Any
     if len(text) > max_bytes:
         raise Malformed("too long")
     try:
-        return from_json(json.loads(text), referrer)
+        return decode_json_value(json.loads(text), referrer)
     except Malformed:
         raise
     except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise Malformed(type(error).__name__) from error
 
 
-class _Writer:
+class _JsonConverter:
     """Writer of one text, which counts items and bytes against their limits."""
 
     def __init__(self, max_bytes: int, referrer: Referrer | None) -> None:
         self._items, self._bytes, self._referrer = MAX_ITEMS, max_bytes, referrer
 
-    def to_json_form(self, value: Any, depth: int) -> Any:
+    def convert_value(self, value: Any, depth: int) -> Any:
         """Return the JSON form of a value: itself, or a list that begins with a tag."""
         self._items -= 1
         if self._items < 0 or depth > MAX_DEPTH:
@@ -130,25 +131,25 @@ class _Writer:
         if self._referrer is not None and self._referrer.is_lent(value):
             return self._referrer.make_reference(value)
         for base in type(value).__mro__:
-            if (write := _WRITERS.get(base)) is not None:
-                return write(self, value, depth)
+            if (convert := _CONVERTERS.get(base)) is not None:
+                return convert(self, value, depth)
         if self._referrer is not None:
             return self._referrer.make_reference(value)
         raise NotReferable(type(value).__name__)
 
-    def to_json_forms(self, values: Iterable[Any], depth: int) -> list[Any]:
+    def convert_values(self, values: Iterable[Any], depth: int) -> list[Any]:
         """Return the JSON forms of a container's values."""
-        return [self.to_json_form(value, depth + 1) for value in values]
+        return [self.convert_value(value, depth + 1) for value in values]
 
-    def write_text(self, value: str, _: int) -> Any:
+    def convert_text(self, value: str, _: int) -> Any:
         text = str.__str__(value)
         try:
             text.encode()
         except UnicodeEncodeError:  # JSON would join two lone surrogates into one character
-            return ["u", self.count_bytes(text.encode("utf-32-le", "surrogatepass").hex())]
-        return self.count_bytes(text)
+            return ["u", self.count_text_bytes(text.encode("utf-32-le", "surrogatepass").hex())]
+        return self.count_text_bytes(text)
 
-    def count_bytes(self, text: Any) -> Any:
+    def count_text_bytes(self, text: Any) -> Any:
         """Return a text after counting its characters as bytes of the whole text.
 
         Raises:
@@ -159,7 +160,7 @@ class _Writer:
             raise TooLarge("bytes")
         return text
 
-    def write_integer(self, value: int, _: int) -> Any:
+    def convert_integer(self, value: int, _: int) -> Any:
         number = int.__add__(value, 0)
         if number.bit_length() <= 63:
             return number
@@ -168,92 +169,109 @@ class _Writer:
             raise TooLarge("bytes")
         return ["i", f"{number:x}"]
 
-    def write_mapping(self, value: dict[Any, Any], depth: int) -> Any:
-        return ["d", *self.to_json_forms(chain.from_iterable(dict.items(value)), depth)]
+    def convert_mapping(self, value: dict[Any, Any], depth: int) -> Any:
+        return ["d", *self.convert_values(chain.from_iterable(dict.items(value)), depth)]
 
-    def write_tuple(self, value: tuple[Any, ...], depth: int) -> Any:
+    def convert_tuple(self, value: tuple[Any, ...], depth: int) -> Any:
         """Return the JSON form of a tuple, with its field names if it is a namedtuple."""
         fields: Any = getattr(type(value), "_fields", None)
-        items = self.to_json_forms(tuple.__iter__(value), depth)
-        if type(value) is not tuple and _are_names(fields) and len(fields) == tuple.__len__(value):
+        items = self.convert_values(tuple.__iter__(value), depth)
+        if (
+            type(value) is not tuple
+            and _are_field_names(fields)
+            and len(fields) == tuple.__len__(value)
+        ):
             return ["nt", " ".join([type(value).__name__, *fields]), *items]
         return ["t", *items]
 
 
-_Write = Callable[[_Writer, Any, int], Any]
+_ConvertToJson = Callable[[_JsonConverter, Any, int], Any]
 
 
-def _make_tagged_list_writer(tag: str, each: Callable[[Any], Iterable[Any]]) -> _Write:
-    return lambda writer, value, depth: [tag, *writer.to_json_forms(each(value), depth)]
+def _make_tagged_list_converter(tag: str, each: Callable[[Any], Iterable[Any]]) -> _ConvertToJson:
+    return lambda converter, value, depth: [tag, *converter.convert_values(each(value), depth)]
 
 
-_WRITERS: dict[type, _Write] = {
-    type(None): lambda writer, value, depth: None,
-    bool: lambda writer, value, depth: value,
-    int: _Writer.write_integer,
-    float: lambda writer, value, depth: float.__add__(value, -0.0),  # -0.0 leaves 0.0 and -0.0
-    str: _Writer.write_text,
-    complex: lambda writer, value, depth: [
+_CONVERTERS: dict[type, _ConvertToJson] = {
+    type(None): lambda converter, value, depth: None,
+    bool: lambda converter, value, depth: value,
+    int: _JsonConverter.convert_integer,
+    float: lambda converter, value, depth: float.__add__(value, -0.0),  # -0.0 leaves 0.0 and -0.0
+    str: _JsonConverter.convert_text,
+    complex: lambda converter, value, depth: [
         "c",
         complex.real.__get__(value),
         complex.imag.__get__(value),
     ],
-    bytes: lambda writer, value, depth: ["b", writer.count_bytes(bytes.hex(value))],
-    bytearray: lambda writer, value, depth: ["a", writer.count_bytes(bytearray.hex(value))],
-    list: _make_tagged_list_writer("l", list.__iter__),
-    tuple: _Writer.write_tuple,
-    set: _make_tagged_list_writer("s", set.__iter__),
-    frozenset: _make_tagged_list_writer("z", frozenset.__iter__),
-    Counter: lambda writer, value, depth: ["dc", *writer.write_mapping(value, depth)[1:]],
-    OrderedDict: lambda writer, value, depth: [
-        "do",
-        *writer.to_json_forms(chain.from_iterable(OrderedDict.items(value)), depth),
+    bytes: lambda converter, value, depth: ["b", converter.count_text_bytes(bytes.hex(value))],
+    bytearray: lambda converter, value, depth: [
+        "a",
+        converter.count_text_bytes(bytearray.hex(value)),
     ],
-    defaultdict: lambda writer, value, depth: ["dd", *writer.write_mapping(value, depth)[1:]],
-    dict: _Writer.write_mapping,
-    deque: lambda writer, value, depth: [
+    list: _make_tagged_list_converter("l", list.__iter__),
+    tuple: _JsonConverter.convert_tuple,
+    set: _make_tagged_list_converter("s", set.__iter__),
+    frozenset: _make_tagged_list_converter("z", frozenset.__iter__),
+    Counter: lambda converter, value, depth: ["dc", *converter.convert_mapping(value, depth)[1:]],
+    OrderedDict: lambda converter, value, depth: [
+        "do",
+        *converter.convert_values(chain.from_iterable(OrderedDict.items(value)), depth),
+    ],
+    defaultdict: lambda converter, value, depth: [
+        "dd",
+        *converter.convert_mapping(value, depth)[1:],
+    ],
+    dict: _JsonConverter.convert_mapping,
+    deque: lambda converter, value, depth: [
         "q",
         deque.maxlen.__get__(value),
-        *writer.to_json_forms(deque.__iter__(value), depth),
+        *converter.convert_values(deque.__iter__(value), depth),
     ],
-    range: lambda writer, value, depth: [
+    range: lambda converter, value, depth: [
         "r",
-        *writer.to_json_forms((value.start, value.stop, value.step), depth),
+        *converter.convert_values((value.start, value.stop, value.step), depth),
     ],
-    Fraction: lambda writer, value, depth: [
+    Fraction: lambda converter, value, depth: [
         "f",
-        *writer.to_json_forms((value.numerator, value.denominator), depth),
+        *converter.convert_values((value.numerator, value.denominator), depth),
     ],
-    Decimal: lambda writer, value, depth: ["D", writer.count_bytes(Decimal.__str__(value))],
+    Decimal: lambda converter, value, depth: [
+        "D",
+        converter.count_text_bytes(Decimal.__str__(value)),
+    ],
 }
-_WRITERS |= {
-    type({}.keys()): _make_tagged_list_writer("vk", iter),
-    type({}.values()): _make_tagged_list_writer("vv", iter),
-    type({}.items()): _make_tagged_list_writer("vi", iter),
-    datetime.timedelta: lambda writer, value, depth: [
+_CONVERTERS |= {
+    type({}.keys()): _make_tagged_list_converter("vk", iter),
+    type({}.values()): _make_tagged_list_converter("vv", iter),
+    type({}.items()): _make_tagged_list_converter("vi", iter),
+    datetime.timedelta: lambda converter, value, depth: [
         "T",
         *datetime.timedelta.__reduce__(value)[1],
     ],
-    datetime.timezone: lambda writer, value, depth: [
+    datetime.timezone: lambda converter, value, depth: [
         "Z",
-        writer.to_json_form(datetime.timezone.utcoffset(value, None), depth + 1),
+        converter.convert_value(datetime.timezone.utcoffset(value, None), depth + 1),
     ],
-    datetime.datetime: lambda writer, value, depth: [
+    datetime.datetime: lambda converter, value, depth: [
         "N",
-        *writer.to_json_forms((*datetime.datetime.timetuple(value)[:6], value.microsecond), depth),
-        writer.to_json_form(value.tzinfo, depth + 1),
+        *converter.convert_values(
+            (*datetime.datetime.timetuple(value)[:6], value.microsecond), depth
+        ),
+        converter.convert_value(value.tzinfo, depth + 1),
     ],
-    datetime.date: lambda writer, value, depth: ["A", *datetime.date.timetuple(value)[:3]],
-    datetime.time: lambda writer, value, depth: [
+    datetime.date: lambda converter, value, depth: ["A", *datetime.date.timetuple(value)[:3]],
+    datetime.time: lambda converter, value, depth: [
         "M",
-        *writer.to_json_forms((value.hour, value.minute, value.second, value.microsecond), depth),
-        writer.to_json_form(value.tzinfo, depth + 1),
+        *converter.convert_values(
+            (value.hour, value.minute, value.second, value.microsecond), depth
+        ),
+        converter.convert_value(value.tzinfo, depth + 1),
     ],
 }
 
 
-def from_json(content: Any, referrer: Referrer | None, depth: int = 0) -> Any:
-    """Return the value from which `to_json` created a JSON value.
+def decode_json_value(content: Any, referrer: Referrer | None, depth: int = 0) -> Any:
+    """Return the value from which `encode_json_value` created a JSON value.
 
     For any other JSON value, raise `Malformed`, or the exception of the constructor that gets wrong
     arguments.
@@ -273,10 +291,12 @@ def from_json(content: Any, referrer: Referrer | None, depth: int = 0) -> Any:
     if not isinstance(tag, str) or tag not in _READERS:
         raise Malformed("an unknown tag")
     read, is_deep = _READERS[tag]
-    return read([from_json(item, referrer, depth + 1) for item in rest] if is_deep else rest)
+    return read(
+        [decode_json_value(item, referrer, depth + 1) for item in rest] if is_deep else rest
+    )
 
 
-def _are_names(fields: Any) -> bool:
+def _are_field_names(fields: Any) -> bool:
     return isinstance(fields, tuple) and all(
         type(name) is str and name.isidentifier() and not name.startswith("_") for name in fields
     )

@@ -55,7 +55,7 @@ def extract_program(completion: str, gold: Gold) -> str:
     if len(program) > MAX_CHARACTERS:
         raise NoCodeFound("too_long")
     prompt = gold.prompt
-    if prompt and not _list_defined_names(program) & {*gold.names, *gold.imports}:
+    if prompt and not _list_defined_names(program) & {*gold.tested_names, *gold.imported_names}:
         bodies = (program, textwrap.indent(textwrap.dedent(program), "    "))
         if (joined := _find_first_parsable([prompt + body for body in bodies])) is not None:
             return joined
@@ -84,11 +84,11 @@ def _choose_block(blocks: list[str], gold: Gold) -> str:
     If several define equally many, it is the last one. Earlier blocks whose names it uses are
     prepended. If the tests run whole programs, a block that reads standard input is preferred.
     """
-    wanted = {*gold.names, *gold.imports} - {"*"}
+    wanted = {*gold.tested_names, *gold.imported_names} - {"*"}
     defined = [_list_defined_names(block) for block in blocks]
     scores = (
         [2 * (_READS.search(block) is not None) + _is_program(block) for block in blocks]
-        if gold.scripts
+        if gold.script_runs
         else [len(wanted & names) + ("Solution" in names) for names in defined]
     )
     last = max(range(len(blocks)), key=lambda at: (scores[at], at))

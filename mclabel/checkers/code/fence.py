@@ -163,48 +163,48 @@ def build_seccomp_filter(machine: str | None = None) -> bytes:
         refused += _X86_ONLY
     clone3 = _NUMBERS["clone3"][machine]
     code = [
-        _encode_load(4),
-        _encode_jump_if_equal(_ARCHITECTURES[machine], 1, 0),
-        _encode_return(_KILL),
-        _encode_load(0),
+        _encode_bpf_load(4),
+        _encode_bpf_jump_if_equal(_ARCHITECTURES[machine], 1, 0),
+        _encode_bpf_return(_KILL),
+        _encode_bpf_load(0),
     ]
     if machine == "x86_64":
-        code += [struct.pack("HBBI", 0x35, 0, 1, 0x40000000), _encode_return(_KILL)]  # x32
+        code += [struct.pack("HBBI", 0x35, 0, 1, 0x40000000), _encode_bpf_return(_KILL)]  # x32
     for number in sorted(refused):
         # ENOSYS makes the C library fall back from clone3 to clone, whose flags can be filtered
         error = _ENOSYS if number == clone3 else _EPERM
-        code += [_encode_jump_if_equal(number, 0, 1), _encode_return(_ERRNO | error)]
+        code += [_encode_bpf_jump_if_equal(number, 0, 1), _encode_bpf_return(_ERRNO | error)]
     for name, argument, value in _BY_ARGUMENT:
-        code += _restrict_to_call(
+        code += _restrict_to_system_call(
             _NUMBERS[name][machine],
             [
-                _encode_load(16 + 8 * argument),
-                _encode_jump_if_equal(value, 0, 1),
-                _encode_return(_ERRNO | _EPERM),
+                _encode_bpf_load(16 + 8 * argument),
+                _encode_bpf_jump_if_equal(value, 0, 1),
+                _encode_bpf_return(_ERRNO | _EPERM),
             ],
         )
-    code += _restrict_to_call(_NUMBERS["clone"][machine], [
-        _encode_load(16), struct.pack("HBBI", 0x45, 0, 1, _NAMESPACES),
-        _encode_return(_ERRNO | _EPERM),
+    code += _restrict_to_system_call(_NUMBERS["clone"][machine], [
+        _encode_bpf_load(16), struct.pack("HBBI", 0x45, 0, 1, _NAMESPACES),
+        _encode_bpf_return(_ERRNO | _EPERM),
         struct.pack("HBBI", 0x54, 0, 0, 0xFF),  # signal that the child's end sends to its parent
-        _encode_jump_if_equal(9, 0, 1), _encode_return(_ERRNO | _EPERM),
+        _encode_bpf_jump_if_equal(9, 0, 1), _encode_bpf_return(_ERRNO | _EPERM),
     ])  # fmt: skip
-    return b"".join([*code, _encode_return(_ALLOW)])
+    return b"".join([*code, _encode_bpf_return(_ALLOW)])
 
 
-def _encode_load(offset: int) -> bytes:
+def _encode_bpf_load(offset: int) -> bytes:
     return struct.pack("HBBI", 0x20, 0, 0, offset)
 
 
-def _encode_jump_if_equal(value: int, then: int, otherwise: int) -> bytes:
+def _encode_bpf_jump_if_equal(value: int, then: int, otherwise: int) -> bytes:
     return struct.pack("HBBI", 0x15, then, otherwise, value)
 
 
-def _encode_return(action: int) -> bytes:
+def _encode_bpf_return(action: int) -> bytes:
     return struct.pack("HBBI", 0x06, 0, 0, action)
 
 
-def _restrict_to_call(number: int, code: list[bytes]) -> list[bytes]:
+def _restrict_to_system_call(number: int, code: list[bytes]) -> list[bytes]:
     """Return filter instructions that run `code` only for one system call.
 
     After `code`, they load the number of the call again, which `code` may have replaced.
@@ -213,7 +213,7 @@ def _restrict_to_call(number: int, code: list[bytes]) -> list[bytes]:
         number: number of the system call.
         code: instructions for this call.
     """
-    return [_encode_jump_if_equal(number, 0, len(code) + 1), *code, _encode_load(0)]
+    return [_encode_bpf_jump_if_equal(number, 0, len(code) + 1), *code, _encode_bpf_load(0)]
 
 
 class Fence:

@@ -1,7 +1,7 @@
-"""Reads and writes messages (frames) on the pipes between a sandboxed program and its keeper.
+"""Reads and writes messages (frames) on the pipes between a sandboxed program and its supervisor.
 
-The keeper is the process that starts the program and forwards its messages. A frame is a kind (one
-byte), a length (four bytes) and the content. The module uses only the standard library.
+The supervisor is the process that starts the program and forwards its messages. A frame is a kind
+(one byte), a length (four bytes) and the content. The module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _READ, _WRITE = 3, 4
 
 
 def write_frame(kind: bytes, content: bytes) -> None:
-    """Write a frame to the keeper.
+    """Write a frame to the supervisor.
 
     Args:
         kind: kind of the frame, one byte.

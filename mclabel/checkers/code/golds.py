@@ -44,31 +44,32 @@ class Gold:
     classes that they define are run as pytest runs them."""
     setup: str = ""
     """Source that runs before the tests."""
-    check: str | None = None
+    checked_expression: str | None = None
     """Expression, such as a function's name, whose value is passed to the function `check` that the
     set-up defines; None if there is no such function."""
-    before: str = ""
+    test_context: str = ""
     """Source from the gold, such as its prompt, whose names the tests may use."""
     prompt: str = ""
     """Source that a completion may continue or depend on."""
-    names: tuple[str, ...] = ()
+    tested_names: tuple[str, ...] = ()
     """Names that the tests take from the program."""
     modules: tuple[str, ...] = ()
     """Modules that the tests use without importing them."""
     own_modules: tuple[str, ...] = ()
     """Names under which the tests import the program as a module."""
-    imports: tuple[str, ...] = ()
+    imported_names: tuple[str, ...] = ()
     """Names that the tests import from the program."""
     calls: tuple[tuple[list[Any], Any], ...] = ()
-    """Arguments and expected result of each call of the only function in `names`."""
+    """Arguments and expected result of each call of the only function in `tested_names`."""
     is_wrapped: bool = False
     """True if every expected result is a list with one item. The item itself may then be the
     expected result, as in TACO."""
-    scripts: tuple[tuple[str, str], ...] = ()
+    script_runs: tuple[tuple[str, str], ...] = ()
     """Standard input and expected output of each run of a whole program."""
     examples: tuple[tuple[Any, ...], ...] = ()
-    """Arguments of the problem's examples, with which the only function in `names` is called."""
-    inside: bool = False
+    """Arguments of the problem's examples, with which the only function in `tested_names` is
+    called."""
+    shares_process: bool = False
     """True if the tests run in the program's process."""
     solution: str | None = None
     """A program known to be right; None if the gold has none."""
@@ -105,9 +106,12 @@ def read_gold(gold_data: Any) -> Gold:
         raise BadGold("the gold is neither a text, a list of inputs and outputs, nor an object")
     form = next((name for name in _FORMS if name in content), None)
     if form is None:
-        raise BadGold(f"the gold has no tests: it has none of the keys {', '.join(_FORMS)}")
+        raise BadGold(f"the gold has no tests: it must have one of the keys {', '.join(_FORMS)}")
     if unknown := sorted(map(str, set(content) - _FORMS[form] - _COMMON - {form})):
-        raise BadGold(f"the gold has unknown keys beside {form}: {', '.join(unknown[:5])}")
+        raise BadGold(
+            f"the gold has unknown keys beside {form}: {', '.join(unknown[:5])}. Remove or correct "
+            "them"
+        )
     try:
         if form == "inputs":
             return _make_gold_from_pairs(content)
@@ -153,7 +157,7 @@ def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
     if len(names) != 1 or names == {None}:
         raise BadGold("all tests must name the same function, in metadata.func_name or fn_name")
     try:
-        inputs = [_parse_arguments(lines) for lines in pairs["inputs"]]
+        inputs = [_parse_call_arguments(lines) for lines in pairs["inputs"]]
         outputs = [
             json.loads(output) if isinstance(output, str) else output for output in pairs["outputs"]
         ]
@@ -164,7 +168,7 @@ def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
     return {"fn_name": names.pop(), "inputs": inputs, "outputs": outputs}
 
 
-def _parse_arguments(lines: Any) -> list[Any]:
+def _parse_call_arguments(lines: Any) -> list[Any]:
     if isinstance(lines, str):
         return [json.loads(line) for line in lines.splitlines() if line.strip()]
     return lines if isinstance(lines, list) else [lines]
@@ -177,15 +181,15 @@ def _make_gold_from_test_source(content: Mapping[str, Any]) -> Gold:
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         rest = {key: content[key] for key in ("prompt", "test_imports") if key in content}
         rest |= {key: content[key] for key in ("inside", "task_id") if key in content}
-        rest |= {"tests": setup, "solution": _read_solution(content)}
+        rest |= {"tests": setup, "solution": _find_reference_solution(content)}
         return _make_gold_from_statements(rest, "tests", required_name=_get_root_name(entry))
     if _ENTRY.fullmatch(entry) is None:
         raise BadGold(f"entry_point must name a function, such as add or Solution().add: {entry!r}")
     gold = Gold(
         setup=setup,
-        check=entry,
+        checked_expression=entry,
         prompt=_read_text_field(content, "prompt", ""),
-        solution=_read_solution(content),
+        solution=_find_reference_solution(content),
     )
     return _complete_gold_from_tests(
         gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_get_root_name(entry)
@@ -196,7 +200,7 @@ def _get_root_name(entry: str) -> str:
     return re.split(r"[.(]", entry)[0]
 
 
-def _read_solution(content: Mapping[str, Any]) -> str | None:
+def _find_reference_solution(content: Mapping[str, Any]) -> str | None:
     solution, body = (
         _read_optional_text_field(content, "solution"),
         _read_optional_text_field(content, "canonical_solution"),
@@ -217,7 +221,7 @@ def _make_gold_from_statements(
     else:
         raise BadGold(f"{form} is neither a text nor a list of texts")
     if not any(_may_detect_fault(node) for statement in nodes for node in ast.walk(statement)):
-        raise BadGold("the gold has no tests: its source asserts nothing")
+        raise BadGold("the gold has no tests: its source asserts nothing. Add assert statements")
     imports = content.get("test_imports") or []
     lines = [imports] if isinstance(imports, str) else list(map(str, imports))
     setup = "\n".join([*lines, _read_optional_text_field(content, "test_setup_code") or ""])
@@ -226,7 +230,7 @@ def _make_gold_from_statements(
         tests=tests,
         setup=setup,
         prompt=_read_text_field(content, "prompt", ""),
-        solution=_read_solution(content),
+        solution=_find_reference_solution(content),
     )
     return _complete_gold_from_tests(
         gold, content, source="\n".join([setup, *tests]), required_name=required_name
@@ -252,14 +256,18 @@ def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
             "equal"
         )
     if len(inputs) > MAX_TESTS:
-        raise BadGold(f"the gold has {len(inputs):,} tests: must be at most {MAX_TESTS:,}")
+        raise BadGold(
+            f"the gold has {len(inputs):,} tests: it must have at most {MAX_TESTS:,}. Remove some"
+        )
     solution, name = (
         _read_optional_text_field(content, "solution"),
         _read_optional_text_field(content, "fn_name"),
     )
     if name is None:
         return Gold(
-            scripts=tuple(zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True)),
+            script_runs=tuple(
+                zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True)
+            ),
             solution=solution,
         )
     if not name.isidentifier() or not all(isinstance(arguments, list) for arguments in inputs):
@@ -267,7 +275,7 @@ def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
     return Gold(
         calls=tuple(zip(inputs, outputs, strict=True)),
         is_wrapped=all(isinstance(output, list) and len(output) == 1 for output in outputs),
-        names=(name,),
+        tested_names=(name,),
         solution=solution,
         examples=_read_examples(content),
     )
@@ -306,7 +314,10 @@ def _complete_gold_from_tests(
             if there is none.
     """
     if len(source) > MAX_SOURCE:
-        raise BadGold(f"the tests have {len(source):,} characters: must be at most {MAX_SOURCE:,}")
+        raise BadGold(
+            f"the tests have {len(source):,} characters: they must have at most {MAX_SOURCE:,}. "
+            "Shorten them"
+        )
     tree = parse_python(source)
     before = _complete_module(gold.prompt)
     free = _find_undefined_names(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
@@ -326,26 +337,34 @@ def _complete_gold_from_tests(
     }
     names = free - modules
     if not names and not own_modules:
-        raise BadGold("the tests use no name of the program, so any program would pass")
+        raise BadGold(
+            "the tests use no name of the program, so any program would pass. Call the program in "
+            "them"
+        )
     if strange := sorted(set(_find_pytest_names(tree)) - SUPPORTED):
-        raise BadGold(f"the tests use pytest.{strange[0]}, which is not supported")
+        raise BadGold(
+            f"the tests use pytest.{strange[0]}, which is not supported. Rewrite them without it"
+        )
     inside = content.get("inside", False)
     if not isinstance(inside, bool):
-        raise BadGold("inside must be true or false")
+        raise BadGold(f"inside must be true or false, is {inside!r}")
     inside = inside or must_share_process(tree, names)
     missing = sorted(
         set(_list_imported_packages(tree)) - sys.stdlib_module_names - OWN_MODULES - {"pytest"}
     )
     if inside and missing:
-        raise BadGold(f"the tests need {missing[0]}, which is not in Python's standard library")
+        raise BadGold(
+            f"the tests need {missing[0]}, which is not in Python's standard library. Rewrite them "
+            "without it"
+        )
     return replace(
         gold,
-        before=before,
-        names=tuple(sorted(names)),
+        test_context=before,
+        tested_names=tuple(sorted(names)),
         modules=tuple(sorted(modules)),
         own_modules=tuple(sorted(own_modules)),
-        imports=tuple(sorted(imports)),
-        inside=inside,
+        imported_names=tuple(sorted(imports)),
+        shares_process=inside,
     )
 
 
@@ -387,29 +406,32 @@ def must_share_process(tree: ast.AST, names: set[str]) -> bool:
             or _SHARED_MODULES & {f"{node.module}.{alias.name}" for alias in node.names}
         ):
             return True
-        if isinstance(node, ast.Attribute | ast.Name) and _write_dotted_name(node) in _SHARED_NAMES:
+        if (
+            isinstance(node, ast.Attribute | ast.Name)
+            and _format_dotted_name(node) in _SHARED_NAMES
+        ):
             return True
         if isinstance(node, ast.ClassDef) and names & {
-            _write_dotted_name(base) for base in node.bases
+            _format_dotted_name(base) for base in node.bases
         }:
             return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            held = _write_dotted_name(node.func.value).removeprefix("self.")
+            held = _format_dotted_name(node.func.value).removeprefix("self.")
             if node.func.attr in _CHANGING and "." in held:
                 return True
     return False
 
 
-def _write_dotted_name(node: ast.AST) -> str:
+def _format_dotted_name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
-        return f"{_write_dotted_name(node.value)}.{node.attr}"
+        return f"{_format_dotted_name(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _find_pytest_names(tree: ast.AST) -> Iterator[str]:
     """Yield the names of pytest that tests use."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and _write_dotted_name(node.value) == "pytest":
+        if isinstance(node, ast.Attribute) and _format_dotted_name(node.value) == "pytest":
             yield node.attr
         elif isinstance(node, ast.ImportFrom) and node.module == "pytest":
             yield from (alias.name for alias in node.names)

@@ -67,18 +67,18 @@ def _answer_requests(job: dict[str, Any]) -> int:
     names, limit = _load_program(job), job["limits"]["output_bytes"]
     if names is None:
         return 1
-    peer = Peer(limit, find_global=lambda name: _find_global(names, name))
+    peer = Peer(limit, find_global=lambda name: _find_global_or_method(names, name))
     write_frame(b"R", b"")
     while (frame := read_frame()) is not None:
         if frame[0] == b"D":
             name, arguments = decode(frame[1], limit)
             write_frame(b"V", encode(_describe_result(names, name, arguments), limit))
         else:
-            peer.serve(frame[1])
+            peer.answer_request(frame[1])
     return 0
 
 
-def _find_global(names: dict[str, Any], name: str) -> Any:
+def _find_global_or_method(names: dict[str, Any], name: str) -> Any:
     """Return the value of a program's global name, or a method of its class `Solution`.
 
     Some programming sites require such a class instead of a function.
@@ -126,7 +126,7 @@ def _list_public_names(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
 def _describe_result(names: dict[str, Any], name: str, arguments: list[Any]) -> str:
     """Describe a function's result as a text that is equal for programs with equal behaviour."""
     try:
-        function = _find_global(names, name)
+        function = _find_global_or_method(names, name)
     except KeyError:
         return "no_function"
     try:
@@ -200,7 +200,7 @@ def _test_remotely(job: dict[str, Any]) -> int:
     for module in job["own_modules"]:
         sys.modules[module] = _RemoteModule(module, peer)
     allow_missing_modules()
-    return _report_tests(job, names, peer)
+    return _run_and_report_tests(job, names, peer)
 
 
 class _RemoteModule(types.ModuleType):
@@ -223,10 +223,10 @@ def _test_in_same_process(job: dict[str, Any]) -> int:
         return 1
     for module in job["own_modules"]:
         sys.modules[module] = sys.modules["solution"]
-    return _report_tests(job, {**names, "__builtins__": builtins}, None)
+    return _run_and_report_tests(job, {**names, "__builtins__": builtins}, None)
 
 
-def _report_tests(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
+def _run_and_report_tests(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
     try:
         run_tests(
             job, names, peer.trust_log.record_handled if peer is not None else lambda error: None

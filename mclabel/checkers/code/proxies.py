@@ -15,7 +15,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from mclabel.checkers.code.codec import Malformed, NotReferable, TooLarge, from_json, to_json
+from mclabel.checkers.code.codec import (
+    Malformed,
+    NotReferable,
+    TooLarge,
+    decode_json_value,
+    encode_json_value,
+)
 from mclabel.checkers.code.frames import write_frame_and_exit
 
 MAX_OBJECTS = 200_000
@@ -102,7 +108,7 @@ class RequestSender(Protocol):
         """
 
     def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return the result of a special method of the program that the tests may trust.
+        """Return a result that the tests may trust for a special method of the program.
 
         A program could make its objects equal to any value.
 
@@ -162,13 +168,15 @@ class References:
         It must if it was lent before, or if its class was lent and is not of the standard library.
         """
         kind = type(value)
-        return id(value) in self._numbers or (is_user_defined(kind) and id(kind) in self._numbers)
+        return id(value) in self._numbers or (
+            is_user_defined_class(kind) and id(kind) in self._numbers
+        )
 
     def make_reference(self, value: Any) -> list[Any]:
         """Return a reference to a value, as a JSON list that begins with a tag.
 
         Raises:
-            Opaque: references to the value are not allowed.
+            NotReferable: references to the value are not allowed.
         """
         self.was_used = True
         if type(value) is RemoteId:
@@ -180,15 +188,15 @@ class References:
         if isinstance(value, BaseException):
             state = [list(value.args), dict(vars(value))]
             try:
-                encoded_state = self._encode_json(state)
+                encoded_state = self._encode_with_references(state)
             except (NotReferable, TooLarge):
-                encoded_state = self._encode_json([[], {}])
-            return ["exception", self._encode_json(type(value)), encoded_state]
+                encoded_state = self._encode_with_references([[], {}])
+            return ["exception", self._encode_with_references(type(value)), encoded_state]
         name = _NAMES.get(id(value))
         if name and (self._is_tests or isinstance(value, type) or name in _CONSTANTS):
             return ["python", name]
         if isinstance(value, type):
-            return self._refer_to_class(value)
+            return self._make_class_reference(value)
         if isinstance(value, _HIDDEN):
             raise NotReferable(type(value).__name__)
         number = self.lend_object(value)
@@ -198,10 +206,10 @@ class References:
             callable(value) and type(value).__module__ == "functools"
         ):
             return ["function", number, str(getattr(value, "__name__", "function"))]
-        return ["object", number, self._refer_to_class(type(value))]
+        return ["object", number, self._make_class_reference(type(value))]
 
-    def _encode_json(self, value: Any) -> Any:
-        return to_json(value, self._max_bytes, self)
+    def _encode_with_references(self, value: Any) -> Any:
+        return encode_json_value(value, self._max_bytes, self)
 
     def lend_object(self, value: Any) -> int:
         """Lend a value and return its number.
@@ -217,7 +225,7 @@ class References:
             self._lent.append(value)  # also prevents Python from reusing the id of the value
         return number
 
-    def _refer_to_class(self, kind: type) -> list[Any]:
+    def _make_class_reference(self, kind: type) -> list[Any]:
         """Return a reference to a class. The first one also describes the class."""
         number = self.lend_object(kind)
         if number in self._described:
@@ -227,7 +235,7 @@ class References:
         bases = [
             base
             for base in kind.__bases__
-            if (issubclass(base, BaseException) if is_exception else is_user_defined(base))
+            if (issubclass(base, BaseException) if is_exception else is_user_defined_class(base))
         ]
         specials: dict[str, bool] = {}
         methods: set[str] = set()
@@ -240,8 +248,8 @@ class References:
                 elif not name.startswith("__") and isinstance(value, FUNCTIONS):
                     methods.add(name)
         description = [[] if is_exception else sorted(specials.items()), sorted(methods)]
-        sent = [self._encode_json(base) for base in bases]
-        is_iterator = "__next__" in specials and not is_user_defined(kind)
+        sent = [self._encode_with_references(base) for base in bases]
+        is_iterator = "__next__" in specials and not is_user_defined_class(kind)
         like = kind.__name__ if kind in _LIKE.values() else ""
         traits = [is_iterator, hasattr(kind, "__await__"), like]
         return ["described", number, kind.__name__, sent, *description, *traits]
@@ -259,7 +267,9 @@ class References:
                 return _CONSTANTS[first]
             return _PYTHON[first]
         if tag == "exception":
-            return self._make_exception(from_json(first, self), *from_json(rest[0], self))
+            return self._make_exception(
+                decode_json_value(first, self), *decode_json_value(rest[0], self)
+            )
         if not isinstance(first, int) or isinstance(first, bool) or first < 0:
             raise Malformed("no number")
         if tag == "home":
@@ -269,12 +279,12 @@ class References:
         if tag == "described":
             return self._classes.setdefault(first, self._make_proxy_class(first, *rest))
         if tag == "awaitable":
-            return self._make_awaitable(RemoteId(first))
+            return self._make_awaitable_proxy(RemoteId(first))
         if tag == "function":
             if first not in self._functions:
                 self._functions[first] = self._make_function_proxy(RemoteId(first), str(rest[0]))
             return self._functions[first]
-        kind = from_json(rest[0], self)
+        kind = decode_json_value(rest[0], self)
         if first not in self._objects:
             self._objects[first] = self._make_object_proxy(kind, first)
         return self._objects[first]
@@ -297,7 +307,7 @@ class References:
     async def _await_remotely(self, target: Any) -> Any:
         return self.sender.request(b"C", "await", target)
 
-    def _make_awaitable(self, remote_id: RemoteId) -> Any:
+    def _make_awaitable_proxy(self, remote_id: RemoteId) -> Any:
         coroutine = self._await_remotely(remote_id)
         self._remote_ids[id(coroutine)] = remote_id
         self._objects[-1 - remote_id.number] = (
@@ -331,7 +341,7 @@ class References:
         like: str,
     ) -> type:
         name = name if name.isidentifier() else "Object"
-        base_classes = tuple(from_json(base, self) for base in bases)
+        base_classes = tuple(decode_json_value(base, self) for base in bases)
         if any(issubclass(base, BaseException) for base in base_classes):
             made = _make_exception_class(name, base_classes)
         else:
@@ -354,14 +364,14 @@ class References:
             if like in _LIKE:
                 content["__class__"] = property(lambda own: _LIKE[like])
             content |= {
-                "__copy__": self._make_forwarder("copy"),
-                "__getattr__": self._make_forwarder("getattr"),
+                "__copy__": self._make_request_method("copy"),
+                "__getattr__": self._make_request_method("getattr"),
             }
             content |= {
                 "__deepcopy__": lambda own, memo: self.sender.request(b"C", "deepcopy", own)
             }
-            content |= {"__setattr__": self._make_forwarder("setattr")}
-            content |= {"__delattr__": self._make_forwarder("delattr")}
+            content |= {"__setattr__": self._make_request_method("setattr")}
+            content |= {"__delattr__": self._make_request_method("delattr")}
             self._is_building = True
             try:
                 made = self._meta(name, base_classes or (Proxy,), content)
@@ -370,7 +380,7 @@ class References:
         self._remote_ids[id(made)] = RemoteId(number)
         return made
 
-    def _make_forwarder(self, operation: str) -> Any:
+    def _make_request_method(self, operation: str) -> Any:
         kind = b"C" if operation == "copy" else b"G"
         return lambda own, *parts: self.sender.request(kind, operation, own, *parts)
 
@@ -395,7 +405,9 @@ class References:
     def _fetch_next_item(self, own: Any) -> Any:
         buffer = self._buffers.setdefault(_get_remote_number(own), _ItemBuffer())
         if not buffer.items and not buffer.is_ended:
-            items, buffer.is_ended = self.sender.request(b"C", "next", own, buffer.next_size())
+            items, buffer.is_ended = self.sender.request(
+                b"C", "next", own, buffer.choose_next_batch_size()
+            )
             buffer.items.extend(items)
         if buffer.items:
             return buffer.items.popleft()
@@ -410,7 +422,7 @@ class _ItemBuffer:
         self.is_ended = False
         self._num_fetched = 0
 
-    def next_size(self) -> int:
+    def choose_next_batch_size(self) -> int:
         """Return the number of items to fetch next.
 
         The first items are fetched one by one, so that an iterator of which few items are used does
@@ -456,7 +468,7 @@ def _make_metaclass(references: References) -> Any:
     return ProxyType
 
 
-def is_user_defined(kind: type) -> bool:
+def is_user_defined_class(kind: type) -> bool:
     """Return whether the program or the tests, rather than the standard library, define a class."""
     return kind.__module__ in ("solution", "__main__")
 

@@ -72,18 +72,18 @@ class Peer:
         try:
             content = encode([operation, *parts], self._max_bytes, self.references)
         except NotReferable as opaque:
-            self._exit_unsendable(str(opaque)[:40])
+            self._exit_because_unsendable(str(opaque)[:40])
         except TooLarge:
-            self._exit_unsendable("too large")
+            self._exit_because_unsendable("too large")
         write_frame(kind, content)
         while (frame := read_frame()) is not None:
             if frame[0] in (b"C", b"G"):
-                self.serve(frame[1])
+                self.answer_request(frame[1])
             else:
                 return self._decode_answer(operation, parts, *frame)
         os._exit(1)
 
-    def _exit_unsendable(self, reason: str) -> NoReturn:
+    def _exit_because_unsendable(self, reason: str) -> NoReturn:
         if not self._is_tests:
             write_frame_and_exit(b"O", reason)
         remedy = "set inside: true"
@@ -105,24 +105,24 @@ class Peer:
             if not isinstance(value, BaseException):
                 raise Malformed("no exception")
         except (Malformed, ValueError, TypeError, LookupError):
-            self._exit_malformed()
+            self._exit_because_malformed()
         if not _ends_protocol(operation, parts, value):
             self.trust_log.unhandled.append(value)
         raise value
 
-    def _exit_malformed(self) -> NoReturn:
+    def _exit_because_malformed(self) -> NoReturn:
         if self._is_tests:
             write_frame_and_exit(b"F", '{"raised": "Malformed"}')
         os._exit(1)
 
-    def serve(self, content: bytes) -> None:
+    def answer_request(self, content: bytes) -> None:
         """Answer a request of the other process."""
         self.references.was_used = False
         try:
             operation, *parts = decode(content, self._max_bytes, self.references)
             answer = _OPERATIONS[operation]
         except (Malformed, ValueError, TypeError, KeyError):
-            self._exit_malformed()
+            self._exit_because_malformed()
         before = None
         try:
             if self._is_tests:
@@ -143,9 +143,11 @@ class Peer:
                 result += [parts[2:]] if after != before else []
             text = self._encode_value(result)
         except NotReferable as opaque:
-            self._exit_unsendable(str(opaque)[:40])
+            self._exit_because_unsendable(str(opaque)[:40])
         except (TooLarge, MemoryError, RecursionError):
-            self._exit_unsendable("too large") if self._is_tests else write_frame_and_exit(b"B", "")
+            self._exit_because_unsendable("too large") if self._is_tests else write_frame_and_exit(
+                b"B", ""
+            )
         write_frame(kind, text)
 
     def _check_permitted(self, operation: str, target: Any, name: Any = "") -> None:
@@ -199,13 +201,13 @@ class Peer:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
 
-        async def awaited() -> Any:
+        async def await_target() -> Any:
             return await target
 
-        return self._loop.run_until_complete(awaited())
+        return self._loop.run_until_complete(await_target())
 
     def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return the result of a special method of the program that the tests may trust.
+        """Return a result that the tests may trust for a special method of the program.
 
         Args:
             own: proxy of the program's object.

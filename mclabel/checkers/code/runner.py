@@ -1,9 +1,9 @@
 """The first process in a box, which runs one program after another, each isolated from the others.
 
-For each program, this process forks a keeper. The keeper creates new namespaces, starts the program
-as their first process, and forwards its messages. When the first process ends, the kernel ends all
-other processes of the program. Neither this process nor the keeper runs code of the program. The
-module uses only the standard library.
+For each program, this process forks a supervisor. The supervisor creates new namespaces, starts the
+program as their first process, and forwards its messages. When the first process ends, the kernel
+ends all other processes of the program. Neither this process nor the supervisor runs code of the
+program. The module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def main(channel: socket.socket, fenced: bool) -> None:
     while (message := _receive_message(channel)) is not None:
         if message[0] != b"J":
             continue  # a message for a job that has ended
-        if (keeper := os.fork()) == 0:
+        if (supervisor := os.fork()) == 0:
             try:
                 ended = _run_in_namespaces(json.loads(message[1]), channel, fence)
                 _send_message(channel, b"E", ended)
             except BaseException:  # the caller sees that the box has died
                 os._exit(70)
             os._exit(0)
-        if os.waitpid(keeper, 0)[1] != 0:
+        if os.waitpid(supervisor, 0)[1] != 0:
             return
 
 
@@ -74,8 +74,8 @@ def _run_in_namespaces(
         _become_program(job, folder, fence, to_child[0], from_child[1], output[1], setup_failure[1])
     for descriptor in (to_child[0], from_child[1], output[1], setup_failure[1]):
         os.close(descriptor)
-    watch = _ProgramWatch(pid, job, to_child[1], from_child[0], output[0], fence is not None)
-    ended = watch.forward(channel)
+    watch = _SupervisedProgram(pid, job, to_child[1], from_child[0], output[0], fence is not None)
+    ended = watch.forward_until_end(channel)
     with suppress(ProcessLookupError):  # the program may have ended
         (os.kill if fence is not None else os.killpg)(pid, signal.SIGKILL)
     os.waitpid(pid, 0)  # the first process of a namespace ends all others with it
@@ -131,8 +131,8 @@ def _become_program(
     os._exit(code)
 
 
-class _ProgramWatch:
-    """The keeper's record of a program: its process, its time limit and its pipes."""
+class _SupervisedProgram:
+    """The supervisor's record of a program: its process, its time limit and its pipes."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _ProgramWatch:
         self._is_busy = True
         self._open = {self._frames, self._output}
 
-    def forward(self, channel: socket.socket) -> dict[str, Any]:
+    def forward_until_end(self, channel: socket.socket) -> dict[str, Any]:
         """Forward messages between the caller and the program until it ends or exceeds a limit.
 
         Return how it ended: `why` (exceeded limit or None), `status`, `wall_s` and `delay_s`.
@@ -182,7 +182,7 @@ class _ProgramWatch:
                 for descriptor in (self._frames, self._output):
                     if events.get(descriptor):
                         self._read_from_child(descriptor)
-                reason = reason or self._exceeded_limit()
+                reason = reason or self._find_exceeded_limit()
                 status = self._read_exit_status()
                 if reason or status is not None:
                     return self._summarize_run(reason, status)
@@ -263,7 +263,7 @@ class _ProgramWatch:
                 if self._waits:
                     self._busy_s, self._is_busy = self._compute_busy_s(), False
 
-    def _exceeded_limit(self) -> str | None:
+    def _find_exceeded_limit(self) -> str | None:
         if self._num_out > self._max_bytes:
             return "output"
         if self._compute_busy_s() < self._time_s:
@@ -294,7 +294,7 @@ class _ProgramWatch:
         return int(ended.si_status) if ended.si_code == os.CLD_EXITED else -int(ended.si_status)
 
     def _summarize_run(self, reason: str | None, status: int | None) -> dict[str, Any]:
-        reason = self._exceeded_limit() or reason
+        reason = self._find_exceeded_limit() or reason
         delay_s = _read_core_delay_s(self._pid)
         if reason is None and status == -signal.SIGKILL:
             reason = "timeout" if _read_process_cpu_s(self._pid) >= self._time_s else "killed"

@@ -1,8 +1,8 @@
 """Runs a problem's tests: statements, `check`, and test functions and classes of pytest.
 
-pytest itself is not in the box. `_Pytest` replaces the parts of pytest that tests use. Exceptions
-that the tests catch are recorded in `trust`. The module uses only the standard library, because it
-runs in the box.
+pytest itself is not in the sandbox (box). `_PytestReplacement` replaces the parts of pytest that
+tests use. Exceptions that the tests catch are recorded in `trust`. The module uses only the
+standard library, because it runs in the box.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HANDLED = "handled_by_the_tests"
 tests have caught an exception."""
 
 
-class _MissingType(type):
+class _MissingNameType(type):
     """Metaclass of the placeholders for names of missing packages.
 
     `isinstance` returns False for a placeholder, since a program cannot import the package either.
@@ -55,7 +55,7 @@ class _MissingType(type):
 
 def _make_missing_type(name: str) -> Any:
     module, _, rest = name.partition(".")
-    return _MissingType(rest, (), {"__module__": module})
+    return _MissingNameType(rest, (), {"__module__": module})
 
 
 class _MissingModules:
@@ -99,23 +99,25 @@ class MissingRequirement(BaseException):
 
 
 def run_tests(
-    job: Mapping[str, Any], names: dict[str, Any], handled: Callable[[BaseException | None], None]
+    job: Mapping[str, Any],
+    names: dict[str, Any],
+    record_handled: Callable[[BaseException | None], None],
 ) -> None:
     """Run all tests of a job.
 
     Args:
         job: `before`, `setup`, `tests`, `check`, `calls` and `modules` of the gold.
         names: global names of the tests, including those of the program.
-        handled: function that records that the tests have caught an exception.
+        record_handled: function that records that the tests have caught an exception.
 
     Raises:
         TestFailed: a test fails.
         MissingRequirement: the box lacks something that the tests need.
     """
-    names[HANDLED] = lambda: handled(sys.exc_info()[1])
-    _record_library_handlers(handled)
+    names[HANDLED] = lambda: record_handled(sys.exc_info()[1])
+    _record_library_handlers(record_handled)
     names["__name__"] = "__main__"
-    sys.modules["pytest"] = _Pytest(handled)
+    sys.modules["pytest"] = _PytestReplacement(record_handled)
     unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
     for module in job["modules"]:
         names.setdefault(module, importlib.import_module(module))
@@ -214,17 +216,18 @@ def _compile_with_recording(source: str, name: str) -> Any:
     return compile(tree, name, "exec")
 
 
-def _record_library_handlers(handled: Callable[[BaseException | None], None]) -> None:
+def _record_library_handlers(record_handled: Callable[[BaseException | None], None]) -> None:
     """Patch `contextlib.suppress` and unittest's `assertRaises` to report caught exceptions.
 
-    They then call `handled` with every exception that they catch, because the tests expect it.
+    They then call `record_handled` with every exception that they catch. The tests expect such an
+    exception, so it is no failure.
     """
     for kind in (contextlib.suppress, unittest.case._AssertRaisesContext):
         original_exit = kind.__exit__
 
         def recording_exit(own: Any, *raised: Any, original_exit: Any = original_exit) -> Any:
             if is_caught := original_exit(own, *raised):
-                handled(raised[1])
+                record_handled(raised[1])
             return is_caught
 
         setattr(kind, "__exit__", recording_exit)  # noqa: B010
@@ -253,12 +256,12 @@ def _collect_tests(names: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[],
     for name, value in own.items():
         if isinstance(value, types.FunctionType):
             if name.startswith("test"):
-                yield name, functools.partial(_run_function, value, fixtures)
+                yield name, functools.partial(_run_test_function, value, fixtures)
         elif issubclass(value, unittest.TestCase):
-            yield name, functools.partial(_run_test_case, value)
+            yield name, functools.partial(_run_unittest_class, value)
         elif name.startswith("Test") and "__init__" not in vars(value):
             for method in [attribute for attribute in dir(value) if attribute.startswith("test")]:
-                yield method, functools.partial(_run_method, value, method, fixtures)
+                yield method, functools.partial(_run_test_method, value, method, fixtures)
 
 
 def _collect_fixtures(functions: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,20 +272,20 @@ def _collect_fixtures(functions: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_test_case(kind: type[unittest.TestCase]) -> None:
+def _run_unittest_class(kind: type[unittest.TestCase]) -> None:
     result = _FirstFailureResult()
     suite = unittest.TestSuite()
     suite.addTests(unittest.defaultTestLoader.loadTestsFromTestCase(kind))
     suite.run(result)
-    if result.first is not None:
-        label, error = result.first
+    if result.first_failure is not None:
+        label, error = result.first_failure
         raise error if isinstance(error, MissingRequirement) else TestFailed(label, error)
 
 
 class _FirstFailureResult(unittest.TestResult):
-    """Test result that stops at the first failing test and keeps its exception."""
+    """Test result that stops at the first failing test and stores its exception."""
 
-    first: tuple[str, BaseException] | None = None
+    first_failure: tuple[str, BaseException] | None = None
 
     def addFailure(self, test: Any, err: Any) -> None:
         self._record_first_failure(test, err[1])
@@ -297,12 +300,12 @@ class _FirstFailureResult(unittest.TestResult):
         self._record_first_failure(test, AssertionError())
 
     def _record_first_failure(self, test: Any, error: BaseException) -> None:
-        if self.first is None:
-            self.first = (getattr(test, "_testMethodName", "setUp"), error)
+        if self.first_failure is None:
+            self.first_failure = (getattr(test, "_testMethodName", "setUp"), error)
         self.stop()
 
 
-def _run_method(kind: type, name: str, fixtures: Mapping[str, Any]) -> None:
+def _run_test_method(kind: type, name: str, fixtures: Mapping[str, Any]) -> None:
     own = kind()
     for before in ("setup_class", "setup_method"):
         if hasattr(own, before):
@@ -313,13 +316,13 @@ def _run_method(kind: type, name: str, fixtures: Mapping[str, Any]) -> None:
         for attribute in dir(kind)
         if not attribute.startswith("__")
     }
-    _run_function(getattr(own, name), {**fixtures, **_collect_fixtures(methods)})
+    _run_test_function(getattr(own, name), {**fixtures, **_collect_fixtures(methods)})
     if hasattr(own, "teardown_method"):
         function = own.teardown_method
         function(*[None] * len(inspect.signature(function).parameters))
 
 
-def _run_function(test: Any, fixtures: Mapping[str, Any]) -> None:
+def _run_test_function(test: Any, fixtures: Mapping[str, Any]) -> None:
     """Run a test function once per row of its parameters."""
     for row in getattr(test, "_rows", [{}]):
         with contextlib.suppress(_Skipped), contextlib.ExitStack() as stack:
@@ -333,7 +336,7 @@ def _run_function(test: Any, fixtures: Mapping[str, Any]) -> None:
                 for name, parameter in parameters.items()
                 if parameter.default is parameter.empty
             }
-            _run_coroutine(test(**arguments))
+            _run_if_coroutine(test(**arguments))
 
 
 def _evaluate_fixture(
@@ -356,11 +359,11 @@ def _evaluate_fixture(
         if inspect.isgenerator(value):
             generator, value = value, next(value)
             stack.callback(next, generator, None)
-        values[name] = _run_coroutine(value)
+        values[name] = _run_if_coroutine(value)
     return values[name]
 
 
-def _run_coroutine(value: Any) -> Any:
+def _run_if_coroutine(value: Any) -> Any:
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
@@ -368,12 +371,12 @@ class _Skipped(BaseException):
     """A test skips itself."""
 
 
-class _Pytest(types.ModuleType):
+class _PytestReplacement(types.ModuleType):
     """Replacement of the module `pytest` for tests of functions."""
 
-    def __init__(self, handled: Callable[[BaseException | None], None]) -> None:
+    def __init__(self, record_handled: Callable[[BaseException | None], None]) -> None:
         super().__init__("pytest")
-        self.mark, self._handled = _PytestMark(), handled
+        self.mark, self._handled = _PytestMarkReplacement(), record_handled
 
     def raises(self, expected: Any, *call: Any, match: str | None = None, **kwargs: Any) -> Any:
         context = _RaisesContext(expected, match, self._handled)
@@ -411,11 +414,13 @@ class _Pytest(types.ModuleType):
         return 0
 
 
-SUPPORTED = frozenset(name for name in vars(_Pytest) if not name.startswith("_")) | {"mark"}
+SUPPORTED = frozenset(name for name in vars(_PytestReplacement) if not name.startswith("_")) | {
+    "mark"
+}
 """Names of pytest that tests may use."""
 
 
-class _PytestMark:
+class _PytestMarkReplacement:
     """Replacement of `pytest.mark`. Only `parametrize`, `skip` and `skipif` have an effect."""
 
     def parametrize(self, names: Any, rows: Any, **_: Any) -> Any:
@@ -451,8 +456,8 @@ class _PytestMark:
 class _RaisesContext:
     """Replacement of `pytest.raises`: a context manager in which an exception must be raised."""
 
-    def __init__(self, expected: Any, match: str | None, handled: Any) -> None:
-        self._expected, self._match, self._handled = expected, match, handled
+    def __init__(self, expected: Any, match: str | None, record_handled: Any) -> None:
+        self._expected, self._match, self._handled = expected, match, record_handled
         self.value: BaseException | None = None
 
     @property
@@ -486,15 +491,15 @@ class _Approximately:
         expected = self._expected
         if isinstance(expected, Mapping):
             return isinstance(actual, Mapping) and actual.keys() == expected.keys() and all(
-                self._is_near(actual[key], value) for key, value in expected.items()
+                self._is_number_near(actual[key], value) for key, value in expected.items()
             )  # fmt: skip
         if isinstance(expected, Sequence) and not isinstance(expected, str):
             return isinstance(actual, Sequence) and len(actual) == len(expected) and all(
-                self._is_near(*pair) for pair in zip(actual, expected, strict=True)
+                self._is_number_near(*pair) for pair in zip(actual, expected, strict=True)
             )  # fmt: skip
-        return self._is_near(actual, expected)
+        return self._is_number_near(actual, expected)
 
-    def _is_near(self, actual: Any, expected: Any) -> bool:
+    def _is_number_near(self, actual: Any, expected: Any) -> bool:
         numbers = float | int | complex
         if not isinstance(expected, numbers) or not isinstance(actual, numbers):
             return bool(actual == expected)

@@ -70,15 +70,15 @@ MAX_OUTPUT = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits of one program."""
+class ProgramLimits:
+    """Limits of one program that runs in a box."""
 
     time_s: float
     """Time limit in seconds for all tests, or for each run of a program that reads input."""
     memory_mib: int
     """Memory of each process of the program in MiB."""
 
-    def to_job(self) -> dict[str, Any]:
+    def to_box_limits(self) -> dict[str, Any]:
         """Return the limits in the form that a box expects: `RLIMIT_` names and other keys."""
         return {
             "time_s": self.time_s,
@@ -98,7 +98,7 @@ class BoxPair:
     The boxes are started on first use.
     """
 
-    def __init__(self, start: Callable[[], Box], limits: Limits) -> None:
+    def __init__(self, start: Callable[[], Box], limits: ProgramLimits) -> None:
         """Create a pair whose boxes are not started.
 
         Args:
@@ -126,9 +126,9 @@ class BoxPair:
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
         try:
-            if gold.scripts:
+            if gold.script_runs:
                 return self._run_scripts(gold, code)
-            if gold.inside:
+            if gold.shares_process:
                 return self._test_in_process(gold, code, deadline)
             return self._test_in_two_processes(gold, code, deadline)
         except BaseException:
@@ -145,14 +145,14 @@ class BoxPair:
             BoxFailed: the sandbox failed, not the program.
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
-        job = self._start_job("solution", "calls", code=code)
+        job = self._start_box_job("solution", "calls", code=code)
         try:
             kind, content = job.receive_frame(deadline)
             if kind != b"R":
                 return _explain_program_failure(kind, content)
             results: list[str] = []
             for arguments in gold.examples:
-                job.send(b"D", encode([gold.names[0], [*arguments]], MAX_OUTPUT))
+                job.send(b"D", encode([gold.tested_names[0], [*arguments]], MAX_OUTPUT))
                 kind, content = job.receive_frame(deadline)
                 if kind != b"V":
                     return "; ".join([*results, _explain_program_failure(kind, content)])
@@ -165,9 +165,9 @@ class BoxPair:
             job.stop()
 
     def _run_scripts(self, gold: Gold, code: str) -> str:
-        for index, (stdin, expected_output) in enumerate(gold.scripts):
+        for index, (stdin, expected_output) in enumerate(gold.script_runs):
             deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
-            job = self._start_job("solution", "script", code=code, stdin=stdin)
+            job = self._start_box_job("solution", "script", code=code, stdin=stdin)
             output, raised = bytearray(), None
             while (message := job.receive(deadline))[0] != b"E":
                 if message[0] == b"O":
@@ -178,14 +178,16 @@ class BoxPair:
             assert end is not None
             if end["why"] or end["status"] != 0:
                 return (
-                    _canonicalize_reason(raised) if raised and not end["why"] else _explain_end(end)
+                    _canonicalize_reason(raised)
+                    if raised and not end["why"]
+                    else _explain_program_end(end)
                 )
-            if not _prints_alike(output.decode("utf-8", "replace"), expected_output, TOLERANCE):
+            if not _outputs_match(output.decode("utf-8", "replace"), expected_output, TOLERANCE):
                 return f"test_failed:{index}"
         return PASSED
 
     def _test_in_process(self, gold: Gold, code: str, deadline: float) -> str:
-        job = self._start_job("solution", "inside", code=code, **self._build_tests_job(gold))
+        job = self._start_box_job("solution", "inside", code=code, **self._build_tests_job(gold))
         kind, content = job.receive_frame(deadline)
         job.stop()
         return (
@@ -195,8 +197,8 @@ class BoxPair:
         )
 
     def _test_in_two_processes(self, gold: Gold, code: str, deadline: float) -> str:
-        program = self._start_job("solution", "calls", code=code)
-        tests = self._start_job("tests", "tests", **self._build_tests_job(gold))
+        program = self._start_box_job("solution", "calls", code=code)
+        tests = self._start_box_job("tests", "tests", **self._build_tests_job(gold))
         was_called = False
         try:
             kind, content = program.receive_frame(deadline)
@@ -213,7 +215,9 @@ class BoxPair:
                     continue
                 if sender is program:
                     return _explain_program_failure(kind, content)
-                result = _describe_test_outcome(kind, content) if kind else _explain_end(content)
+                result = (
+                    _describe_test_outcome(kind, content) if kind else _explain_program_end(content)
+                )
                 if not was_called:
                     raise UnrunnableTestsError(_explain_unusable_tests(result))
                 return result
@@ -228,9 +232,9 @@ class BoxPair:
         return {
             "tests": gold.tests,
             "setup": gold.setup,
-            "check": gold.check,
-            "before": gold.before,
-            "names": gold.names,
+            "check": gold.checked_expression,
+            "before": gold.test_context,
+            "names": gold.tested_names,
             "modules": gold.modules,
             "own_modules": gold.own_modules,
             "calls": gold.calls,
@@ -238,19 +242,26 @@ class BoxPair:
             "tolerance": TOLERANCE,
         }
 
-    def _start_job(self, place: str, kind: str, **content: Any) -> _Job:
+    def _start_box_job(self, box_name: str, kind: str, **content: Any) -> _BoxJob:
         is_site = _SITE.search(content.get("code", "")) is not None
-        job = {"kind": kind, "is_site": is_site, "stdin": None, "limits": self._limits.to_job()}
-        if place not in self._boxes:
-            self._boxes[place] = self._start()
-        return _Job(self._boxes[place], {**job, **content}, partial(self._discard_box, place))
+        job = {
+            "kind": kind,
+            "is_site": is_site,
+            "stdin": None,
+            "limits": self._limits.to_box_limits(),
+        }
+        if box_name not in self._boxes:
+            self._boxes[box_name] = self._start()
+        return _BoxJob(
+            self._boxes[box_name], {**job, **content}, partial(self._discard_box, box_name)
+        )
 
-    def _discard_box(self, place: str) -> None:
-        if (box := self._boxes.pop(place, None)) is not None:
+    def _discard_box(self, box_name: str) -> None:
+        if (box := self._boxes.pop(box_name, None)) is not None:
             box.close()
 
 
-class _Job:
+class _BoxJob:
     """One program in a box."""
 
     def __init__(self, box: Box, job: dict[str, Any], discard_box: Callable[[], None]) -> None:
@@ -308,7 +319,7 @@ class _Job:
             self._discard_box()
 
 
-def write_null_programs(gold: Gold) -> list[str]:
+def make_null_programs(gold: Gold) -> list[str]:
     """Return two programs that compute nothing.
 
     All calls of the first raise an exception, and all calls of the second return empty objects.
@@ -316,7 +327,7 @@ def write_null_programs(gold: Gold) -> list[str]:
     Args:
         gold: the gold whose names the programs define.
     """
-    names = {*gold.names, *gold.imports} - {"*"}
+    names = {*gold.tested_names, *gold.imported_names} - {"*"}
     errors = {name for name in names if name.endswith(("Error", "Exception", "Warning"))}
     lines = [f"{name} = _Null()" for name in sorted(names - errors)]
     lines += [f"class {name}(Exception): pass" for name in sorted(errors)]
@@ -356,13 +367,13 @@ def _explain_program_failure(kind: bytes, content: Any) -> str:
         content: content of the frame, or the mapping that says how the program ended.
     """
     if not kind:
-        return _explain_end(content)
+        return _explain_program_end(content)
     if kind == b"X":
         return _canonicalize_reason(f"raised:{_sanitize_error_name(content)}")
     return {b"O": "opaque_result", b"B": "output", b"M": "no_function"}.get(kind, "protocol")
 
 
-def _explain_end(ended: dict[str, Any]) -> str:
+def _explain_program_end(ended: dict[str, Any]) -> str:
     if ended["why"]:
         return str(ended["why"])
     status = ended["status"]
@@ -389,7 +400,7 @@ def _sanitize_error_name(raw_name: bytes) -> str:
     return text if text.isidentifier() and len(text) <= 40 else "Exception"
 
 
-def _prints_alike(printed: str, wanted: str, tolerance: float) -> bool:
+def _outputs_match(printed: str, wanted: str, tolerance: float) -> bool:
     """Return whether two outputs have the same lines.
 
     White space at the ends of lines, and small differences of decimal numbers, do not count.
@@ -406,12 +417,12 @@ def _prints_alike(printed: str, wanted: str, tolerance: float) -> bool:
         return False
     pairs = zip(lines, wanted_lines, strict=True)
     return all(
-        line == wanted_line or _is_near(line.split(), wanted_line.split(), tolerance)
+        line == wanted_line or _words_match_nearly(line.split(), wanted_line.split(), tolerance)
         for line, wanted_line in pairs
     )
 
 
-def _is_near(words: list[str], wanted: list[str], tolerance: float) -> bool:
+def _words_match_nearly(words: list[str], wanted: list[str], tolerance: float) -> bool:
     if len(words) != len(wanted):
         return False
     for word, other in zip(words, wanted, strict=True):

@@ -53,7 +53,7 @@ class TrustLog:
         self.unhandled = [error for error in self.unhandled if id(error) not in seen]
 
     def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return the result of a special method of the program that the tests may trust.
+        """Return a result that the tests may trust for a special method of the program.
 
         An untrusted result is replaced, or recorded in `is_weak` or `is_claimed`.
 
@@ -78,7 +78,7 @@ class TrustLog:
         return value
 
     def _check_comparison(self, own: Any, name: str, other: Any, value: bool) -> bool:
-        """Return the result of a comparison by the program's code that the tests may trust.
+        """Return a result that the tests may trust for a comparison by the program's code.
 
         If an object equals or contains even a random value, the program compares dishonestly, and
         the result is reversed.
@@ -95,14 +95,14 @@ class TrustLog:
             result_if_same = name != "__ne__"
             if value is not result_if_same:
                 return value
-            if self._compare_with(own, name, _make_decoy(other)) is result_if_same:
+            if self._compare_by_program(own, name, _make_decoy(other)) is result_if_same:
                 return not value
         self.is_weak = True
         if name != "__contains__" and not self._references.is_proxy(other):
             self.is_claimed = True
         return value
 
-    def _compare_with(self, own: Any, name: str, other: Any) -> bool | None:
+    def _compare_by_program(self, own: Any, name: str, other: Any) -> bool | None:
         """Return the result of the program's own comparison of an object with a value.
 
         It is None if the comparison fails or is not implemented.

@@ -288,7 +288,7 @@ def _find_ratings_fault(texts: LabeledTexts, before: object) -> str | None:
 
 def _reject_blank_texts(texts: LabeledTexts) -> RejectReason | None:
     if not texts.problem.strip():
-        return RejectReason("no_problem", "the problem is blank")
+        return RejectReason("no_problem", "the problem is blank. Give the problem a text")
     blank = [number for number, step in enumerate(texts.steps, 1) if not step.strip()]
     if not blank:
         return None

@@ -146,7 +146,7 @@ def export_run(
     write_reject_lines(folder / REJECTS, left_out)
     partial.rename(folder / DATA)
     (folder / CARD).write_text(
-        _write_card(run, to, exchange_format, num_rows, num_left_out, num_cut), encoding="utf-8"
+        _make_card_text(run, to, exchange_format, num_rows, num_left_out, num_cut), encoding="utf-8"
     )
     return ExportReport(
         to=to,
@@ -191,7 +191,7 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
         path: JSON Lines, JSON or Parquet file.
         source: name of the file's format, or `module:Class`.
         out: folder of the run. Importing the same file again changes nothing.
-        strict: whether a row that cannot be used is an error. Otherwise the row is left out, and
+        strict: True if a row that cannot be used is an error. Otherwise the row is left out, and
             the run's `rejects.jsonl` has the reason.
 
     Raises:
@@ -214,9 +214,9 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
             else:
                 solutions[texts.problem].append(texts)
     if not solutions:
-        raise DataError(left_out.describe_none_left())
+        raise DataError(left_out.describe_lack_of_usable_rows())
     labeled = [
-        convert_to_solution(texts, sample_index=index, outcome=_find_outcome(texts))
+        convert_to_solution(texts, sample_index=index, outcome=_derive_outcome(texts))
         for problem_solutions in solutions.values()
         for index, texts in enumerate(problem_solutions)
     ]
@@ -240,7 +240,7 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
     )
 
 
-def _find_outcome(texts: LabeledTexts) -> Outcome:
+def _derive_outcome(texts: LabeledTexts) -> Outcome:
     if texts.right is not None:
         return Outcome.RIGHT if texts.right else Outcome.WRONG
     if not texts.answer or texts.prediction is None:
@@ -281,7 +281,7 @@ def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
     return str(commit.commit_url)
 
 
-def _write_card(
+def _make_card_text(
     run: str, to: str, form: Format, num_rows: int, num_left_out: int, num_cut: int
 ) -> str:
     sources = describe_label_sources(run)
@@ -361,7 +361,7 @@ def export_tables(
         rollouts.write(rollout_tables(store))
         files = (*labels.finish(), *rollouts.finish())
         (folder / CARD).write_text(
-            _write_tables_card(run, labels.num_rows, rollouts.num_rows), encoding="utf-8"
+            _make_tables_card_text(run, labels.num_rows, rollouts.num_rows), encoding="utf-8"
         )
     except OSError as error:
         raise ConfigError(
@@ -395,12 +395,12 @@ class _TableWriter:
             pending.append(table.select(self._schema.names).replace_schema_metadata(None))
             pending_bytes += table.nbytes
             if pending_bytes >= self._file_bytes:
-                self._write_file(pending)
+                self._write_parquet_file(pending)
                 pending, pending_bytes = [], 0
         if pending:
-            self._write_file(pending)
+            self._write_parquet_file(pending)
 
-    def _write_file(self, tables: list[pa.Table]) -> None:
+    def _write_parquet_file(self, tables: list[pa.Table]) -> None:
         table = pa.concat_tables(tables).cast(self._schema)
         if table.num_rows:
             self._names.append(f"{self._kind}-{len(self._names):05d}.parquet")
@@ -417,7 +417,7 @@ class _TableWriter:
         return tuple(self._names)
 
 
-def _write_tables_card(run: str, num_labels: int, num_rollouts: int) -> str:
+def _make_tables_card_text(run: str, num_labels: int, num_rollouts: int) -> str:
     rollouts = "- config_name: rollouts\n  data_files: rollouts-*.parquet\n" if num_rollouts else ""
     sources = describe_label_sources(run)
     return f"""---

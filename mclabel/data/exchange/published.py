@@ -58,7 +58,7 @@ class MathShepherd:
             start = row["label"].index(part, start) + len(part)
             labels.append(row["label"][start : start + 2].strip()[:1])
         if parts[-1].strip() or not labels:
-            raise ValueError(f"a step of the input does not end in {SHEPHERD_TAG!r}")
+            raise ValueError(f"a step of input does not end in {SHEPHERD_TAG!r}, but each must")
         problem, first = split_problem(parts[0])
         steps = [strip_step_number(step) for step in (first, *parts[1:-1])]
         yield make_labeled_texts(
@@ -102,7 +102,7 @@ class Prm800k:
             return None
         if kept is not None and kept != ALTERNATIVE:
             row: dict[str, Any] = json.loads(kept)
-            if _is_same_record(next(self.read(row)), texts):
+            if _have_same_steps_and_labels(next(self.read(row)), texts):
                 return row
         rated = takewhile(lambda rating: rating is not None, texts.ratings)
         ratings = [_RATINGS[rating] for rating in rated]
@@ -140,14 +140,14 @@ class Prm800k:
                         make_labeled_texts(
                             question["problem"],
                             [*path, completion["text"]],
-                            [*unlabeled, _convert_rating(completion)],
+                            [*unlabeled, _read_rating(completion)],
                             answer=answer,
                             extra=((SOURCE, ALTERNATIVE),),
                         )
                     )
             if chosen is not None:
                 path.append(completions[chosen]["text"])
-                ratings.append(_convert_rating(completions[chosen]))
+                ratings.append(_read_rating(completions[chosen]))
             elif human := step.get("human_completion"):
                 path.append(human["text"])
                 ratings.append(1.0)
@@ -192,7 +192,7 @@ def make_prm800k_row(
         labeler: name of the person or program that rated the steps.
         timestamp: time of the rating in ISO format; None if it is unknown.
         total_time: duration of the rating in milliseconds.
-        is_control: whether the solution is a gold solution.
+        is_control: True if the solution is a gold solution.
     """
     rated = ratings[: ratings.index(-1) + 1] if -1 in ratings else ratings
     return {
@@ -224,13 +224,13 @@ def make_prm800k_row(
     }
 
 
-def _is_same_record(first: LabeledTexts, second: LabeledTexts) -> bool:
+def _have_same_steps_and_labels(first: LabeledTexts, second: LabeledTexts) -> bool:
     """Return whether two records have equal labels, and equal steps except for line breaks."""
     steps = [[step.removesuffix("\n") for step in texts.steps] for texts in (first, second)]
     return steps[0] == steps[1] and first.ratings == second.ratings
 
 
-def _convert_rating(completion: Mapping[str, Any]) -> float | None:
+def _read_rating(completion: Mapping[str, Any]) -> float | None:
     rating = completion.get("rating")
     return None if rating is None else _VALUES[rating]
 
@@ -310,7 +310,7 @@ class Rlhflow:
         turns = row["conversations"]
         roles = [turn["role"] for turn in turns]
         if roles != ["user", "assistant"] * (len(turns) // 2):
-            raise ValueError("turns must alternate between user and assistant")
+            raise ValueError("the turns must alternate between user and assistant")
         problem, first = split_problem(turns[0]["content"], may_lack_mark=True)
         steps = [first, *(turn["content"] for turn in turns[2::2])]
         signs = [parse_rating_sign(turn["content"].strip()) for turn in turns[1::2]]
@@ -344,5 +344,5 @@ class Trl:
         """Yield the solution of a row."""
         steps, labels = row["completions"], row["labels"]
         if not all(isinstance(label, bool) for label in labels):
-            raise ValueError("labels must be booleans")
+            raise ValueError("the labels must be booleans")
         yield make_labeled_texts(row["prompt"], steps, [float(label) for label in labels])

@@ -149,11 +149,11 @@ def make_reader(settings: ReaderSettings) -> Reader:
     return (
         reader
         if around.is_built_in
-        else cast(Reader, Guard(reader, Reader, around, {"rows": _check_row_number}))
+        else cast(Reader, Guard(reader, Reader, around, {"rows": _find_row_number_fault}))
     )
 
 
-def _check_row_number(row: tuple[int, Any], before: tuple[int, Any] | None) -> str | None:
+def _find_row_number_fault(row: tuple[int, Any], before: tuple[int, Any] | None) -> str | None:
     last = 0 if before is None else before[0]
     if row[0] > last:
         return None

@@ -34,7 +34,7 @@ class CodeRow:
     """Text of the problem."""
     gold: Mapping[str, Any] | str
     """Tests in the form that `checker=code` reads."""
-    columns: frozenset[str]
+    consumed_columns: frozenset[str]
     """Columns that are not kept as metadata, because they hold the text, tests or solutions."""
 
 
@@ -48,21 +48,26 @@ def read_code_row(row: Mapping[str, Any]) -> CodeRow | RejectReason | None:
     if any(name in row for name in _ANSWERED):
         return None
     layout = next(
-        (layout for layout in _LAYOUTS if layout.columns <= row.keys() and layout.fits(row)), None
+        (
+            layout
+            for layout in _LAYOUTS
+            if layout.identifying_columns <= row.keys() and layout.accepts_row(row)
+        ),
+        None,
     )
     if layout is None:
         return None
     try:
-        gold = layout.gold(row)
+        gold = layout.convert_to_gold(row)
     except (BadGold, ValueError, TypeError, KeyError, AttributeError) as error:
         return RejectReason(
             "no_gold", f"the tests of a row of {layout.name} cannot be read: {error}"
         )
     if not gold:
         return RejectReason("no_gold", f"the row of {layout.name} has no tests. Remove it")
-    text = next((row[name] for name in layout.texts if isinstance(row.get(name), str)), "")
+    text = next((row[name] for name in layout.text_columns if isinstance(row.get(name), str)), "")
     if not text.strip():
-        return RejectReason("no_problem", f"no text in {' or '.join(layout.texts)}")
+        return RejectReason("no_problem", f"no text in {' or '.join(layout.text_columns)}")
     starter = row.get("starter_code")
     if isinstance(starter, str) and starter.strip() and starter not in text:
         text = f"{text}\n\n{starter}"
@@ -84,13 +89,13 @@ class _RowLayout:
 
     name: str
     """Name of the data set, for messages."""
-    columns: frozenset[str]
+    identifying_columns: frozenset[str]
     """Columns by which the data set is recognised."""
-    texts: tuple[str, ...]
+    text_columns: tuple[str, ...]
     """Columns that may hold the problem's text; the first column with a text is used."""
-    gold: Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
+    convert_to_gold: Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
     """Function that converts a row to a gold for `checker=code`."""
-    fits: Callable[[Mapping[str, Any]], bool] = lambda row: True
+    accepts_row: Callable[[Mapping[str, Any]], bool] = lambda row: True
     """Function that returns whether a row with these columns really belongs to the data set."""
 
 
@@ -104,7 +109,9 @@ def _rename_columns(row: Mapping[str, Any], **names: str) -> dict[str, Any]:
     return {key: row[name] for key, name in names.items() if name in row}
 
 
-def _convert_checked_row(row: Mapping[str, Any], prompt: str = "prompt") -> dict[str, Any]:
+def _convert_row_with_check_function(
+    row: Mapping[str, Any], prompt: str = "prompt"
+) -> dict[str, Any]:
     return _rename_columns(
         row,
         test="test",
@@ -132,7 +139,7 @@ def _convert_live_code_bench_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
         *_parse_test_cases(row["public_test_cases"]),
         *_parse_test_cases(row.get("private_test_cases", "[]")),
     ]
-    name = (_parse_if_text(row.get("metadata") or "{}") or {}).get("func_name")
+    name = (_parse_json_if_text(row.get("metadata") or "{}") or {}).get("func_name")
     return convert_cases_to_pairs(
         [{**case, **({"fn_name": name} if name else {})} for case in cases]
     )
@@ -155,20 +162,20 @@ def _convert_codeforces_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _convert_synthetic_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    info = _parse_if_text(row["verification_info"])
+    info = _parse_json_if_text(row["verification_info"])
     if info.get("language", "python") != "python":
         raise BadGold(f"the language is {info['language']!r}: only Python can be run")
     return convert_cases_to_pairs(list(info["test_cases"]))
 
 
-def _parse_if_text(value: Any) -> Any:
+def _parse_json_if_text(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
 def _parse_test_cases(text: Any) -> list[Any]:
     """Parse test cases from JSON, or from LiveCodeBench's pickle, compressed and in base64."""
     if not isinstance(text, str) or text.lstrip()[:1] in ("[", ""):
-        return list(_parse_if_text(text or "[]"))
+        return list(_parse_json_if_text(text or "[]"))
     try:
         packed = base64.b64decode(text, validate=True)
         unpacker = zlib.decompressobj()
@@ -220,7 +227,7 @@ _LAYOUTS = (
         "BigCodeBench",
         _CHECKED | {"code_prompt"},
         ("instruct_prompt", "complete_prompt"),
-        lambda row: _convert_checked_row(row, "code_prompt"),
+        lambda row: _convert_row_with_check_function(row, "code_prompt"),
     ),
     _RowLayout(
         "LeetCodeDataset",
@@ -228,7 +235,7 @@ _LAYOUTS = (
         ("query", "problem_description"),
         _convert_leetcode_row,
     ),
-    _RowLayout("HumanEval", _CHECKED | {"prompt"}, ("prompt",), _convert_checked_row),
+    _RowLayout("HumanEval", _CHECKED | {"prompt"}, ("prompt",), _convert_row_with_check_function),
     _RowLayout(
         "MBPP",
         frozenset({"test_list"}),

@@ -98,10 +98,10 @@ class ArithReader:
 
     def rows(self) -> Iterable[tuple[int, Problem]]:
         """Return the problems with their numbers, from 1."""
-        return enumerate(self._problems, 1)
+        return enumerate(self._generated_problems, 1)
 
     @cached_property
-    def _problems(self) -> list[Problem]:
+    def _generated_problems(self) -> list[Problem]:
         settings = self._settings
         return self._generate(
             self._limit,

@@ -33,7 +33,7 @@ class JudgedSolution:
     """Texts of the steps."""
     first_error: int | None
     """0-based index of the first wrong step; None if no step is wrong."""
-    also: frozenset[int | None] = frozenset()
+    other_first_errors: frozenset[int | None] = frozenset()
     """Other values of `first_error` that the annotators accept."""
     answer_right: bool | None = None
     """True if the final answer is right; None if the source does not record this."""
@@ -41,18 +41,20 @@ class JudgedSolution:
     """Number of solutions of a run that this one represents, if it was sampled from the run."""
 
 
-def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:
+def read_processbench(
+    path: str | Path, rejected_rows: RowRejects | None = None
+) -> list[JudgedSolution]:
     """Read one split of ProcessBench.
 
     Args:
         path: path of the file.
-        left_out: collection that receives the rows that cannot be used; None raises an error at
-            the first such row.
+        rejected_rows: collection that receives the rows that cannot be used; None raises an error
+            at the first such row.
 
     Raises:
         DataError: the file is empty or has another format. The message names a row.
     """
-    rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
+    rejects = RowRejects(str(path), strict=True) if rejected_rows is None else rejected_rows
     rows: dict[str, JudgedSolution] = {}
     for number, row in read_object_rows(str(path)):
         judged = row if isinstance(row, RejectReason) else _read_processbench_row(row)
@@ -67,12 +69,12 @@ def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> l
             rows[judged.id] = judged
     if not rows:
         if rejects.found:
-            raise DataError(rejects.describe_none_left())
+            raise DataError(rejects.describe_lack_of_usable_rows())
         raise DataError(f"{path}: holds no rows. Give a split of ProcessBench")
     return list(rows.values())
 
 
-def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:
+def read_prm800k(path: str | Path, rejected_rows: RowRejects | None = None) -> list[JudgedSolution]:
     """Read the solutions of PRM800K whose ratings decide which step is the first wrong one, if any.
 
     A row's solution consists of its `pre_generated_steps`, else of the chosen steps. If all
@@ -81,13 +83,13 @@ def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[J
 
     Args:
         path: path of the file.
-        left_out: collection that receives the rows that cannot be used; None raises an error at
-            the first such row.
+        rejected_rows: collection that receives the rows that cannot be used; None raises an error
+            at the first such row.
 
     Raises:
         DataError: the file is empty or has another format. The message names a row.
     """
-    rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
+    rejects = RowRejects(str(path), strict=True) if rejected_rows is None else rejected_rows
     solutions, is_empty = [], True
     for number, row in read_object_rows(str(path)):
         if isinstance(row, RejectReason):
@@ -108,7 +110,7 @@ def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[J
         is_empty = False
         solutions += row_solutions
     if is_empty and rejects.found:
-        raise DataError(rejects.describe_none_left())
+        raise DataError(rejects.describe_lack_of_usable_rows())
     if is_empty:
         raise DataError(f"{path}: holds no rows. Give a .jsonl file of PRM800K")
     return solutions
@@ -160,7 +162,7 @@ def _read_processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectRea
         identity, problem, steps, label = (row[k] for k in ("id", "problem", "steps", "label"))
     except KeyError:
         return RejectReason(
-            "bad_row", f"not a row of ProcessBench: needs {wanted}; has {list(row)}"
+            "bad_row", f"not a row of ProcessBench: it needs {wanted}; it has {list(row)}"
         )
     if not isinstance(problem, str) or not problem.strip():
         return RejectReason("no_problem", f"problem={problem!r}: must be a text that is not empty")
@@ -172,7 +174,7 @@ def _read_processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectRea
             problem=problem,
             steps=tuple(steps),
             first_error=parse_first_error(label, len(steps)),
-            also=_parse_further_labels(row.get("also"), len(steps)),
+            other_first_errors=_parse_further_labels(row.get("also"), len(steps)),
             answer_right=parse_answer_right(row.get("final_answer_correct")),
         )
     except ValueError as error:

@@ -70,9 +70,9 @@ def read_problem(row: Any, columns: Columns = (None, None)) -> Problem | RejectR
             f"{options[-1]}. Correct the answer or the options",
         )
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
-    used |= code.columns if code is not None else set()
+    used |= code.consumed_columns if code is not None else set()
     meta = {
-        k: _write_metadata_text(v)
+        k: _convert_metadata_to_text(v)
         for k, v in row.items()
         if k not in used and isinstance(v, METADATA_TYPES)
     }
@@ -93,7 +93,7 @@ def read_problem(row: Any, columns: Columns = (None, None)) -> Problem | RejectR
     )
 
 
-def _write_metadata_text(value: Any) -> str:
+def _convert_metadata_to_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return json.dumps(dict(value), ensure_ascii=False, default=str)
     return str(value)

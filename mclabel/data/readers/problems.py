@@ -26,8 +26,8 @@ def read_problems(
 
     Args:
         problems: settings of the reader, or only the source, as in `problems.source`.
-        may_repeat: whether several rows may have the same problem, for example one per solution.
-        strict: whether a row that cannot be used is an error. Otherwise the row is left out.
+        may_repeat: True if several rows may have the same problem, for example one per solution.
+        strict: True if a row that cannot be used is an error. Otherwise the row is left out.
 
     Returns:
         Problems with distinct ids. The first of several rows with the same id is used.
@@ -52,7 +52,7 @@ def read_problems(
     )
 
 
-Repeat = Literal["duplicate", "id_taken"]
+RepeatFault = Literal["duplicate", "id_taken"]
 """Fault of a row whose id an earlier row has: `duplicate` if both rows have the same problem and
 answer, and `id_taken` if they differ."""
 
@@ -104,9 +104,9 @@ class ProblemStream:
         self._rows, self._source, self._strict = rows, source, strict
         self._columns, self._limit, self._may_repeat = columns, limit, may_repeat
         self._meta = {} if chance is None else {CHANCE: f"{chance:g}"}
-        self._repeats: dict[int, Repeat] = {}
+        self._repeats: dict[int, RepeatFault] = {}
         self._count = self.num_rejected = 0
-        self._num_chars = self._num_squares = 0
+        self._num_chars = self._sum_squared_chars = 0
         seen = array("Q")
         for _, _, problem in self._read_rows():
             if isinstance(problem, Problem):
@@ -122,10 +122,12 @@ class ProblemStream:
         if not self._count:
             first = next(self.rejects(), None)
             if first is None:
-                raise DataError(f"{source}: holds no problems")
+                raise DataError(
+                    f"{source}: holds no problems. Give a source with at least one problem"
+                )
             raise DataError(
-                f"{source}: holds no problems, {self.num_rejected} of {self.num_rejected} rows "
-                f"cannot be used; {describe_row_place(source, first.row or 0)}: "
+                f"{source}: holds no problems, because none of its {self.num_rejected} rows can be "
+                f"used; {describe_row_place(source, first.row or 0)}: "
                 f"{shorten_detail(first.detail)}"
             )
 
@@ -143,8 +145,8 @@ class ProblemStream:
 
     @property
     def size(self) -> Size:
-        """Number of problems and amount of their text."""
-        return Size(self._count, self._num_chars, self._num_squares)
+        """Number of problems, and number of characters of their texts."""
+        return Size(self._count, self._num_chars, self._sum_squared_chars)
 
     def rejects(self) -> Iterator[Reject]:
         """Yield the rows that were left out, in order, up to the row of the last problem."""
@@ -188,7 +190,7 @@ class ProblemStream:
     def _find_repeats(self) -> None:
         """Read the source again to find which rows repeat a problem."""
         content_hashes: dict[int, int] = {}
-        self.num_rejected = self._num_chars = self._num_squares = 0
+        self.num_rejected = self._num_chars = self._sum_squared_chars = 0
         for number, _, problem in self._read_rows():
             if len(content_hashes) == self._limit:
                 break
@@ -212,7 +214,7 @@ class ProblemStream:
 
     def _add_text_size(self, problem: Problem) -> None:
         self._num_chars += len(problem.text)
-        self._num_squares += len(problem.text) ** 2
+        self._sum_squared_chars += len(problem.text) ** 2
 
     def _is_allowed_repeat(self, reason: RejectReason) -> bool:
         return self._may_repeat and reason.reason == "duplicate"
@@ -248,7 +250,7 @@ def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _reject_repeat(kind: Repeat, identity: str) -> RejectReason:
+def _reject_repeat(kind: RepeatFault, identity: str) -> RejectReason:
     if kind == "duplicate":
         return RejectReason(kind, f"repeats problem {identity!r}. Remove the row")
     return RejectReason(

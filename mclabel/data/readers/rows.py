@@ -63,7 +63,8 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
             return enumerate(_read_parquet_rows(path, source), 1)
         case other:
             raise DataError(
-                f"{source}: {other or 'no suffix'}: must be .jsonl, .json, .parquet or .csv"
+                f"{source}: the suffix must be .jsonl, .json, .parquet or .csv, is "
+                f"{other or 'missing'}. Convert or rename the file"
             )
 
 
@@ -123,7 +124,7 @@ def _read_jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
             if line is None:
                 yield number, TOO_LARGE
             elif line.strip():
-                yield number, _parse_line(line)
+                yield number, _parse_json_line(line)
 
 
 def read_bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
@@ -140,7 +141,7 @@ def read_bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
         yield None
 
 
-def _parse_line(raw: bytes) -> Any:
+def _parse_json_line(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except UnicodeDecodeError as error:
@@ -162,11 +163,14 @@ def _read_json_rows(path: Path, source: str) -> Iterable[Any]:
             f"have at most {MAX_TEXT:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
             f"{path.stem}.jsonl"
         )
-    content = _parse_line(path.read_bytes())
+    content = _parse_json_line(path.read_bytes())
     if isinstance(content, RejectReason):
         raise DataError(f"{source}: {content.detail}")
     if not isinstance(content, list):
-        raise DataError(f"{source}: must be a list of objects, is a {type(content).__name__}")
+        raise DataError(
+            f"{source}: must be a list of objects, is a {type(content).__name__}. Put its objects "
+            "into one list"
+        )
     return content
 
 
@@ -221,7 +225,7 @@ def _read_csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
                 f"{source}: its first line, which must name the columns, cannot be read "
                 f"({error or TOO_LARGE.detail})"
             ) from error
-        _check_distinct(names, source)
+        _check_column_names_distinct(names, source)
         number = 0
         while True:
             number += 1
@@ -243,7 +247,7 @@ def _read_parquet_rows(path: Path, source: str) -> Iterator[Any]:
     from mclabel.run.parquet import read_row_batches, read_top_level_columns
 
     try:
-        _check_distinct(read_top_level_columns(path), source)
+        _check_column_names_distinct(read_top_level_columns(path), source)
         for rows in read_row_batches(path, path.stat().st_size):
             if rows is None:
                 yield TOO_LARGE
@@ -254,10 +258,12 @@ def _read_parquet_rows(path: Path, source: str) -> Iterator[Any]:
                 else:
                     yield row
     except (ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{source}: not a readable Parquet file ({error})") from error
+        raise DataError(
+            f"{source}: is not a readable Parquet file ({error}). Write the file again"
+        ) from error
 
 
-def _check_distinct(names: Sequence[str], source: str) -> None:
+def _check_column_names_distinct(names: Sequence[str], source: str) -> None:
     """Check that no two columns of a table have the same name."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         shown = ", ".join(repr(name) for name in twice[:_MAX_NAMED])
@@ -331,14 +337,14 @@ def _download_file(url: str) -> Path:
 
     folder, _, name = url.rpartition("/")
     if not name or folder.endswith(":/"):
-        raise DataError(f"{url}: must name a file, as in s3://bucket/problems.jsonl")
+        raise DataError(f"{url}: the URL must name a file, as in s3://bucket/problems.jsonl")
     path = Path(tempfile.mkdtemp(dir=_get_download_folder().name)) / name
     try:
         exists = Store(folder).download(name, path)
     except ShardError as error:
         raise DataError(f"{url}: cannot be read: {error}") from error
     if not exists:
-        raise DataError(f"{url}: no such file")
+        raise DataError(f"{url}: no such file. Check the URL")
     return path
 
 

@@ -61,7 +61,7 @@ def read_solutions(
         problems: problems that the solutions answer.
         selected: selection of rows by their numbers; None for all rows. With a selection, problems
             without a solution are not reported as rejects.
-        strict: whether a row that cannot be used, or a problem without a solution, is an error.
+        strict: True if a row that cannot be used, or a problem without a solution, is an error.
 
     Raises:
         DataError: the file cannot be read, no problem has a solution, the selected rows have
@@ -74,7 +74,7 @@ def read_solutions(
     num_given: Counter[str] = Counter()
     names: list[str] = []
     for number, row in scan_rows(path):
-        is_wanted = selected is None or str(number) in selected.texts
+        is_wanted = selected is None or str(number) in selected.text_hashes
         if not isinstance(row, Mapping):
             if is_wanted:
                 left_out.add(row if isinstance(row, RejectReason) else _NO_OBJECT, number)
@@ -103,7 +103,7 @@ def read_solutions(
         given[identity].append(solution)
     if selected is not None:
         names += [str(reject.row) for reject in left_out.found]  # present, but rejected
-        selected.check_found(names, path)
+        selected.check_none_missing(names, path)
     for identity in texts:
         if identity not in given and selected is None:
             left_out.add(
@@ -179,7 +179,9 @@ def read_solution(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
             return RejectReason("bad_solution", "steps must be a list of texts, at least one")
         separator = row.get("step_separator")
         if not isinstance(separator, str | None):
-            return RejectReason("bad_solution", "step_separator must be a text")
+            return RejectReason(
+                "bad_solution", f"step_separator must be a text, is a {type(separator).__name__}"
+            )
         joined = join_steps(steps, separator=separator, whole=row.get("solution"))
         return GivenSolution(
             text="".join(joined),
@@ -244,10 +246,10 @@ class SelectionManifest:
     """File or URL of the manifest."""
     about: Mapping[str, Any]
     """Metadata of the selection, such as its pool and rule."""
-    texts: Mapping[str, str]
+    text_hashes: Mapping[str, str]
     """Hash of the texts of the problem and the solution (`hash_solution_text`), by solution id."""
     probabilities: Mapping[str, float]
-    key: str = "solutions.select"
+    setting_name: str = "solutions.select"
     """Setting that names the manifest, for messages."""
 
     def get_selection(self, solution_id: str) -> Selection:
@@ -265,10 +267,10 @@ class SelectionManifest:
         Raises:
             DataError: the text of the solution or its problem has changed.
         """
-        if hash_solution_text(problem, solution) != self.texts[solution_id]:
+        if hash_solution_text(problem, solution) != self.text_hashes[solution_id]:
             raise self._make_other_pool_error(f"solution {solution_id} has another text")
 
-    def check_found(self, ids: Iterable[str], pool: str) -> None:
+    def check_none_missing(self, ids: Iterable[str], pool: str) -> None:
         """Check that every solution of the manifest is among the solutions that were read.
 
         Args:
@@ -278,15 +280,15 @@ class SelectionManifest:
         Raises:
             DataError: a solution of the manifest is missing.
         """
-        if missing := sorted(self.texts.keys() - set(ids)):
+        if missing := sorted(self.text_hashes.keys() - set(ids)):
             raise self._make_other_pool_error(
-                f"{pool} lacks {len(missing):,} of its {len(self.texts):,} solutions, such as "
-                f"{missing[0]}"
+                f"{pool} lacks {len(missing):,} of its {len(self.text_hashes):,} solutions, such "
+                f"as {missing[0]}"
             )
 
     def _make_other_pool_error(self, reason: str) -> DataError:
         return DataError(
-            f"{self.key}={self.place!r}: is a selection from another pool "
+            f"{self.setting_name}={self.place!r}: is a selection from another pool "
             f"({self.about['pool']['place']}): {reason}. Give that pool unchanged, or select anew"
         )
 
@@ -305,28 +307,28 @@ def build_manifest(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) 
     return encode_parquet_with_digest(table, compression="zstd")
 
 
-def read_selected(place: str, key: str = "solutions.select") -> SelectionManifest:
+def read_selected(place: str, setting_name: str = "solutions.select") -> SelectionManifest:
     """Read a manifest, which `mclabel select` has written.
 
     Args:
         place: file or URL of the manifest.
-        key: setting that names the manifest, for messages.
+        setting_name: setting that names the manifest, for messages.
 
     Raises:
         DataError: the file is not a manifest, or is damaged.
     """
-    table, about = _open_manifest(place, f"{key.rstrip()}={place!r}")
+    table, about = _open_manifest(place, f"{setting_name.rstrip()}={place!r}")
     ids = table["solution_id"].to_pylist()
     return SelectionManifest(
         place=place,
         about=about,
-        texts=dict(zip(ids, table["text_id"].to_pylist(), strict=True)),
+        text_hashes=dict(zip(ids, table["text_id"].to_pylist(), strict=True)),
         probabilities=dict(zip(ids, table["probability"].to_pylist(), strict=True)),
-        key=key,
+        setting_name=setting_name,
     )
 
 
-def _open_manifest(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
+def _open_manifest(place: str, shown_name: str) -> tuple[pa.Table, dict[str, Any]]:
     path = download_if_url(place)
     try:
         content = path.read_bytes()
@@ -334,13 +336,16 @@ def _open_manifest(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
         about = json.loads((table.schema.metadata or {})[_KEY])
         table = table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise DataError(f"{key}: is not a manifest of a selection ({error}). {_MAKE}") from error
+        raise DataError(
+            f"{shown_name}: is not a manifest of a selection ({error}). {_MAKE}"
+        ) from error
     if about.get("version") != VERSION:
         raise DataError(
-            f"{key}: has version {about.get('version')}, this mclabel reads {VERSION}. {_MAKE}"
+            f"{shown_name}: has version {about.get('version')}, but this mclabel reads {VERSION}. "
+            f"{_MAKE}"
         )
     if check_parquet(content) != "sound":
-        raise DataError(f"{key}: is damaged: its content does not match its digest. {_MAKE}")
+        raise DataError(f"{shown_name}: is damaged: its content does not match its digest. {_MAKE}")
     return table, about
 
 
@@ -383,7 +388,7 @@ class RowRejects:
             )
         )
 
-    def describe_none_left(self) -> str:
+    def describe_lack_of_usable_rows(self) -> str:
         """Return the message for a file without usable rows, with the first row's reason."""
         if not self.found:
             return f"{self.source}: holds no rows"

@@ -106,7 +106,10 @@ def match_judged_truth(
             judgement = next((s for s in same if s.id == row.solution.id), same[0])
             mine = list_step_texts(row)
             weights[row.solution.id] = judgement.weight
-            accepted = {to_labelled_index(error, judgement.steps, mine) for error in judgement.also}
+            accepted = {
+                to_labelled_index(error, judgement.steps, mine)
+                for error in judgement.other_first_errors
+            }
             first_errors[row.solution.id] = _replace_by_accepted_error(
                 row, to_labelled_index(judgement.first_error, judgement.steps, mine), accepted
             )
@@ -114,7 +117,7 @@ def match_judged_truth(
             others.append(row)
         elif named is not None and len(named.steps) == len(row.steps):
             first_errors[row.solution.id] = _replace_by_accepted_error(
-                row, named.first_error, named.also
+                row, named.first_error, named.other_first_errors
             )
     if others:
         raise DataError(

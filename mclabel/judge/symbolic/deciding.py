@@ -123,7 +123,7 @@ def _decide_irrational(
     """
     set_work_limit(_MAX_UNITS_OF_WORK)
     try:
-        if algebra.same_form(a, b):
+        if algebra.same_canonical_form(a, b):
             return EqualityOutcome(True)
         if algebra.free_symbols(a) or algebra.free_symbols(b):
             return None

@@ -173,7 +173,7 @@ def test_golds_that_can_be_used_are_not_refused(checker: CodeChecker) -> None:
         is None
     )
     assert refusal(checker, {"tests": "assert f(1) == 1", "solution": "def f(x): return x"}) is None
-    assert read_gold({**ADD, "prompt": HEAD}).names == ("add",)
+    assert read_gold({**ADD, "prompt": HEAD}).tested_names == ("add",)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_program_of_a_completion(completion: str, code: str) -> None:
 def test_bodies_continue_the_prompt() -> None:
     for body in ("    return a + b", "return a + b", "```python\n    return a + b\n```"):
         names: dict[str, Any] = {}
-        exec(extract_program(body, Gold(prompt=HEAD, names=("add",))), names)
+        exec(extract_program(body, Gold(prompt=HEAD, tested_names=("add",))), names)
         assert names["add"](1, 2) == 3
     for text, reason in [
         ("I do not know.", "no_code"),
