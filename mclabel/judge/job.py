@@ -21,14 +21,14 @@ from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.task import AnswerKey, JudgeTask, read_recorded_answers
 from mclabel.prm.scoring.items import no_solutions_message
 from mclabel.prm.scoring.scorer import ScorerSettings
-from mclabel.run.run import RunOutput, absolute_location, run_task
+from mclabel.run.run import RunOutput, make_location_absolute, run_task
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
     describe_differences,
     package_versions,
-    read_claim,
+    read_manifest,
 )
 from mclabel.run.shards.opinions import TASK, iter_opinion_rows
 from mclabel.run.shards.rejects import read_rejects
@@ -124,7 +124,7 @@ def judge(
             single row cannot be judged.
         ShardError: `out` holds another run, or the store fails.
     """
-    if absolute_location(config.out) == absolute_location(config.solutions):
+    if make_location_absolute(config.out) == make_location_absolute(config.solutions):
         raise ConfigError(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
@@ -273,7 +273,7 @@ def _read_earlier_answers(
     if config.answers is None:
         return {}
     store = Store(config.answers)
-    manifest = read_claim(store, MANIFEST) or {}
+    manifest = read_manifest(store, MANIFEST) or {}
     recorded: Mapping[str, Any] = manifest.get("config", {})
     if recorded.get("task") != TASK:
         raise ShardError(

@@ -31,7 +31,7 @@ from mclabel.judge.critic.verdicts import judges_whole_solution
 from mclabel.judge.opinions import OpinionRun, read_text_digests
 from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.manifest import MANIFEST, read_claim
+from mclabel.run.shards.manifest import MANIFEST, read_manifest
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.store import Store
 
@@ -205,7 +205,9 @@ def _find_template(run: OpinionRun) -> Template:
         DataError: the judge writes no chains, or its prompts contained reference solutions.
         ShardError: the run does not record the template.
     """
-    asked: Mapping[str, Any] = (read_claim(Store(run.location), MANIFEST) or {}).get("asked") or {}
+    asked: Mapping[str, Any] = (read_manifest(Store(run.location), MANIFEST) or {}).get(
+        "asked"
+    ) or {}
     if not asked:
         raise DataError(
             f"{run.location}: its judge {run.judge} writes no chains of thought. Give the `out` of "

@@ -150,10 +150,10 @@ class Interval:
     low: float
     high: float
 
-    def scale_and_shift(self, factor: float, plus: float = 0.0) -> Interval:
-        """Return the interval multiplied by `factor`, plus a constant."""
+    def scale_and_shift(self, factor: float, constant: float = 0.0) -> Interval:
+        """Return the interval multiplied by `factor`, plus `constant`."""
         ends = (self.expected, self.low, self.high)
-        expected, low, high = (factor * end + plus for end in ends)
+        expected, low, high = (factor * end + constant for end in ends)
         return Interval(expected=expected, low=low, high=high)
 
 

@@ -40,7 +40,7 @@ def count_more_leases(num_running: int, engine: RunnerState, *, num_ended: int =
     Args:
         num_running: number of blocks that the worker runs.
         engine: state of the worker's engine at the last exchange.
-        num_ended: number of blocks that have ended since the exchange before.
+        num_ended: number of blocks that have ended since the previous exchange.
     """
     pace = min(2 * num_ended, MAX_LEASES) - num_running
     return max(0, pace, _count_missing_blocks(num_running, engine))
@@ -123,7 +123,7 @@ class LeaseBook:
             worker: worker that receives the leases.
             engine: state of the worker's engine at the last exchange.
             num_workers: number of ready workers, among which the last blocks are divided.
-            num_ended: number of blocks that have ended on the worker since the exchange before.
+            num_ended: number of blocks that have ended on the worker since the previous exchange.
         """
         if self.closed or worker in self._examining:
             return []

@@ -15,7 +15,7 @@ from mclabel.engines.loading import mark_engine_start
 from mclabel.run.cpu_executor import LoopLag
 from mclabel.run.forecast import Size
 from mclabel.run.shards.journal import BlockJournal
-from mclabel.run.shards.rejects import note_set_aside
+from mclabel.run.shards.rejects import create_set_aside_marker
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Block, FinishedBlock, Result, Runner, RunnerState, Task
 
@@ -226,7 +226,7 @@ class Worker:
 
     def _commit_block(self, finished: FinishedBlock) -> BlockReport:
         if finished.set_aside:
-            note_set_aside(self._store, finished.block.id)
+            create_set_aside_marker(self._store, finished.block.id)
         return BlockReport(
             num_items=len(finished.block.items),
             num_tokens=finished.num_tokens,

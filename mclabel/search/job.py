@@ -25,7 +25,7 @@ from mclabel.run.forecast import Interval, Size, forecast_cost
 from mclabel.run.progress_log import read_job_starts
 from mclabel.run.run import RunOutput, run_task
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, package_versions, read_claim
+from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, package_versions, read_manifest
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import TASK, StoredTree, read_trees
 from mclabel.run.tally import JobReport, JobState
@@ -291,7 +291,7 @@ def search(
 
 def read_model_sizes(store: Store) -> ModelSizes | None:
     """Return the recorded sizes of a run's models; None if a size is unknown."""
-    claim = read_claim(store, MANIFEST)
+    claim = read_manifest(store, MANIFEST)
     sizes = None if claim is None else claim.get("parameters")
     return ModelSizes(**sizes) if sizes and None not in sizes.values() else None
 
