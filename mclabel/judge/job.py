@@ -134,7 +134,7 @@ def judge(
         config.solutions, strict=config.strict, split=target.split_rule(config.judge)
     )
     target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
-    settings = _settle_settings(config, run.recorded_config)
+    settings = _resolve_judge_settings(config, run.recorded_config)
     own = make_judge(settings, seed=config.seed)
     own.check_ready()
     semantic = _collect_semantic_inputs(config, settings, own)
@@ -210,7 +210,7 @@ def _find_policies(config: JudgeConfig) -> dict[str, PolicySettings]:
     return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
 
 
-def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
+def _resolve_judge_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
     """Return the judge's settings with names resolved, such as paths made absolute.
 
     Args:

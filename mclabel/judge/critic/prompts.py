@@ -117,7 +117,7 @@ def describe_missing_placeholders(text: str) -> str | None:
     )
 
 
-def template_hash(template: Template) -> str:
+def hash_template(template: Template) -> str:
     """Return 16 hexadecimal digits that identify a template.
 
     The hash changes with the wording, the section of the reference, the parser, and the form in
