@@ -198,7 +198,7 @@ class SharedPrefixDecoder:
             top_k=self._top_k,
         )
         ended: list[LiveRollout] = []
-        parting: list[tuple[Lane, list[LiveRollout]]] = []
+        leaving_rollouts: list[tuple[Lane, list[LiveRollout]]] = []
         for lane, chosen in zip(lanes, tokens, strict=True):
             self.num_sampled_tokens += len(chosen)
             going_on: dict[int, list[LiveRollout]] = {}
@@ -223,19 +223,19 @@ class SharedPrefixDecoder:
                 self._release_lane(lane)
                 continue
             lane.rows, *others = going_on.values()
-            parting += [(lane, rows) for rows in others]
-        self._split_lanes(parting)
+            leaving_rollouts += [(lane, rows) for rows in others]
+        self._split_lanes(leaving_rollouts)
         self.num_live -= len(ended)
         return ended
 
-    def _split_lanes(self, parting: Sequence[tuple[Lane, list[LiveRollout]]]) -> None:
+    def _split_lanes(self, leaving_rollouts: Sequence[tuple[Lane, list[LiveRollout]]]) -> None:
         """Move rollouts whose last token differs from that of their lane to new lanes.
 
         Args:
-            parting: pairs of an old lane and the rollouts that leave it for one new lane.
+            leaving_rollouts: pairs of an old lane and the rollouts that leave it for one new lane.
         """
         copies: list[tuple[int, int]] = []
-        for lane, rows in parting:
+        for lane, rows in leaving_rollouts:
             new = Lane(rows=rows, chunks=[self._pools.allocate_chunk() for _ in lane.chunks])
             copies += zip(lane.chunks, new.chunks, strict=True)
             prefix = self._get_lane_prefix(lane)

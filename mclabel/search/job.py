@@ -195,12 +195,12 @@ def plan_search(config: SearchConfig) -> SearchPlan:
     policy.engine.check_model()
     scorer = make_scorer(config.scorer)
     scorer.check_ready()
-    problems = read_questions(config.problems, strict=config.strict)
+    problems = read_problems_with_optional_answers(config.problems, strict=config.strict)
     run.check_config(_collect_semantic_inputs(config, policy, scorer))
     return SearchPlan(config=config, policy=policy, scorer=scorer, run=run, problems=problems)
 
 
-def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
+def read_problems_with_optional_answers(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
     """Read the problems of an input, also those without a gold answer.
 
     A problem without a gold answer gets an empty answer, and its solutions are neither right nor
@@ -265,7 +265,7 @@ def search(
     task = SearchTask(
         make_policy=plan.policy.engine_factory(config.seed),
         settings=config,
-        ends=tuple(config.policy.stop),
+        end_texts=tuple(config.policy.stop),
         provenance=plan.run.shard_metadata(
             versions=package_versions(config.policy.engine.component.packages),
             input={"problems": config.problems.model_dump()},

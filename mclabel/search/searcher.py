@@ -83,7 +83,7 @@ class Searcher:
             policy=self._policy,
             scorer=self._scorer,
             settings=settings,
-            ends=tuple(settings.policy.stop),
+            end_texts=tuple(settings.policy.stop),
             max_tokens=settings.policy.max_tokens,
         )
         search_result = await search_problem(problem, shared, priority=next(self._order))

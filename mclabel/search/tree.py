@@ -36,7 +36,7 @@ class TreeNode:
     """Number of times that the node was sampled."""
     num_sampled: int = 0
     """Number of tokens sampled for the node in all samples, including end tokens."""
-    kept: Any = field(default=None, repr=False)
+    scorer_state: Any = field(default=None, repr=False)
     """State that the scorer keeps for the node (`Scored.kept`)."""
 
     @property
@@ -105,10 +105,10 @@ class SearchTree:
         entry.num_sampled += piece.num_sampled
         return entry, is_new
 
-    def set_scores(self, name: str, scores: tuple[float, ...], kept: Any = None) -> Node:
+    def set_scores(self, name: str, scores: tuple[float, ...], scorer_state: Any = None) -> Node:
         """Set the scores of a node, and return it."""
         entry = self.nodes[name]
-        entry.node, entry.kept = replace(entry.node, scores=scores), kept
+        entry.node, entry.scorer_state = replace(entry.node, scores=scores), scorer_state
         return entry.node
 
     def sampled_nodes(self) -> Iterator[TreeNode]:

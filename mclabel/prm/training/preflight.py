@@ -82,7 +82,7 @@ class Preflight:
             first = f" The first: {self.first_refused}" if self.first_refused else ""
             yield f"left out: {named}.{first}"
 
-    def check_differ(self) -> None:
+    def check_targets_differ(self) -> None:
         """Refuse labels that are almost all equal: a model would learn a constant from them.
 
         Raises:
