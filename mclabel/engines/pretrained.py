@@ -334,7 +334,7 @@ def _explain_load_errors(
     except EngineError:
         raise
     except Exception as error:  # transformers and tokenizers raise all kinds of exceptions
-        if not trusted and (code := _find_own_code(Path(folder))):
+        if not trusted and (code := _find_model_code(Path(folder))):
             raise UntrustedCodeError(
                 f"{name}: the model comes with its own Python code ({code}), which is not run",
                 _name_trust_option(key),
@@ -347,7 +347,7 @@ def _explain_load_errors(
         ) from error
 
 
-def _find_own_code(folder: Path) -> str | None:
+def _find_model_code(folder: Path) -> str | None:
     """Return where a folder's files name code of the model, such as "auto_map in config.json".
 
     Return None if they name no code.

@@ -142,7 +142,7 @@ def judge(
     ray = config.ray
     served = {
         key: name
-        for key, policy in _find_policies(config).items()
+        for key, policy in _find_policy_settings(config).items()
         if (name := policy.engine.served_name) is not None
     }
 
@@ -195,7 +195,7 @@ def describe_judge(config: JudgeConfig) -> str:
             f"{', '.join(f'judge={choice}' for choice in JUDGES)} or judge=module:Class"
         )
     words = f"The judge is {name}"
-    for key, policy in _find_policies(config).items():
+    for key, policy in _find_policy_settings(config).items():
         asked = policy.model
         if not runs_model(policy):
             kind, served = policy.engine.kind, policy.engine.served_name
@@ -204,7 +204,7 @@ def describe_judge(config: JudgeConfig) -> str:
     return words
 
 
-def _find_policies(config: JudgeConfig) -> dict[str, PolicySettings]:
+def _find_policy_settings(config: JudgeConfig) -> dict[str, PolicySettings]:
     """Return the settings of the judge's models, by their keys in the judge's settings."""
     values = {name: getattr(config.judge, name) for name in type(config.judge).model_fields}
     return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
@@ -219,7 +219,7 @@ def _resolve_judge_settings(config: JudgeConfig, recorded: Mapping[str, Any]) ->
     """
     target = find_judge_class(config.judge)
     policies = {}
-    for name, policy in _find_policies(config).items():
+    for name, policy in _find_policy_settings(config).items():
         with name_section_in_errors(f"judge.{name}"):
             from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
@@ -280,7 +280,7 @@ def _read_earlier_answers(
             f"answers={config.answers!r}: is not a run of a judge. Give the `out` of `mclabel "
             "judge`"
         )
-    keys = list(_find_policies(config))
+    keys = list(_find_policy_settings(config))
     there, here = (_select_answer_inputs(side, keys) for side in (recorded, semantic.config))
     changed = describe_differences(there, here)
     theirs: Mapping[str, str] = manifest.get("served", {})

@@ -386,7 +386,7 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
     )
     head = Text(printable_text(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
     head.append(f"  {printable_text(judged.judge)}: ", style="dim")
-    head.append(describe_opinion(source_opinion), style=_choose_style(source_opinion))
+    head.append(describe_opinion(source_opinion), style=_choose_opinion_style(source_opinion))
     if opinion.sureness is not None:
         head.append(f", sure {opinion.sureness:.2f}", style="dim")
     if opinion.reason:
@@ -419,7 +419,7 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
     console.print()
 
 
-def _choose_style(opinion: SourceOpinion) -> str:
+def _choose_opinion_style(opinion: SourceOpinion) -> str:
     if not opinion.is_known:
         return "yellow"
     return "green" if opinion.first_error is None else "bold red"

@@ -126,7 +126,7 @@ class JudgeRunner:
                 answer = await self._judge.sample(prompt, number=number, max_tokens=max_tokens)
                 self._counts["answers"] += 1
                 if answer.finish_reason != "failed":
-                    attempt.journal.add(partial(write_answer_line, item.id, answer))
+                    attempt.journal.add(partial(make_answer_line, item.id, answer))
             return answer
 
         try:
@@ -191,7 +191,7 @@ class JudgeRunner:
         await self._judge.close()
 
 
-def write_answer_line(solution: str, answer: Answer) -> Line:
+def make_answer_line(solution: str, answer: Answer) -> Line:
     """Return the journal line that holds an answer."""
     return {"solution": solution, "answer": asdict(answer)}
 

@@ -189,7 +189,7 @@ def export_chains(
     if not kept:
         raise DataError(
             f"{opinions}: no chains are left. An export needs equally many chains on right and on "
-            f"wrong solutions. Believed (--filter {choice.filter}): {report.rates}. Left out: "
+            f"wrong solutions. Eligible (--filter {choice.filter}): {report.rates}. Left out: "
             f"{report.reasons}. Judge more solutions, or judge them with a better critic"
         )
     _write_export(kept, out, report, opinions)
@@ -408,10 +408,10 @@ def _write_export(kept: list[_ChainRow], out: str, report: ChainsReport, opinion
     partial.rename(folder / DATA)
     (folder / REJECTS).unlink(missing_ok=True)
     report.path = str(folder / DATA)
-    (folder / CARD).write_text(_write_card(report), encoding="utf-8")
+    (folder / CARD).write_text(_format_data_set_card(report), encoding="utf-8")
 
 
-def _write_card(report: ChainsReport) -> str:
+def _format_data_set_card(report: ChainsReport) -> str:
     return f"""---
 tags: [process-reward-model, generative-verifier, mclabel]
 configs:

@@ -149,7 +149,7 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
         model,
         out / "model",
         extra_files={
-            "README.md": write_model_card(config, report),
+            "README.md": format_model_card(config, report),
             "report.json": json.dumps(asdict(report), indent=1) + "\n",
         },
     )
@@ -260,7 +260,7 @@ def _read_manifest_blocks(path: Path) -> Blocks:
         return []  # `RunOutput.inspect` reports errors of the manifest
 
 
-def write_model_card(config: TrainConfig, report: TrainReport) -> str:
+def format_model_card(config: TrainConfig, report: TrainReport) -> str:
     """Return the model card of a scorer: its training, the meaning of its scores, its figures.
 
     Args:

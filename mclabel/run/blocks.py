@@ -80,10 +80,10 @@ class CountCheckedItems:
             )
 
 
-def _make_changing_input_error(place: str) -> DataError:
+def _make_changing_input_error(position: str) -> DataError:
     return DataError(
-        f"{place}: the input changed while it was read. Run the same command again when no other "
-        "program writes to the input"
+        f"{position}: the input changed while it was read. Run the same command again when no "
+        "other program writes to the input"
     )
 
 

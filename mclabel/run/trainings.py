@@ -66,7 +66,7 @@ def mark_checkpoint(folder: Path) -> None:
         "step": parse_checkpoint_step(folder),
         "files": {name: _hash_file(path) for name, path in files.items() if name != COMPLETE},
     }
-    _write_mark(folder, COMPLETE, content)
+    _write_completion_mark(folder, COMPLETE, content)
 
 
 def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
@@ -98,7 +98,7 @@ def mark_finished(out: Path, model: Path) -> None:
         "run": _read_run_id(out),
         "files": {name: _hash_file(path) for name, path in sorted(files.items())},
     }
-    _write_mark(out, FINISHED, content)
+    _write_completion_mark(out, FINISHED, content)
 
 
 def find_finished_faults(out: Path) -> Iterator[FileFault]:
@@ -146,7 +146,7 @@ def _find_completion_mark_faults(
     Returns:
         The listed files with their digests; None if the mark cannot be read.
     """
-    record = _read_mark(root, name)
+    record = _read_completion_mark(root, name)
     if isinstance(record, FileFault):
         yield record
         return None
@@ -174,7 +174,7 @@ def _find_file_faults(root: Path, files: Mapping[str, str]) -> Iterator[FileFaul
             )
 
 
-def _read_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
+def _read_completion_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
     """Return the content of a mark, or the fault of the mark."""
     check_plain(root / name, DataError)
     if not (root / name).is_file():
@@ -196,7 +196,7 @@ def _read_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
     return content
 
 
-def _write_mark(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+def _write_completion_mark(folder: Path, name: str, content: Mapping[str, Any]) -> None:
     (folder / name).unlink(missing_ok=True)
     create_durably(folder, name, json.dumps(add_digest(content), indent=1).encode())
 

@@ -33,7 +33,7 @@ from mclabel.search.base import SearchMethod
 from mclabel.search.config import SearchConfig
 from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
-from mclabel.search.tree import ModelSizes, SearchFigures, search_figures
+from mclabel.search.tree import ModelSizes, SearchFigures, compute_search_figures
 
 ANSWERS = "answers.jsonl"
 """File of the chosen answers in the folder of a run."""
@@ -356,7 +356,7 @@ def write_search_report(out: str) -> SearchReport:
     )
     num_sampled = sum(tree.cost.num_sampled for tree in trees)
     return SearchReport(
-        figures=search_figures(trees, read_model_sizes(store)) if trees else None,
+        figures=compute_search_figures(trees, read_model_sizes(store)) if trees else None,
         answers=answers[:NUM_SHOWN],
         num_replayed=sum(tree.cost.num_replayed for tree in trees),
         num_lost=max(0, read_spent(store).num_tokens - num_sampled),

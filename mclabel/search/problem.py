@@ -200,12 +200,12 @@ class ProblemSearch:
         """
         number = self._num_asked.get(parent, 0)
         self._num_asked[parent] = number + 1
-        if (piece := await self.sample_continuation(parent, number, max_steps)) is None:
+        if (continuation := await self.sample_continuation(parent, number, max_steps)) is None:
             return None
-        entry, is_new = self.tree.add(parent, piece)
+        entry, is_new = self.tree.add(parent, continuation)
         if not is_new:
             self._cost = replace(
-                self._cost, num_repeated=self._cost.num_repeated + piece.num_sampled
+                self._cost, num_repeated=self._cost.num_repeated + continuation.num_sampled
             )
         name = entry.node.id
         if name not in self._scoring:
@@ -227,13 +227,13 @@ class ProblemSearch:
     # Sampling
 
     async def sample_continuation(
-        self, parent: str, number: int, max_steps: int | None
+        self, parent: str, continuation_index: int, max_steps: int | None
     ) -> Continuation | None:
         """Sample one continuation of a prefix.
 
         Args:
             parent: id of the node to continue.
-            number: 0-based index of the continuation among those of the node.
+            continuation_index: 0-based index of the continuation among those of the node.
             max_steps: maximum number of steps; None samples to the end of the solution.
 
         Returns:
@@ -249,7 +249,7 @@ class ProblemSearch:
                 return fresh.build(is_finished=False, is_cut=True)
             place = WHOLE if max_steps is None else fresh.num_parts
             part = await self._fetch_completion(
-                parent, number, place, before + fresh.ids, room, stop
+                parent, continuation_index, place, before + fresh.ids, room, stop
             )
             if part is None:
                 self._is_spent = True
@@ -277,8 +277,8 @@ class ProblemSearch:
     async def _fetch_completion(
         self,
         parent: str,
-        number: int,
-        part: int,
+        continuation_index: int,
+        part_index: int,
         prefix: tuple[int, ...],
         max_new_tokens: int,
         stop: tuple[str, ...],
@@ -287,8 +287,8 @@ class ProblemSearch:
 
         Args:
             parent: id of the continued node.
-            number: 0-based index of the continuation among those of the node.
-            part: 0-based index of the completion in the continuation, or `WHOLE`.
+            continuation_index: 0-based index of the continuation among those of the node.
+            part_index: 0-based index of the completion in the continuation, or `WHOLE`.
             prefix: token ids of the solution before the completion.
             max_new_tokens: maximum number of new tokens.
             stop: texts that end a step.
@@ -296,7 +296,7 @@ class ProblemSearch:
         Returns:
             The completion; None if the problem's token limit is used up.
         """
-        key = (self._problem.id, parent, number, part)
+        key = (self._problem.id, parent, continuation_index, part_index)
         recorded: Completion | None = None
         if self._journal is not None:
             recorded = self._journal.take(key)
@@ -320,7 +320,10 @@ class ProblemSearch:
                 self._prompt,
                 prefix,
                 seed=sampling_seed(
-                    self._settings.seed, self._problem.id, f"search:{parent}:{part}", number
+                    self._settings.seed,
+                    self._problem.id,
+                    f"search:{parent}:{part_index}",
+                    continuation_index,
                 ),
                 priority=self._priority,
                 max_tokens=len(prefix) + reserved,
@@ -340,23 +343,23 @@ class ProblemSearch:
 
     # Scoring
 
-    async def score_node(self, parent: str, name: str) -> Node:
+    async def score_node(self, parent: str, node_id: str) -> Node:
         """Score a node, unless a token limit cut it, and return it with its scores.
 
         Args:
             parent: id of the node's parent.
-            name: id of the node.
+            node_id: id of the node.
         """
-        entry, before = self.tree.nodes[name], self.tree.nodes[parent]
+        entry, before = self.tree.nodes[node_id], self.tree.nodes[parent]
         if entry.node.is_cut:
             return entry.node
         if not entry.steps:
-            return self.tree.set_scores(name, before.node.scores, before.scorer_state)
+            return self.tree.set_scores(node_id, before.node.scores, before.scorer_state)
         scored = await self._context.scorer.score(
             Beginning(
                 problem=self._problem,
-                steps=self.tree.steps(name),
-                ids=self.tree.ids(name),
+                steps=self.tree.steps(node_id),
+                ids=self.tree.ids(node_id),
                 num_new=len(entry.steps),
                 parent=before.scorer_state,
             )
@@ -366,7 +369,7 @@ class ProblemSearch:
             num_scored=self._cost.num_scored + scored.num_computed,
             num_score_cached=self._cost.num_score_cached + scored.num_cached,
         )
-        return self.tree.set_scores(name, scored.scores, scored.kept)
+        return self.tree.set_scores(node_id, scored.scores, scored.kept)
 
     def _compute_final_cost(self, weights: Mapping[str, float]) -> StoredCost:
         used = {part.node.id for name in weights for part in self.tree.path(name)}

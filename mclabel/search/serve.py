@@ -143,11 +143,11 @@ class _SearchEndpoints:
     async def completions(self, request: Request) -> Response:
         """Return the searched solution of a problem."""
         ask = self._reader.read(await read_body(request, max_bytes=MAX_BODY))
-        search = self._searcher.begin(ask)
+        search = self._searcher.start_search(ask)
         if ask.is_streamed:
             return _EventStreamResponse(search, ask)
         return await respond_when_done(
-            search, request, lambda answer: make_json_response(answer.completion())
+            search, request, lambda answer: make_json_response(answer.to_completion_object())
         )
 
 
@@ -184,7 +184,7 @@ class _EventStreamResponse(Response):
         except Refused as refused:
             yield _format_event(encode_json(refused.body))
             return
-        for chunk in answer.chunks(include_usage=self._request.include_usage):
+        for chunk in answer.iter_chunk_objects(include_usage=self._request.include_usage):
             yield _format_event(encode_json(chunk))
         yield _format_event(b"[DONE]")
 

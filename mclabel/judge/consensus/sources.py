@@ -234,7 +234,8 @@ def read_people_sources(folder: str) -> list[Source]:
         sources.append(Source(name=run.judge, run=run))
     if not sources:
         raise DataError(
-            f"{folder}: nobody has submitted a solution yet, so there are no opinions to combine"
+            f"{folder}: nobody has submitted a solution yet, so there are no opinions to combine. "
+            "Submit a solution in mclabel annotate"
         )
     return sources
 

@@ -235,7 +235,7 @@ class CriticJudge(Judge):
             unanswered = [
                 number
                 for number, vote in zip(numbers, read, strict=True)
-                if not vote.is_known and not vote.is_final
+                if not vote.is_known and not vote.is_permanent
             ]
             for number, vote in zip(numbers, read, strict=True):
                 if is_retry:
@@ -295,7 +295,7 @@ class CriticJudge(Judge):
 
     def _parse_vote(self, answer: Answer, item: JudgedItem) -> Vote:
         if answer.finish_reason == "failed":
-            return Vote(first_error=None, is_known=False, reason=answer.text, is_final=True)
+            return Vote(first_error=None, is_known=False, reason=answer.text, is_permanent=True)
         truncated = answer.finish_reason == "length"
         parser = self.settings.template.parser
         return parse_output(answer.text, parser, len(item.steps), truncated)

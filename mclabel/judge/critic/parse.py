@@ -59,7 +59,7 @@ class Vote:
     """True if the answer gives a verdict."""
     reason: str = ""
     """Reason why the vote is unknown; empty if it is known."""
-    is_final: bool = False
+    is_permanent: bool = False
     """True if an unknown vote is not requested again, since its request failed and more tokens
     would not help."""
 
@@ -309,10 +309,10 @@ class VoteCounter:
             ValueError: no vote was requested.
         """
         if self._due == 0:
-            raise ValueError("no vote was requested: wanted() is 0")
+            raise ValueError("no vote was requested: count_votes_needed() is 0")
         if vote.is_known:
             self._counts[vote.first_error] += 1
-        elif self._is_retry or vote.is_final:
+        elif self._is_retry or vote.is_permanent:
             self._num_unknown += 1
         else:
             self._num_to_retry += 1

@@ -59,8 +59,8 @@ def decide_equality(
     """Return whether the sides are equal, and why not; None if that is not certain.
 
     Args:
-        left: left side of the equality. A side without an operation is not decided, since a bare
-            number may belong to a unit or a name (`30 minutes = 30/60`).
+        left: left side of the equality. A side without an operation is not decided, since a
+            single number may belong to a unit or a name (`30 minutes = 30/60`).
         right: right side of the equality.
         is_approximate: True if the relation is "about equal" instead of "equal".
         may_be_rounded: True if the step says that whole numbers may be rounded fractions.
@@ -84,7 +84,7 @@ def decide_equality(
         return None
     if (left.mixed or right.mixed) and _holds_with_other_mixed_numbers(left, right):
         return None
-    reason = f"{_write_side(left)} is {_write_value(x)}, not {_write_side(right)}"
+    reason = f"{_format_side(left)} is {_format_value(x)}, not {_format_side(right)}"
     return EqualityOutcome(False, distance, reason)
 
 
@@ -156,7 +156,7 @@ def _decide_irrational(
     if abs(exact_x - exact_y) <= allowed or _has_other_explanation(left, right, exact_x, exact_y):
         return None
     return EqualityOutcome(
-        False, None, f"{_write_side(left)} is about {x:.6g}, not {_write_side(right)}"
+        False, None, f"{_format_side(left)} is about {x:.6g}, not {_format_side(right)}"
     )
 
 
@@ -231,14 +231,14 @@ def _continues_with_value(right: Side, x: Fraction) -> bool:
     return any(match is not None and Fraction(match[1]) == abs(x) for match in ends)
 
 
-def _write_side(side: Side) -> str:
+def _format_side(side: Side) -> str:
     text = side.text if len(side.text) <= 2 * _MAX_SHOWN else f"{side.text[: 2 * _MAX_SHOWN]}..."
     for sign in "*/+":
         text = text.replace(sign, f" {sign} ")
     return " ".join(_BINARY_MINUS.sub(" - ", text).split())
 
 
-def _write_value(x: Fraction) -> str:
+def _format_value(x: Fraction) -> str:
     """Return a value as short text: a whole number, a short decimal, or a fraction."""
     if max(x.numerator.bit_length(), x.denominator.bit_length()) > 3 * _MAX_SHOWN:
         return "a large number"

@@ -115,12 +115,14 @@ def find_contradiction(first: Equation, second: Equation) -> str | None:
         root = -c / b
         if _evaluate_quadratic(first.coefficients, root) == 0 or _is_rounded(first, second, root):
             return None
-        return f"{second.letter} = {_write_fraction(root)} does not solve {_write_equation(first)}"
+        return (
+            f"{second.letter} = {_format_fraction(root)} does not solve {_format_equation(first)}"
+        )
     if first.degree == 1 or _contain_decimals(first, second):
         return None
     if _compute_resultant(first.coefficients, second.coefficients) == 0:
         return None
-    return f"{_write_equation(first)} and {_write_equation(second)} have no common solution"
+    return f"{_format_equation(first)} and {_format_equation(second)} have no common solution"
 
 
 def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
@@ -240,11 +242,11 @@ def _contain_decimals(*equations: Equation) -> bool:
     return any(side.decimals for equation in equations for side in (equation.left, equation.right))
 
 
-def _write_equation(equation: Equation) -> str:
+def _format_equation(equation: Equation) -> str:
     return f"{equation.left.text} = {equation.right.text}"[:120]
 
 
-def _write_fraction(x: Fraction) -> str:
+def _format_fraction(x: Fraction) -> str:
     return str(x) if max(abs(x.numerator), x.denominator) < 10**15 else "this value"
 
 

@@ -100,7 +100,7 @@ class ScoredPrefix:
         self._computed = computed  # None if not computed yet, or dropped to save memory
 
     @property
-    def encoded(self) -> EncodedSolution:
+    def encoded_solution(self) -> EncodedSolution:
         """Return the whole prefix as an encoded solution.
 
         Raises:

@@ -115,7 +115,7 @@ class TrainingItems(Dataset[TrainingItem]):
                 example, problem_id="", targets=(None,) * len(example.targets), right=None
             )
         return TrainingItem(
-            example, self._head_inputs[index] if self._observed else None, self._factors
+            example, self._head_inputs[index] if self._head_inputs else None, self._factors
         )
 
 

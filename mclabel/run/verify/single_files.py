@@ -71,8 +71,8 @@ class SingleFilesCheck:
         for name in self._store.names(NOTES):
             if (raw := self._store.read(name)) is not None and raw != b"{}":
                 self._result.add_error(damaged_file_error(self._store, name))
-        self._check_progress()
-        self._check_finished()
+        self._check_progress_log()
+        self._check_finished_record()
         if drivers := self._store.names("drivers"):
             self._result.notes.append(
                 f"{len(drivers):,} drivers are running or were killed (see drivers/)"
@@ -136,7 +136,7 @@ class SingleFilesCheck:
         except DamagedFile as error:
             self._result.add_error(error)
 
-    def _check_progress(self) -> None:
+    def _check_progress_log(self) -> None:
         raw = self._store.read(PROGRESS)
         if raw is None:
             return
@@ -153,7 +153,7 @@ class SingleFilesCheck:
                 "killed, or the log has lost its last lines"
             )
 
-    def _check_finished(self) -> None:
+    def _check_finished_record(self) -> None:
         """Check the record of a finished job, `finished.json`, and that the files that it names
         exist.
         """
