@@ -205,8 +205,9 @@ def _find_template(run: OpinionRun) -> Template:
         DataError: the judge writes no chains, or its prompts contained reference solutions.
         ShardError: the run does not record the template.
     """
-    manifest = read_manifest(Store(run.location), MANIFEST) or {}
-    prompt_inputs: Mapping[str, Any] = manifest.get("asked") or {}
+    prompt_inputs: Mapping[str, Any] = (read_manifest(Store(run.location), MANIFEST) or {}).get(
+        "asked"
+    ) or {}
     if not prompt_inputs:
         raise DataError(
             f"{run.location}: its judge {run.judge} writes no chains of thought. Give the `out` of "
@@ -230,12 +231,13 @@ def _choose_template(critic_template: Template, prompt: str | None) -> Template:
     """Return the template of the exported prompts: the critic's own, or the named one."""
     if prompt is None:
         return critic_template
-    parser = critic_template.parser
-    fit = [name for name, template in TEMPLATES.items() if template.parser == parser]
+    fit = [
+        name for name, template in TEMPLATES.items() if template.parser == critic_template.parser
+    ]
     if prompt not in fit:
         raise ConfigError(
             f"--prompt {prompt}: must ask for the answer format of the critic's chains, "
-            f"{parser}. Take one of {', '.join(fit)}, or leave --prompt out"
+            f"{critic_template.parser}. Take one of {', '.join(fit)}, or leave --prompt out"
         )
     return TEMPLATES[prompt]
 

@@ -116,7 +116,7 @@ def grow(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[Scored
 
 def assert_as_full(prm: PRM, nodes: list[ScoredPrefix], tolerance: float = 1e-5) -> None:
     grown = [one for one in nodes if one.scores]
-    full = prm.score_encoded([one.encoded for one in grown])
+    full = prm.score_encoded([one.encoded_solution for one in grown])
     for one, scores in zip(grown, full, strict=True):
         assert one.scores == pytest.approx(scores, abs=tolerance)
         assert one.num_tokens == len(one.encoded_solution.ids)
