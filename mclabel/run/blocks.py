@@ -195,11 +195,11 @@ def plan_blocks(
             taken_up = changes
         missing_ids: list[str] = []
         if store is not None and (changes.num_changed or changes.num_gone):
-            missing_ids = look_up_item_ids(store, plan.ids[compared.gone_plan_indices])
+            missing_ids = look_up_item_ids(store, plan.ids[compared.missing_plan_indices])
             if not accept_changes:
                 blocks = [
                     plan.names[number]
-                    for number in plan.blocks[compared.gone_plan_indices].tolist()
+                    for number in plan.blocks[compared.missing_plan_indices].tolist()
                 ]
                 named = dict(zip(missing_ids[:MAX_NAMED], blocks, strict=False))
                 shown = _describe_missing_items(store, outputs, items, compared, named)
@@ -229,7 +229,7 @@ def _iter_new_parts(
     order of the input.
     """
     superseded = np.concatenate(
-        [compared.gone_plan_indices, compared.plan_indices[compared.is_changed]]
+        [compared.missing_plan_indices, compared.plan_indices[compared.is_changed]]
     )
     changed = [
         item.id for item, is_changed in zip(items, compared.is_changed, strict=True) if is_changed

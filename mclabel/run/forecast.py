@@ -59,7 +59,7 @@ class RemainderForecast:
         self._committed, self._model = Size(), CostModel()
         self._committed_tokens = 0
 
-    def commit(self, size: Size, num_tokens: int) -> None:
+    def add_committed_block(self, size: Size, num_tokens: int) -> None:
         """Record a committed block: its size, and its cost in tokens."""
         self._committed += size
         self._committed_tokens += num_tokens

@@ -136,8 +136,8 @@ class LeaseBook:
         count = min(more, max(1, math.ceil(self.num_unfinished / num_workers)) - num_running)
         leases: list[Lease] = []
         while len(leases) < count and (block := self._take_next_block()) is not None:
-            replay = block.id in self._losses or block.id in self._journaled
-            leases.append(Lease(block=block, replay=replay))
+            may_have_journals = block.id in self._losses or block.id in self._journaled
+            leases.append(Lease(block=block, may_have_journals=may_have_journals))
             self._running[block.id] = block
             self._num_running[worker] += 1
         if self._due_alone and not self._num_running[worker]:

@@ -125,7 +125,7 @@ class PlanComparison:
     """For each input item, True if no block holds the item at present."""
     is_changed: NDArray[np.bool_]
     """For each input item, True if its content differs from the planned content."""
-    gone_plan_indices: NDArray[np.int64]
+    missing_plan_indices: NDArray[np.int64]
     """Indices of planned items that the input lacks, in the order of the plan."""
     changes: InputChanges
     """Counts of the differences."""
@@ -144,7 +144,7 @@ class PlanComparison:
                 plan_indices=np.full(count, -1, np.int64),
                 is_new=np.ones(count, bool),
                 is_changed=np.zeros(count, bool),
-                gone_plan_indices=np.empty(0, np.int64),
+                missing_plan_indices=np.empty(0, np.int64),
                 changes=InputChanges(num_added=count),
             )
         places_of, changed_of, other_of = [], [], []
@@ -174,7 +174,7 @@ class PlanComparison:
             plan_indices=plan_indices,
             is_new=is_new,
             is_changed=is_changed,
-            gone_plan_indices=gone[np.argsort(plan.order[gone])],
+            missing_plan_indices=gone[np.argsort(plan.order[gone])],
             changes=InputChanges(
                 num_added=int(is_new.sum()),
                 num_changed=int(is_changed.sum()),

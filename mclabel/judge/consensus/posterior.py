@@ -300,42 +300,48 @@ class SourceModels:
 class RepeatingJudgeModel:
     """Model of a judge whose errors may repeat errors of other sources; implements `JudgeModel`."""
 
-    alone: JudgeModel
+    judge_alone: JudgeModel
     """Model of the judge alone, which holds its error rates."""
-    others: StepCategories
+    earlier_opinions: StepCategories
     """Combined opinions of the earlier sources of the group at each step."""
-    table: Floats | None = None
+    opinion_table: Floats | None = None
     """Probabilities of the judge's opinion at a step, given the combined opinion of the other
     sources, [kind, others' opinion, own opinion]. The kinds are a sound step, the first wrong step,
     and a later step. None means equal probabilities."""
 
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
-        return step_log_likelihood(self.table, self.others.values, self._own_opinions.values)
+        return step_log_likelihood(
+            self.opinion_table, self.earlier_opinions.values, self._own_opinions.values
+        )
 
     def fit(self, chances: Floats) -> Self:
         """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
         own = self._own_opinions
-        shape = (self.others.count, own.count)
+        shape = (self.earlier_opinions.count, own.count)
         return replace(
             self,
-            alone=self.alone.fit(chances),
-            table=fit_table(
-                chances, self.others.values, own.values, shape, self._compute_prior_counts(own)
+            judge_alone=self.judge_alone.fit(chances),
+            opinion_table=fit_table(
+                chances,
+                self.earlier_opinions.values,
+                own.values,
+                shape,
+                self._compute_prior_counts(own),
             ),
         )
 
     def rates(self) -> Mapping[str, float]:
         """Return the error rates of the judge alone."""
-        return self.alone.rates()
+        return self.judge_alone.rates()
 
     def step_opinions(self) -> SourceOpinions:
         """Return the judge's opinions as one category per step."""
-        return self.alone.step_opinions()
+        return self.judge_alone.step_opinions()
 
     @property
     def _own_opinions(self) -> StepCategories:
-        return self.alone.step_opinions().seen
+        return self.judge_alone.step_opinions().seen
 
     def _compute_prior_counts(self, steps: StepCategories) -> Floats:
         """Return the prior counts of the judge's opinions, which sum to half an observation."""
@@ -377,8 +383,8 @@ def find_repeating_sources(
                 groups.append(group)
             for place, member in enumerate(group[1:], 1):
                 repeating[member] = RepeatingJudgeModel(
-                    alone=models[member],
-                    others=_summarise_opinions_by_step(
+                    judge_alone=models[member],
+                    earlier_opinions=_summarise_opinions_by_step(
                         [opinions[earlier] for earlier in group[:place]]
                     ),
                 )
@@ -398,14 +404,14 @@ class _DependenceGains:
     models: Mapping[str, JudgeModel]
     rollout_chances: Floats = field(init=False)
     """Probabilities of first errors according to the rollouts, not weakened, [solution, T + 1]."""
-    alone: dict[str, float] = field(init=False)
+    log_likelihood_alone: dict[str, float] = field(init=False)
     """Log-likelihood of each judge's opinions when only rollouts and this judge are modelled."""
 
     def __post_init__(self) -> None:
         # Use rollouts at their full weight. With weakened rollouts, independent accurate judges
         # would seem to agree more often than the first error explains.
         self.rollout_chances = self.evidence.shrink_to_length_mean(1.0)
-        self.alone = {
+        self.log_likelihood_alone = {
             name: self._fit_log_likelihood({name: model}) for name, model in self.models.items()
         }
 
@@ -416,7 +422,9 @@ class _DependenceGains:
         """
         model, other = self.models[first], self.models[second]
         free = self._fit_log_likelihood({first: model, second: other})
-        given = RepeatingJudgeModel(alone=other, others=model.step_opinions().contexts)
+        given = RepeatingJudgeModel(
+            judge_alone=other, earlier_opinions=model.step_opinions().contexts
+        )
         return self._normalize_gain(
             self._fit_log_likelihood({first: model, second: given}) - free,
             model.step_opinions(),
@@ -426,8 +434,8 @@ class _DependenceGains:
     def compute_run_gain(self, source: SourceOpinions, name: str) -> float:
         """Return the gain per solution if a judge is modelled as repeating the run's own labels."""
         model = self.models[name]
-        given = RepeatingJudgeModel(alone=model, others=source.contexts)
-        gain = self._fit_log_likelihood({name: given}) - self.alone[name]
+        given = RepeatingJudgeModel(judge_alone=model, earlier_opinions=source.contexts)
+        gain = self._fit_log_likelihood({name: given}) - self.log_likelihood_alone[name]
         return self._normalize_gain(gain, source, model)
 
     def _normalize_gain(self, gain: float, opinions: SourceOpinions, other: JudgeModel) -> float:
