@@ -53,7 +53,7 @@ from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.solutions import SelectionManifest, read_selected
-from mclabel.run.kinds import Run, find_runs, run_identity
+from mclabel.run.kinds import Run, find_runs, read_run_identity
 from mclabel.run.outputs import ANNOTATIONS, check_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.serving.access import PageAccessControl
@@ -169,7 +169,7 @@ def _open_or_create_folder(
     selected: SelectionManifest | None,
 ) -> StoredFolder:
     """Return the content of a folder of annotations, after creating it if it is empty."""
-    wanted = {**given, "run_id": run_identity(run)}
+    wanted = {**given, "run_id": read_run_identity(run)}
     if is_annotation_folder(folder):
         stored = read_folder(folder)
         check_same_settings(wanted, stored.settings, str(folder))

@@ -67,7 +67,7 @@ def train(
         preflight_report = preflight(checked)
         if not record_result(preflight_report):
             click.echo("\n".join(preflight_report.lines(examples=True)))
-        preflight_report.check_differ()
+        preflight_report.check_targets_differ()
         return
 
     with StageProgress(console, "train", "steps", opening=STARTING_STATUS) as progress:

@@ -63,7 +63,7 @@ class ChatTemplateError(EngineError):
         self.reason = reason
 
 
-def chat_messages(
+def build_chat_messages(
     problem: str, *, system: str | None, turns: Sequence[tuple[str, str]]
 ) -> list[dict[str, str]]:
     """Return the messages of a chat up to the last question, which the policy has to answer.

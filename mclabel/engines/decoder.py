@@ -162,7 +162,7 @@ class SharedPrefixDecoder:
                 prefix = held.prefix
             else:
                 prefix = self._prefixes.get(row.context[:-1], waiting, used=self._block_prefix)
-            if not self._place_lane(lane, prefix):
+            if not self._assign_slot_to_lane(lane, prefix):
                 return False
             if held is not None:
                 lane.chunks = [self._pools.allocate_chunk() for _ in range(held.content.shape[2])]
@@ -178,7 +178,9 @@ class SharedPrefixDecoder:
     @torch.inference_mode()
     def step(self) -> list[LiveRollout]:
         """Sample one token for the live rollouts. Remove and return those that have ended."""
-        self._parked = [(lane, on) for lane, on in self._parked if not self._place_lane(lane, on)]
+        self._parked = [
+            (lane, on) for lane, on in self._parked if not self._assign_slot_to_lane(lane, on)
+        ]
         lanes = self.lanes
         if len(lanes) > self._max_lanes_per_step:
             lanes = heapq.nsmallest(
@@ -189,7 +191,7 @@ class SharedPrefixDecoder:
         if not lanes:
             return []
         logits = self._compute_next_logits(lanes)
-        _store_wanted_logprobs(lanes, logits)
+        _store_requested_logprobs(lanes, logits)
         tokens = draw_tokens(
             logits,
             [lane.rows for lane in lanes],
@@ -198,7 +200,7 @@ class SharedPrefixDecoder:
             top_k=self._top_k,
         )
         ended: list[LiveRollout] = []
-        parting: list[tuple[Lane, list[LiveRollout]]] = []
+        leaving_rollouts: list[tuple[Lane, list[LiveRollout]]] = []
         for lane, chosen in zip(lanes, tokens, strict=True):
             self.num_sampled_tokens += len(chosen)
             going_on: dict[int, list[LiveRollout]] = {}
@@ -223,23 +225,23 @@ class SharedPrefixDecoder:
                 self._release_lane(lane)
                 continue
             lane.rows, *others = going_on.values()
-            parting += [(lane, rows) for rows in others]
-        self._split_lanes(parting)
+            leaving_rollouts += [(lane, rows) for rows in others]
+        self._split_lanes(leaving_rollouts)
         self.num_live -= len(ended)
         return ended
 
-    def _split_lanes(self, parting: Sequence[tuple[Lane, list[LiveRollout]]]) -> None:
+    def _split_lanes(self, leaving_rollouts: Sequence[tuple[Lane, list[LiveRollout]]]) -> None:
         """Move rollouts whose last token differs from that of their lane to new lanes.
 
         Args:
-            parting: pairs of an old lane and the rollouts that leave it for one new lane.
+            leaving_rollouts: pairs of an old lane and the rollouts that leave it for one new lane.
         """
         copies: list[tuple[int, int]] = []
-        for lane, rows in parting:
+        for lane, rows in leaving_rollouts:
             new = Lane(rows=rows, chunks=[self._pools.allocate_chunk() for _ in lane.chunks])
             copies += zip(lane.chunks, new.chunks, strict=True)
             prefix = self._get_lane_prefix(lane)
-            if not self._place_lane(new, prefix):
+            if not self._assign_slot_to_lane(new, prefix):
                 self._parked.append((new, prefix))
         if copies:
             source, target = map(list, zip(*copies, strict=True))
@@ -288,7 +290,7 @@ class SharedPrefixDecoder:
 
     # Blocks
 
-    def _place_lane(self, lane: Lane, prefix: Prefix) -> bool:
+    def _assign_slot_to_lane(self, lane: Lane, prefix: Prefix) -> bool:
         """Give a lane a slot in a block of its prefix. Return False if no slot is free."""
         slot = self._find_free_slot(prefix)
         if slot is None:
@@ -325,7 +327,7 @@ class SharedPrefixDecoder:
             self._block_prefix[block] = None
 
 
-def _store_wanted_logprobs(lanes: Sequence[Lane], logits: Tensor) -> None:
+def _store_requested_logprobs(lanes: Sequence[Lane], logits: Tensor) -> None:
     """Store the first-token log-probabilities in each rollout that requests them."""
     for lane, lane_logits in zip(lanes, logits, strict=True):
         for row in lane.rows:

@@ -111,10 +111,10 @@ def is_temporary(status: int, error: Any) -> bool:
         status: HTTP status of the response, at least 400.
         error: the object `error` in the answer; None if the answer has no such object.
     """
-    return (status in (408, 425, 429) or status >= 500) and not _lacks_credit(status, error)
+    return (status in (408, 425, 429) or status >= 500) and not _is_out_of_credit(status, error)
 
 
-def _lacks_credit(status: int, error: Any) -> bool:
+def _is_out_of_credit(status: int, error: Any) -> bool:
     codes = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
     return status == 402 or bool(_NO_CREDIT & {code for code in codes if isinstance(code, str)})
 
@@ -154,7 +154,12 @@ class Endpoints:
     """Clients of all servers of one model. An endpoint is one server."""
 
     def __init__(
-        self, urls: Sequence[str], *, api_key_env: str | None, timeout_s: float, limited_s: float
+        self,
+        urls: Sequence[str],
+        *,
+        api_key_env: str | None,
+        timeout_s: float,
+        rate_limit_retry_s: float,
     ) -> None:
         """Make a client of each server.
 
@@ -163,8 +168,8 @@ class Endpoints:
             api_key_env: name of the environment variable that holds the API key; None sends no
                 key.
             timeout_s: maximum seconds per request.
-            limited_s: minimum seconds for which a request is retried if a server limits the rate of
-                requests, even if `retry_s` is less.
+            rate_limit_retry_s: minimum seconds for which a request is retried if a server limits
+                the rate of requests, even if `retry_s` is less.
 
         Raises:
             EngineError: the environment variable of the key is not set.
@@ -177,7 +182,7 @@ class Endpoints:
             )
         key = None if api_key_env is None else os.environ[api_key_env]
         self._key, self._key_env = key, api_key_env
-        self._limited_s = limited_s
+        self._rate_limit_retry_s = rate_limit_retry_s
         self._num_bad = 0
         """Number of failed requests since the last usable answer."""
         self._endpoints = [
@@ -189,13 +194,13 @@ class Endpoints:
             for url in urls
         ]
 
-    async def send_request(self, request: Request, *, home: int, retry_s: float) -> Any:
+    async def send_request(self, request: Request, *, affinity_key: int, retry_s: float) -> Any:
         """Send a request and return the response; retry while servers are busy or unreachable.
 
         Args:
             request: function that sends the request.
-            home: any number. Requests with the same number go to the same endpoint while it works,
-                so that its prefix cache can serve them.
+            affinity_key: any number. Requests with the same number go to the same endpoint while it
+                works, so that its prefix cache can serve them.
             retry_s: maximum seconds for which the request is retried.
 
         Raises:
@@ -205,11 +210,13 @@ class Endpoints:
         """
         for num_left in reversed(range(BAD_TRIES)):
             try:
-                answer = await self._retry_until_answered(self._endpoints, request, home, retry_s)
+                answer = await self._retry_until_answered(
+                    self._endpoints, request, affinity_key, retry_s
+                )
             except UnusableResponse as error:
                 if not num_left:
                     raise self._make_bad_answer_error(error) from error
-                home += 1  # try the next server, if there are several
+                affinity_key += 1  # try the next server, if there are several
                 await asyncio.sleep(compute_backoff_s(1))
             else:
                 self._num_bad = 0
@@ -228,13 +235,13 @@ class Endpoints:
         return EngineError(f"{words}. The last {self._num_bad} requests failed the same way")
 
     async def _retry_until_answered(
-        self, endpoints: Sequence[_Endpoint], request: Request, home: int, retry_s: float
+        self, endpoints: Sequence[_Endpoint], request: Request, affinity_key: int, retry_s: float
     ) -> Any:
         from openai import APIConnectionError, APIStatusError
 
         failing_since: float | None = None
         while True:
-            endpoint = _find_unpaused_endpoint(endpoints, home)
+            endpoint = _find_unpaused_endpoint(endpoints, affinity_key)
             if endpoint is None:
                 closed = min(endpoints, key=lambda endpoint: endpoint.closed_until)
                 now = time.monotonic()
@@ -270,7 +277,7 @@ class Endpoints:
                 # A server that limits the rate but answers other requests will also answer this
                 # request in the end.
                 limits = getattr(error, "status_code", None) == 429
-                retry_s = max(retry_s, self._limited_s) if limits else retry_s
+                retry_s = max(retry_s, self._rate_limit_retry_s) if limits else retry_s
                 since = max(failing_since, endpoint.answered_at if limits else 0.0)
                 if time.monotonic() - since >= retry_s:
                     raise self._make_unreachable_error(endpoint, error, retry_s) from error
@@ -310,14 +317,14 @@ class Endpoints:
         for endpoint in self._endpoints:
             await endpoint.client.close()
 
-    def redact_message(self, words: str) -> str:
+    def redact_message(self, message: str) -> str:
         """Return a server's message for an error message: shortened, without the API key."""
         if self._key:
-            words = words.replace(self._key, "***")
-        words = "".join(c if c.isprintable() else " " for c in words)
-        return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
+            message = message.replace(self._key, "***")
+        message = "".join(c if c.isprintable() else " " for c in message)
+        return message if len(message) <= MAX_SHOWN else message[:MAX_SHOWN] + "…"
 
-    def make_refusal_error(self, url: str, status: int, error: Any, words: str) -> EngineError:
+    def make_refusal_error(self, url: str, status: int, error: Any, answer: str) -> EngineError:
         """Return the error for a request that a server refuses, however often it is sent.
 
         It is a `RefusedError` if only this request would be refused again. It is a plain
@@ -327,14 +334,14 @@ class Endpoints:
             url: URL of the server.
             status: HTTP status of the response.
             error: the object `error` in the response; None if the response has no such object.
-            words: text of the whole answer.
+            answer: text of the whole answer.
         """
         kind: type[EngineError] = RefusedError
         match status:
-            case _ if _lacks_credit(status, error):
+            case _ if _is_out_of_credit(status, error):
                 kind = EngineError
                 why = (
-                    f"says that the account has no credit left: {self.redact_message(words)}. Add "
+                    f"says that the account has no credit left: {self.redact_message(answer)}. Add "
                     "credit or raise the account's limit, and run the command again"
                 )
             case 401 | 403 if self._key_env is None:
@@ -348,20 +355,20 @@ class Endpoints:
             case 403:
                 why = (
                     f"refuses the key in {self._key_env}, or this use of the key. Put a valid key "
-                    f"into that variable. The server's answer: {self.redact_message(words)}"
+                    f"into that variable. The server's answer: {self.redact_message(answer)}"
                 )
             case 404:
                 why = (
                     "has no such address or model. Check policy.engine.endpoints (most URLs end in "
                     "/v1) and policy.engine.model. The server's answer: "
-                    f"{self.redact_message(words)}"
+                    f"{self.redact_message(answer)}"
                 )
             case _ if status < 400:
                 return RefusedError(
-                    f"policy.engine: {url} answers with an error: {self.redact_message(words)}"
+                    f"policy.engine: {url} answers with an error: {self.redact_message(answer)}"
                 )
             case _:
-                why = f"refuses the request: {self.redact_message(words)}"
+                why = f"refuses the request: {self.redact_message(answer)}"
         return kind(f"policy.engine: {url} {why} (HTTP {status})")
 
     def _make_unreachable_error(
@@ -384,13 +391,13 @@ class _UnreachableError(RequestFailed):
     pass
 
 
-def _find_unpaused_endpoint(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | None:
+def _find_unpaused_endpoint(endpoints: Sequence[_Endpoint], affinity_key: int) -> _Endpoint | None:
     """Return the first endpoint that is not paused; None if all are paused.
 
-    The search starts at the index `home` (modulo the number of endpoints) and goes round.
+    The search starts at the index `affinity_key` (modulo the number of endpoints) and goes round.
     """
     count, now = len(endpoints), time.monotonic()
-    ordered = (endpoints[(home + i) % count] for i in range(count))
+    ordered = (endpoints[(affinity_key + i) % count] for i in range(count))
     return next((endpoint for endpoint in ordered if endpoint.closed_until <= now), None)
 
 
@@ -423,14 +430,14 @@ class RequestSlots:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
-                    self._pass_on_slot()  # this request had received a slot already
+                    self._hand_slot_to_next()  # this request had received a slot already
                 raise
         try:
             yield
         finally:
-            self._pass_on_slot()
+            self._hand_slot_to_next()
 
-    def _pass_on_slot(self) -> None:
+    def _hand_slot_to_next(self) -> None:
         while self._waiting:
             _, _, turn = heapq.heappop(self._waiting)
             if not turn.done():

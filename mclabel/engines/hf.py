@@ -25,7 +25,7 @@ from mclabel.engines.loading import load_in_thread, silence_transformers
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_finite, load_model
 from mclabel.engines.settings import DeviceSettings, PolicySettings
-from mclabel.engines.text import StopTexts
+from mclabel.engines.text import StopTextDetector
 
 if TYPE_CHECKING:
     from mclabel.engines.cascade import LiveRollout
@@ -125,7 +125,7 @@ class HfEngine(ModelEngine):
                 *policy.stop_token_ids,
             ],
             stop=policy.stop,
-            ends_with=StopTexts(text.decode).ends,
+            ends_with=StopTextDetector(text.decode).ends,
             temperature=policy.temperature,
             top_p=policy.top_p,
             top_k=policy.top_k,

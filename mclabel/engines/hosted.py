@@ -18,7 +18,7 @@ from pydantic import Field
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.records import Completion, FinishReason
 from mclabel.core.settings import ONE_VALUE, OPERATIONAL, rule
-from mclabel.engines.chat import chat_messages
+from mclabel.engines.chat import build_chat_messages
 from mclabel.engines.endpoints import Endpoints, RefusedError
 from mclabel.engines.openai_answer import ServerAnswer, parse_server_answer, post_completion_request
 from mclabel.engines.served import ServedEngine, ServerSettings
@@ -174,11 +174,11 @@ class HostedEngine(ServedEngine):
             )
         room = self.policy.room(0, 0, inf, max_tokens)
         body = self._build_request_body(self.decode(prompt), room, seed)
-        home = hash(tuple(prompt))
+        affinity_key = hash(tuple(prompt))
         return await self.request_completion(
             body,
             lambda answer: self._build_completion(self._read_server_answer(answer), room),
-            home=home,
+            affinity_key=affinity_key,
             priority=priority,
         )
 
@@ -188,7 +188,7 @@ class HostedEngine(ServedEngine):
         policy, settings = self.policy, self.settings
         body: dict[str, Any] = {
             "model": settings.model,
-            "messages": chat_messages(problem, system=policy.system, turns=policy.examples),
+            "messages": build_chat_messages(problem, system=policy.system, turns=policy.examples),
             settings.length_parameter: room,
             "temperature": policy.temperature,
             "top_p": policy.top_p,

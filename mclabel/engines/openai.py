@@ -144,7 +144,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         return await self.request_completion(
             body,
             lambda answer: self._build_completion(answer, context, room, stop),
-            home=hash(tuple(prompt)),
+            affinity_key=hash(tuple(prompt)),
             priority=priority,
         )
 
@@ -305,7 +305,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             return self._build_completion(seen[-1], (*prompt, *prefix), 1)
 
         try:
-            await endpoints.send_request(request, home=0, retry_s=self.start_s)
+            await endpoints.send_request(request, affinity_key=0, retry_s=self.start_s)
         except RefusedError as error:
             fault = (
                 "token ids as a prompt and all sampling parameters"

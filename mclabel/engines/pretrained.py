@@ -112,7 +112,7 @@ def load_model(
     trust_remote_code: bool,
     revision: str | None = None,
     key: str = POLICY,
-    fresh: tuple[str, ...] = (),
+    new_weights: tuple[str, ...] = (),
     **arguments: Any,
 ) -> PreTrainedModel:
     """Load a model with its weights.
@@ -123,7 +123,7 @@ def load_model(
         trust_remote_code: True to run Python code that comes with the model.
         revision: commit or tag of a Hugging Face model.
         key: key of the setting that names the model, for messages.
-        fresh: names, or beginnings of names, of weights that may be missing in the files.
+        new_weights: names, or beginnings of names, of weights that may be missing in the files.
         arguments: further arguments of `from_pretrained`.
 
     Raises:
@@ -148,7 +148,7 @@ def load_model(
             **arguments,
         )
     if missing := sorted(
-        weight for weight in about["missing_keys"] if not weight.startswith(fresh)
+        weight for weight in about["missing_keys"] if not weight.startswith(new_weights)
     ):
         raise EngineError(
             f"{name}: its files lack {len(missing)} weights that its configuration requires, such "
@@ -334,7 +334,7 @@ def _explain_load_errors(
     except EngineError:
         raise
     except Exception as error:  # transformers and tokenizers raise all kinds of exceptions
-        if not trusted and (code := _find_own_code(Path(folder))):
+        if not trusted and (code := _find_model_code(Path(folder))):
             raise UntrustedCodeError(
                 f"{name}: the model comes with its own Python code ({code}), which is not run",
                 _name_trust_option(key),
@@ -347,7 +347,7 @@ def _explain_load_errors(
         ) from error
 
 
-def _find_own_code(folder: Path) -> str | None:
+def _find_model_code(folder: Path) -> str | None:
     """Return where a folder's files name code of the model, such as "auto_map in config.json".
 
     Return None if they name no code.

@@ -124,7 +124,7 @@ class ScriptedEngine(Engine):
                 os.kill(os.getpid(), signal.SIGKILL)
             raise EngineDied("policy.engine=scripted: the engine died, as its settings demand")
         self._num_left -= 1
-        text = self._write_continuation(problem, self.decode(prefix), rng)
+        text = self._generate_continuation(problem, self.decode(prefix), rng)
         if rng.random() < self.settings.truncate_rate:
             text = text[: rng.randrange(len(text))]
             cut = True
@@ -157,7 +157,7 @@ class ScriptedEngine(Engine):
         mean = sum(chance * factor for chance, factor in WORDS.values())
         return _compute_right_chance(prefix) * mean ** (self.settings.num_steps - lines)
 
-    def _write_continuation(self, prompt: str, prefix: str, rng: random.Random) -> str:
+    def _generate_continuation(self, prompt: str, prefix: str, rng: random.Random) -> str:
         words = list(WORDS)
         weights = [chance for chance, _ in WORDS.values()]
         done = prefix.count("\n")

@@ -125,7 +125,7 @@ class ServedEngine(Engine):
             settings.endpoints,
             api_key_env=settings.api_key_env,
             timeout_s=settings.timeout_s,
-            limited_s=settings.retry_s,
+            rate_limit_retry_s=settings.retry_s,
         )
         try:
             await self.check_servers(self._endpoints)
@@ -138,7 +138,7 @@ class ServedEngine(Engine):
         body: dict[str, Any],
         read: Callable[[dict[str, Any]], Completion],
         *,
-        home: int,
+        affinity_key: int,
         priority: int,
     ) -> Completion:
         """Send a request for one completion, and return the completion.
@@ -146,8 +146,8 @@ class ServedEngine(Engine):
         Args:
             body: body of the request.
             read: function that reads the completion from the server's answer.
-            home: any number. Requests with the same number go to the same server while it works, so
-                that its prefix cache can serve them.
+            affinity_key: any number. Requests with the same number go to the same server while it
+                works, so that its prefix cache can serve them.
             priority: priority of the request; requests with a lower number are sent first.
 
         Raises:
@@ -162,7 +162,7 @@ class ServedEngine(Engine):
             self._num_live += 1
             try:
                 return await self._endpoints.send_request(  # type: ignore[no-any-return]
-                    request, home=home, retry_s=self.settings.retry_s
+                    request, affinity_key=affinity_key, retry_s=self.settings.retry_s
                 )
             finally:
                 self._num_live -= 1

@@ -14,7 +14,7 @@ from mclabel.engines.chat import (
     ChatTemplateError,
     ControlTokens,
     Variable,
-    chat_messages,
+    build_chat_messages,
     render_chat,
 )
 from mclabel.engines.hub import POLICY, fetch_model, format_model_with_key
@@ -166,7 +166,7 @@ class PolicyText:
             problem: the last question.
             earlier: questions and answers between the worked examples and the last question.
         """
-        return chat_messages(problem, system=self._system, turns=(*self._few_shot, *earlier))
+        return build_chat_messages(problem, system=self._system, turns=(*self._few_shot, *earlier))
 
     def mark_control_tokens(self, ids: Sequence[int]) -> str:
         """Return the text of token ids for display, with ⟦…⟧ around each control token."""
@@ -403,7 +403,7 @@ def trim_to_end(
     return ids, at_stop and any(stop_text in text for stop_text in own_stop)
 
 
-class StopTexts:
+class StopTextDetector:
     """Detects whether the last token of a completion completes a stop text."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:

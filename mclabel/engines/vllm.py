@@ -29,17 +29,17 @@ from mclabel.engines.loading import load_in_thread, record_stage
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.settings import DeviceSettings, PolicySettings
-from mclabel.engines.text import StopTexts, find_model_end_ids, trim_to_end
+from mclabel.engines.text import StopTextDetector, find_model_end_ids, trim_to_end
 from mclabel.engines.vllm_memory import (
     OWNER,
-    EngineMemory,
     OwnerWatchingWorker,
+    SharedMemoryRecord,
     free_abandoned_memory,
 )
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
-    EngineLog,
+    EngineCounters,
     OutputTail,
     StartLog,
     build_engine_config,
@@ -118,8 +118,8 @@ class VllmEngine(ModelEngine):
         self._by_character: dict[str, list[int]] = {}
         self._requests = itertools.count()
         self._num_unfinished = 0
-        self._log = EngineLog(max_live=self.settings.max_live)
-        self._memory: EngineMemory | None = None
+        self._log = EngineCounters(max_live=self.settings.max_live)
+        self._memory: SharedMemoryRecord | None = None
 
     @property
     def place(self) -> str:
@@ -268,7 +268,7 @@ class VllmEngine(ModelEngine):
         """
         if (ids := self._by_character.get(character)) is None:
             num_ids = self.text.num_tokens
-            ids = StopTexts(self.decode).find_tokens_containing(character, num_ids=num_ids)
+            ids = StopTextDetector(self.decode).find_tokens_containing(character, num_ids=num_ids)
             self._by_character[character] = ids
         return ids
 
@@ -317,7 +317,7 @@ class VllmEngine(ModelEngine):
 
         free_abandoned_memory()
         os.environ[OWNER] = str(os.getpid())
-        self._memory = EngineMemory()
+        self._memory = SharedMemoryRecord()
         log = StartLog(config, on_ray=not one_node)
         output = OutputTail(log.is_shown)
         record_stage("starting processes")

@@ -42,7 +42,7 @@ _SEGMENT = re.compile(r"psm_\w+")
 MIB = 2**20
 
 
-class EngineMemory:
+class SharedMemoryRecord:
     """Record of one engine's shared memory. If /dev/shm cannot be written, nothing is recorded."""
 
     def __init__(self, memory: Path = MEMORY) -> None:

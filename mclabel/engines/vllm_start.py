@@ -2,7 +2,7 @@
 
 Before the start, vLLM's build, the GPUs, the memory and the arguments are checked. The output of
 vLLM's child processes is passed on. Its last part is also kept, because it contains the reason if
-an engine dies. `EngineLog` collects the counters that vLLM reports after every step.
+an engine dies. `EngineCounters` collects the counters that vLLM reports after every step.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def _open_bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
     return open(os.dup(saved), "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
 
 
-class EngineLog:
+class EngineCounters:
     """Counters of one engine since it was loaded.
 
     vLLM calls the class that `make_logger_class` returns instead of its Prometheus logger. The

@@ -96,7 +96,7 @@ class Opinion:
     tokens of an answer is unknown."""
 
 
-def prompt_hash(prompt: str) -> str:
+def hash_prompt(prompt: str) -> str:
     """Return 16 hexadecimal digits that identify a prompt's text."""
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -47,7 +47,7 @@ from mclabel.labeling.rewritten import (
     read_recorded_config,
     resolve_location,
 )
-from mclabel.run.shards.manifest import MANIFEST, read_claimed_config
+from mclabel.run.shards.manifest import MANIFEST, read_manifest_config
 from mclabel.run.shards.store import Store
 
 LEARNED_FROM = "learned_from"
@@ -311,7 +311,7 @@ def _hash_sources(sources: Sequence[Source]) -> dict[str, str]:
 
 def _hash_source(source: Source) -> str:
     """Return a hash of a source's configuration and of its opinions."""
-    recorded = read_claimed_config(Store(source.run.location), MANIFEST)
+    recorded = read_manifest_config(Store(source.run.location), MANIFEST)
     contents = [
         [name, opinion.is_known, opinion.first_error, list(opinion.scores)]
         for name, opinion in sorted(source.run.opinions.items())

@@ -33,8 +33,8 @@ from mclabel.judge.generative_chains import (
     CERTAIN,
     GENPRM_SYSTEM,
     Chain,
+    hash_wording,
     make_verifier,
-    wording_hash,
 )
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.scoring import GENERATIVE
@@ -65,7 +65,7 @@ def find_prm_identity(settings: ScorerSettings) -> dict[str, Any]:
         return {"prm": f"weights:{compute_scorer_fingerprint(prm)}"} if Path(prm).is_dir() else {}
     with name_section_in_errors(POLICY):
         identity = settings.engine().model_identity()
-    return {"prm": identity, "wording": wording_hash(settings.generative.template)}
+    return {"prm": identity, "wording": hash_wording(settings.generative.template)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +269,7 @@ class GenerativePRM:
         unknown: Sequence[int] = ()
         """Indices of the last round's chains without a verdict, which are sampled once more."""
         num_tokens = 0
-        while count := votes.count_wanted():
+        while count := votes.count_votes_needed():
             is_retry = votes.is_retry
             numbers = unknown if is_retry else range(len(chains), len(chains) + count)
             budget = settings.policy.max_tokens * (RETRY_BUDGET if is_retry else 1)

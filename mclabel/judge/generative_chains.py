@@ -42,7 +42,7 @@ from mclabel.core.seeds import content_id, sampling_seed
 from mclabel.engines import Engine
 from mclabel.engines.base import build_limit_arguments
 from mclabel.judge.critic.parse import parse_output
-from mclabel.judge.critic.prompts import Template, fill_critic_prompt, template_hash
+from mclabel.judge.critic.prompts import Template, fill_critic_prompt, hash_template
 
 PARSER = "step_verdicts"
 """Parser of chains that verify all steps, including chains of a user's own template."""
@@ -79,7 +79,7 @@ GENPRM_END = "}$\n</output>\n"
 GENPRM_VERDICTS = ("Yes", "No")
 
 
-def wording_hash(template: str) -> str:
+def hash_wording(template: str) -> str:
     """Return a hash of a verifier's prompts and of the words that it reads as verdicts.
 
     Args:
@@ -91,7 +91,7 @@ def wording_hash(template: str) -> str:
     is_built_in = template == "thinkprm"
     asked = THINKPRM if is_built_in else Template(template.strip(), PARSER)
     more = (THINKPRM_START, *THINKPRM_STOPS) if is_built_in else ()
-    return content_id(template_hash(asked), *more, WHOLE_QUESTION, *WHOLE_VERDICTS)
+    return content_id(hash_template(asked), *more, WHOLE_QUESTION, *WHOLE_VERDICTS)
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.task import AnswerKey, JudgeTask, read_recorded_answers
 from mclabel.prm.scoring.items import no_solutions_message
 from mclabel.prm.scoring.scorer import ScorerSettings
-from mclabel.run.run import RunOutput, absolute_location, run_task
+from mclabel.run.run import RunOutput, make_location_absolute, run_task
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
     describe_differences,
     package_versions,
-    read_claim,
+    read_manifest,
 )
 from mclabel.run.shards.opinions import TASK, iter_opinion_rows
 from mclabel.run.shards.rejects import read_rejects
@@ -124,7 +124,7 @@ def judge(
             single row cannot be judged.
         ShardError: `out` holds another run, or the store fails.
     """
-    if absolute_location(config.out) == absolute_location(config.solutions):
+    if make_location_absolute(config.out) == make_location_absolute(config.solutions):
         raise ConfigError(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
@@ -134,7 +134,7 @@ def judge(
         config.solutions, strict=config.strict, split=target.split_rule(config.judge)
     )
     target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
-    settings = _settle_settings(config, run.recorded_config)
+    settings = _resolve_judge_settings(config, run.recorded_config)
     own = make_judge(settings, seed=config.seed)
     own.check_ready()
     semantic = _collect_semantic_inputs(config, settings, own)
@@ -142,7 +142,7 @@ def judge(
     ray = config.ray
     served = {
         key: name
-        for key, policy in _find_policies(config).items()
+        for key, policy in _find_policy_settings(config).items()
         if (name := policy.engine.served_name) is not None
     }
 
@@ -195,7 +195,7 @@ def describe_judge(config: JudgeConfig) -> str:
             f"{', '.join(f'judge={choice}' for choice in JUDGES)} or judge=module:Class"
         )
     words = f"The judge is {name}"
-    for key, policy in _find_policies(config).items():
+    for key, policy in _find_policy_settings(config).items():
         asked = policy.model
         if not runs_model(policy):
             kind, served = policy.engine.kind, policy.engine.served_name
@@ -204,13 +204,13 @@ def describe_judge(config: JudgeConfig) -> str:
     return words
 
 
-def _find_policies(config: JudgeConfig) -> dict[str, PolicySettings]:
+def _find_policy_settings(config: JudgeConfig) -> dict[str, PolicySettings]:
     """Return the settings of the judge's models, by their keys in the judge's settings."""
     values = {name: getattr(config.judge, name) for name in type(config.judge).model_fields}
     return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
 
 
-def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
+def _resolve_judge_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
     """Return the judge's settings with names resolved, such as paths made absolute.
 
     Args:
@@ -219,7 +219,7 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
     """
     target = find_judge_class(config.judge)
     policies = {}
-    for name, policy in _find_policies(config).items():
+    for name, policy in _find_policy_settings(config).items():
         with name_section_in_errors(f"judge.{name}"):
             from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
@@ -273,14 +273,14 @@ def _read_earlier_answers(
     if config.answers is None:
         return {}
     store = Store(config.answers)
-    manifest = read_claim(store, MANIFEST) or {}
+    manifest = read_manifest(store, MANIFEST) or {}
     recorded: Mapping[str, Any] = manifest.get("config", {})
     if recorded.get("task") != TASK:
         raise ShardError(
             f"answers={config.answers!r}: is not a run of a judge. Give the `out` of `mclabel "
             "judge`"
         )
-    keys = list(_find_policies(config))
+    keys = list(_find_policy_settings(config))
     there, here = (_select_answer_inputs(side, keys) for side in (recorded, semantic.config))
     changed = describe_differences(there, here)
     theirs: Mapping[str, str] = manifest.get("served", {})

@@ -27,7 +27,7 @@ from mclabel.prm.scoring.items import (
 )
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
 from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.manifest import MANIFEST, read_claim, read_claimed_config
+from mclabel.run.shards.manifest import MANIFEST, read_manifest, read_manifest_config
 from mclabel.run.shards.opinions import TASK, iter_opinion_rows
 from mclabel.run.shards.store import Store
 from mclabel.show.solutions import (
@@ -76,7 +76,7 @@ class OpinionRun:
             judge=recorded["judge"]["kind"],
             claim=recorded["judge"]["claim"],
             solutions=str(
-                (read_claim(store, MANIFEST) or {}).get("input", {}).get("solutions", "")
+                (read_manifest(store, MANIFEST) or {}).get("input", {}).get("solutions", "")
             ),
             opinions=opinions,
             num_steps=num_steps,
@@ -202,7 +202,7 @@ def _make_invalid_row_error(location: str, row: Mapping[str, Any], fault: str) -
 
 def _read_recorded_config(store: Store) -> dict[str, Any]:
     """Return the recorded configuration of a run of `mclabel judge`."""
-    recorded = read_claimed_config(store, MANIFEST)
+    recorded = read_manifest_config(store, MANIFEST)
     if recorded is None or recorded.get("task") != TASK:
         raise ShardError(
             f"{store.location}: is not a run of `mclabel judge`. Give the `out` of `mclabel judge`"
@@ -386,7 +386,7 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
     )
     head = Text(printable_text(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
     head.append(f"  {printable_text(judged.judge)}: ", style="dim")
-    head.append(describe_opinion(source_opinion), style=_choose_style(source_opinion))
+    head.append(describe_opinion(source_opinion), style=_choose_opinion_style(source_opinion))
     if opinion.sureness is not None:
         head.append(f", sure {opinion.sureness:.2f}", style="dim")
     if opinion.reason:
@@ -419,7 +419,7 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
     console.print()
 
 
-def _choose_style(opinion: SourceOpinion) -> str:
+def _choose_opinion_style(opinion: SourceOpinion) -> str:
     if not opinion.is_known:
         return "yellow"
     return "green" if opinion.first_error is None else "bold red"

@@ -376,7 +376,7 @@ def choose_threshold(settings: ScorerJudge.Settings) -> float:
     rows = to_judged_solutions(list(read_labels(Store(settings.held_out))))
     with name_option_in_code_errors(_ALLOWS_CODE):
         scorer = load_scorer(settings, threads=os.cpu_count())
-    encoded = {row.id: _encode_or_none(scorer, row) for row in rows}
+    encoded = {row.id: _encode_unless_too_long(scorer, row) for row in rows}
     there = {name: item for name, item in encoded.items() if item is not None}
     by_name = dict(zip(there, scorer.score_encoded(list(there.values())), strict=True))
     close_scorer(scorer)
@@ -387,7 +387,7 @@ def choose_threshold(settings: ScorerJudge.Settings) -> float:
         raise DataError(f"judge.held_out={settings.held_out!r}: {error}") from error
 
 
-def _encode_or_none(scorer: Scorer, row: JudgedSolution) -> EncodedSolution | None:
+def _encode_unless_too_long(scorer: Scorer, row: JudgedSolution) -> EncodedSolution | None:
     from mclabel.prm.examples.encode import TooLongError
 
     try:

@@ -17,7 +17,7 @@ from typing import Any
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.settings import read_record
-from mclabel.judge.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
+from mclabel.judge.base import Answer, Judge, JudgedItem, Opinion, hash_prompt
 from mclabel.judge.opinions import read_opinion
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.opinions import (
@@ -120,13 +120,13 @@ class JudgeRunner:
 
         async def ask(prompt: str, *, number: int, max_tokens: int) -> Answer:
             """Return the recorded answer, or sample and record one (`AnswerSampler`)."""
-            key = (item.id, prompt_hash(prompt), number, max_tokens)
+            key = (item.id, hash_prompt(prompt), number, max_tokens)
             answer = self._task.answers.get(key) or attempt.journal.take(key)
             if answer is None:
                 answer = await self._judge.sample(prompt, number=number, max_tokens=max_tokens)
                 self._counts["answers"] += 1
                 if answer.finish_reason != "failed":
-                    attempt.journal.add(partial(write_answer_line, item.id, answer))
+                    attempt.journal.add(partial(make_answer_line, item.id, answer))
             return answer
 
         try:
@@ -191,7 +191,7 @@ class JudgeRunner:
         await self._judge.close()
 
 
-def write_answer_line(solution: str, answer: Answer) -> Line:
+def make_answer_line(solution: str, answer: Answer) -> Line:
     """Return the journal line that holds an answer."""
     return {"solution": solution, "answer": asdict(answer)}
 

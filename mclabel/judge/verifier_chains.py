@@ -23,7 +23,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.data.exchange import VERIFIER_CHAINS
 from mclabel.data.exchange.job import CARD, DATA, push_folder
-from mclabel.judge.base import Answer, prompt_hash
+from mclabel.judge.base import Answer, hash_prompt
 from mclabel.judge.consensus.sources import Source, check_same_solutions
 from mclabel.judge.critic import TEMPLATES, Template, fill_critic_prompt
 from mclabel.judge.critic.chains import read_step_verdicts
@@ -31,7 +31,7 @@ from mclabel.judge.critic.verdicts import judges_whole_solution
 from mclabel.judge.opinions import OpinionRun, read_text_digests
 from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.manifest import MANIFEST, read_claim
+from mclabel.run.shards.manifest import MANIFEST, read_manifest
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.store import Store
 
@@ -72,7 +72,7 @@ class ChainsReport:
     num_solutions: int = 0
     num_chains: Counter[str] = field(default_factory=Counter)
     """Number of chains per class of solutions, `RIGHT` or `WRONG`."""
-    num_believed: Counter[str] = field(default_factory=Counter)
+    num_eligible: Counter[str] = field(default_factory=Counter)
     """Number of chains that may be exported, since they are complete, short enough and pass the
     filter, per class of solutions (`RIGHT` or `WRONG`)."""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -87,7 +87,7 @@ class ChainsReport:
             f"{self.num_rows:,} chains written to {self.path}: {half:,} on right and {half:,} on "
             f"wrong solutions ({self.num_solutions:,} solutions)"
         )
-        yield f"complete, short enough and believed (--filter {self.filter}): {self.rates}"
+        yield f"complete, short enough and eligible (--filter {self.filter}): {self.rates}"
         yield f"left out: {self.reasons}"
         if self.url is not None:
             yield f"uploaded to {self.url}"
@@ -96,8 +96,8 @@ class ChainsReport:
     def rates(self) -> str:
         """Text with the number and share of chains that may be exported, per class of solutions."""
         return ", ".join(
-            f"{self.num_believed[name]:,} of {count:,} on {name} solutions"
-            + (f" ({self.num_believed[name] / count:.0%})" if count else "")
+            f"{self.num_eligible[name]:,} of {count:,} on {name} solutions"
+            + (f" ({self.num_eligible[name] / count:.0%})" if count else "")
             for name, count in ((name, self.num_chains[name]) for name in (RIGHT, WRONG))
         )
 
@@ -168,7 +168,7 @@ def export_chains(
     source = Store(labels)
     check_same_solutions(labels, read_text_digests(source), [Source(name=run.judge, run=run)])
     report = ChainsReport(filter=choice.filter)
-    believed: list[_ChainRow] = []
+    eligible: list[_ChainRow] = []
     num_labelled = 0
     for row in read_labels(source):
         opinion = run.opinions.get(row.solution.id)
@@ -178,18 +178,18 @@ def export_chains(
         for answer in opinion.answers:
             _check_prompt(run, row, answer, asked)
             chain = _make_chain(row, answer, written, choice, report)
-            believed += [] if chain is None else [chain]
+            eligible += [] if chain is None else [chain]
     if choice.filter == "process" and not num_labelled:
         raise DataError(
             f"--labels {labels}: only last steps have a label, and it is the outcome of the "
             "solution. Label the steps with an estimator other than `outcome`, or take --filter "
             "outcome"
         )
-    kept = _choose_chains(believed, choice.per_solution, report)
+    kept = _choose_chains(eligible, choice.per_solution, report)
     if not kept:
         raise DataError(
             f"{opinions}: no chains are left. An export needs equally many chains on right and on "
-            f"wrong solutions. Believed (--filter {choice.filter}): {report.rates}. Left out: "
+            f"wrong solutions. Eligible (--filter {choice.filter}): {report.rates}. Left out: "
             f"{report.reasons}. Judge more solutions, or judge them with a better critic"
         )
     _write_export(kept, out, report, opinions)
@@ -205,19 +205,21 @@ def _find_template(run: OpinionRun) -> Template:
         DataError: the judge writes no chains, or its prompts contained reference solutions.
         ShardError: the run does not record the template.
     """
-    asked: Mapping[str, Any] = (read_claim(Store(run.location), MANIFEST) or {}).get("asked") or {}
-    if not asked:
+    prompt_inputs: Mapping[str, Any] = (read_manifest(Store(run.location), MANIFEST) or {}).get(
+        "asked"
+    ) or {}
+    if not prompt_inputs:
         raise DataError(
             f"{run.location}: its judge {run.judge} writes no chains of thought. Give the `out` of "
             "mclabel judge judge=critic"
         )
-    if asked.get("use_reference"):
+    if prompt_inputs.get("use_reference"):
         raise DataError(
             f"{run.location}: its critic was shown references (use_reference=true), which a "
             "verifier will not have. Judge the solutions with judge.use_reference=false"
         )
     try:
-        return read_record(Template, asked["template"])
+        return read_record(Template, prompt_inputs["template"])
     except (ValueError, LookupError) as error:
         raise ShardError(
             f"{run.location}: its {MANIFEST} does not contain the critic's prompt ({error}). "
@@ -225,15 +227,17 @@ def _find_template(run: OpinionRun) -> Template:
         ) from error
 
 
-def _choose_template(asked: Template, prompt: str | None) -> Template:
+def _choose_template(critic_template: Template, prompt: str | None) -> Template:
     """Return the template of the exported prompts: the critic's own, or the named one."""
     if prompt is None:
-        return asked
-    fit = [name for name, template in TEMPLATES.items() if template.parser == asked.parser]
+        return critic_template
+    fit = [
+        name for name, template in TEMPLATES.items() if template.parser == critic_template.parser
+    ]
     if prompt not in fit:
         raise ConfigError(
             f"--prompt {prompt}: must ask for the answer format of the critic's chains, "
-            f"{asked.parser}. Take one of {', '.join(fit)}, or leave --prompt out"
+            f"{critic_template.parser}. Take one of {', '.join(fit)}, or leave --prompt out"
         )
     return TEMPLATES[prompt]
 
@@ -247,7 +251,7 @@ def _fill_prompt(row: LabeledSolution, template: Template) -> str:
 def _check_prompt(
     run: OpinionRun, row: LabeledSolution, answer: Answer, template: Template
 ) -> None:
-    if prompt_hash(_fill_prompt(row, template)) != answer.prompt:
+    if hash_prompt(_fill_prompt(row, template)) != answer.prompt:
         raise ShardError(
             f"{run.location}: the critic's prompt about solution {row.solution.id} differs from "
             "the prompt that its template gives today. Judge the solutions again, into a new folder"
@@ -274,7 +278,7 @@ def _make_chain(
     if isinstance(error, _LeftOutReason):
         report.left_out[error] += 1
         return None
-    report.num_believed[kind] += 1
+    report.num_eligible[kind] += 1
     return _ChainRow(
         key=content_id("verifier chain", choice.seed, row.solution.id, answer.text),
         kind=kind,
@@ -371,12 +375,12 @@ def _agrees_with_labels(row: LabeledSolution, error: int | None) -> bool:
 
 
 def _choose_chains(
-    believed: list[_ChainRow], per_solution: int, report: ChainsReport
+    eligible: list[_ChainRow], per_solution: int, report: ChainsReport
 ) -> list[_ChainRow]:
     """Choose equally many chains on right and on wrong solutions at random, and count the rest."""
     by_kind: dict[str, list[_ChainRow]] = {RIGHT: [], WRONG: []}
     texts: dict[str, set[str]] = defaultdict(set)  # by prompt, as two samples may be the same text
-    for chain in sorted(believed, key=lambda kept_chain: kept_chain.key):
+    for chain in sorted(eligible, key=lambda kept_chain: kept_chain.key):
         there = texts[chain.prompt]
         if chain.text in there:
             report.left_out["that repeat another chain of the same solution"] += 1
@@ -406,10 +410,10 @@ def _write_export(kept: list[_ChainRow], out: str, report: ChainsReport, opinion
     partial.rename(folder / DATA)
     (folder / REJECTS).unlink(missing_ok=True)
     report.path = str(folder / DATA)
-    (folder / CARD).write_text(_write_card(report), encoding="utf-8")
+    (folder / CARD).write_text(_format_data_set_card(report), encoding="utf-8")
 
 
-def _write_card(report: ChainsReport) -> str:
+def _format_data_set_card(report: ChainsReport) -> str:
     return f"""---
 tags: [process-reward-model, generative-verifier, mclabel]
 configs:
@@ -420,6 +424,6 @@ configs:
 right solutions, in the format {VERIFIER_CHAINS}, made by mclabel. `first_error` is the index of the
 first step that the chain finds incorrect, from 0, and -1 if the chain finds no error.
 
-Complete, short enough and believed (filter `{report.filter}`): {report.rates}.
+Complete, short enough and eligible (filter `{report.filter}`): {report.rates}.
 Left out: {report.reasons}.
 """

@@ -31,10 +31,10 @@ from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
     describe_differences,
-    read_claimed_config,
-    run_id,
+    read_manifest_config,
+    read_run_id,
 )
-from mclabel.run.shards.plan import planned_blocks
+from mclabel.run.shards.plan import read_planned_blocks
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.schema import parse_labeled_solution, parse_problem, parse_rollout
 from mclabel.run.shards.store import Store
@@ -344,7 +344,7 @@ def identify_source_run(location: str) -> str:
     Raises:
         ConfigError: the location does not hold a run of `mclabel label`.
     """
-    source_id = run_id(Store(location))
+    source_id = read_run_id(Store(location))
     if source_id is None:
         raise ConfigError(
             f"solutions.run={location!r}: is not a run of mclabel label. Give the folder or URL "
@@ -372,7 +372,7 @@ def open_source_run(config: LabelConfig, semantic: SemanticConfig) -> SourceRun 
         identify_source_run(location)
     except ShardError as error:
         raise ConfigError(f"solutions.run={location!r}: {error}") from error
-    source_config = read_claimed_config(Store(location), MANIFEST) or {}
+    source_config = read_manifest_config(Store(location), MANIFEST) or {}
     if "policy" not in source_config:
         raise ConfigError(
             f"solutions.run={location!r}: its labels do not come from rollouts of mclabel label, "
@@ -414,7 +414,7 @@ def _warn_of_unused_results(source: SourceRun, names: set[str]) -> None:
         names: names of the job's completers.
     """
     store = Store(source.location)
-    planned, done = planned_blocks(store), len(read_catalog(store).blocks)
+    planned, done = read_planned_blocks(store), len(read_catalog(store).blocks)
     if planned is not None and done < len(planned.names):
         logger.warning(
             "%s is not finished: %d of its %d blocks are labelled. The other blocks are not used",

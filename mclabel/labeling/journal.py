@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from mclabel.core.errors import CheckerError, ShardError
 from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.journal import FOLDER, JournalEntry, Line, journal_lines
+from mclabel.run.shards.journal import FOLDER, JournalEntry, Line, parse_journal_lines
 from mclabel.run.shards.store import Store
 
 
@@ -169,7 +169,7 @@ def _journals_hold_verdicts(store: Store) -> bool:
         if (content := store.read(name)) is None:
             continue
         try:
-            if any(map(holds_verdict, journal_lines(content))):
+            if any(map(holds_verdict, parse_journal_lines(content))):
                 return True
         except (ValueError, LookupError, TypeError):  # damaged, or of another mclabel version
             return True

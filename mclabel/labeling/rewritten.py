@@ -27,7 +27,7 @@ from mclabel.run.shards.finished import write_finished
 from mclabel.run.shards.labels import (
     commit_block,
     committed_blocks,
-    delete_uncommitted,
+    delete_uncommitted_shards,
     read_shard_rollouts,
 )
 from mclabel.run.shards.manifest import (
@@ -35,8 +35,8 @@ from mclabel.run.shards.manifest import (
     SemanticConfig,
     missing_priors_error,
     package_versions,
-    priors_name,
-    read_claimed_config,
+    priors_file_name,
+    read_manifest_config,
     read_priors,
 )
 from mclabel.run.shards.opinions import no_labels_error
@@ -132,7 +132,7 @@ class RewrittenRun:
 
     def finish(self) -> None:
         """Write the files that complete the new run: its rejects and the completion marker."""
-        delete_uncommitted(self._target)
+        delete_uncommitted_shards(self._target)
         files = (REJECTS,) if write_rejects(self._target, read_rejects(self._source)) else ()
         write_finished(self._target, num_blocks=self.num_blocks, files=files)
 
@@ -155,7 +155,7 @@ class RewrittenRun:
         content = read_priors(self._source, identity)
         if content is None:
             raise missing_priors_error(self._source, identity)
-        self._target.create(priors_name(identity), content)
+        self._target.create(priors_file_name(identity), content)
         return content.decode()
 
     def _make_new_block_id(self, block: str) -> str:
@@ -221,7 +221,7 @@ def read_recorded_config(source: Store) -> dict[str, Any]:
     Raises:
         ShardError: the run has no manifest.
     """
-    config = read_claimed_config(source, MANIFEST)
+    config = read_manifest_config(source, MANIFEST)
     if config is None:
         raise ShardError(
             f"{source.location}: has no {MANIFEST}. Give the `out` of `mclabel label`. Imported "

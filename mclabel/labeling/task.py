@@ -39,10 +39,10 @@ from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import (
     check_not_cut_off,
     commit_block,
-    delete_uncommitted,
+    delete_uncommitted_shards,
     read_labels,
 )
-from mclabel.run.shards.manifest import PRIORS, priors_name, read_priors, report_priors_damage
+from mclabel.run.shards.manifest import PRIORS, priors_file_name, read_priors, report_priors_damage
 from mclabel.run.shards.rejects import Reject, read_set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import (
@@ -96,7 +96,7 @@ class LabelOutputs:
 
     def delete_uncommitted_files(self, store: Store) -> None:
         """Remove rollouts shards to which no labels shard refers."""
-        delete_uncommitted(store)
+        delete_uncommitted_shards(store)
 
     def iter_set_aside_items(self, store: Store) -> Iterator[Reject]:
         """Yield the problems of committed blocks that have no labels."""
@@ -307,7 +307,7 @@ class LabelRunner:
         self._write_priors(learner.knowledge)
 
     def _write_priors(self, knowledge: Knowledge) -> None:
-        self._store.create(priors_name(knowledge.id), knowledge.to_json().encode())
+        self._store.create(priors_file_name(knowledge.id), knowledge.to_json().encode())
 
     def _merge_new_priors(self, learner: RunLearner) -> None:
         """Merge each priors file of the run that this runner has not read yet into the learner."""

@@ -68,7 +68,7 @@ def train(
     examples = read_examples(scorer, blocks)
     figures = _compute_preflight(scorer, examples)
     on_preflight(figures)
-    figures.check_differ()
+    figures.check_targets_differ()
     run.claim({"versions": package_versions(), "blocks": blocks})
     if config.workers == 1:
         fit_scorer(scorer, examples, on_progress)
@@ -148,8 +148,8 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
     scorer.save(
         model,
         out / "model",
-        beside={
-            "README.md": write_model_card(config, report),
+        extra_files={
+            "README.md": format_model_card(config, report),
             "report.json": json.dumps(asdict(report), indent=1) + "\n",
         },
     )
@@ -230,7 +230,7 @@ def choose_blocks(config: TrainConfig) -> Blocks:
     Otherwise they are all committed blocks.
     """
     now = [sorted(committed_blocks(Store(run))) for run in config.labels]
-    then = _read_claimed_blocks(Path(config.out) / str(TRAINING.manifest))
+    then = _read_manifest_blocks(Path(config.out) / str(TRAINING.manifest))
     if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
         return then
     return now
@@ -252,7 +252,7 @@ def collect_semantic_inputs(config: TrainConfig, blocks: Blocks) -> SemanticConf
     )
 
 
-def _read_claimed_blocks(path: Path) -> Blocks:
+def _read_manifest_blocks(path: Path) -> Blocks:
     check_plain(path, DataError)
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
@@ -260,7 +260,7 @@ def _read_claimed_blocks(path: Path) -> Blocks:
         return []  # `RunOutput.inspect` reports errors of the manifest
 
 
-def write_model_card(config: TrainConfig, report: TrainReport) -> str:
+def format_model_card(config: TrainConfig, report: TrainReport) -> str:
     """Return the model card of a scorer: its training, the meaning of its scores, its figures.
 
     Args:

@@ -82,7 +82,7 @@ class NewScorer:
             base=base,
             text=text,
             manifest=manifest,
-            encoder=make_step_encoder(text, manifest, ends=ends),
+            encoder=make_step_encoder(text, manifest, end_token_ids=ends),
             step_id=None if manifest.step_token is None else text.token_id(manifest.step_token),
         )
 
@@ -106,13 +106,13 @@ class NewScorer:
             model.network.gradient_checkpointing_enable({"use_reentrant": False})
         return model
 
-    def save(self, model: StepModel, folder: Path, *, beside: dict[str, str]) -> None:
+    def save(self, model: StepModel, folder: Path, *, extra_files: dict[str, str]) -> None:
         """Write a trained PRM to a folder atomically.
 
         Args:
             model: trained model, from `build_model`. Its adapters are merged by this call.
             folder: folder to create; it must not exist.
-            beside: contents of further files in the folder, by file name.
+            extra_files: contents of further files in the folder, by file name.
         """
         from mclabel.prm.model.network import merge_adapters
         from mclabel.prm.training.checkpoint import explain_write_errors
@@ -125,7 +125,7 @@ class NewScorer:
             model.save(partial)
             self.text.save(partial)
             self.manifest.save(partial)
-            for name, content in beside.items():
+            for name, content in extra_files.items():
                 (partial / name).write_text(content)
             mark_finished(folder.parent, partial)
             partial.rename(folder)
@@ -141,12 +141,14 @@ def resolve_base_model(config: TrainConfig) -> str:
     return check_model_source(resolve_model(config.base, key="base"), key="base")
 
 
-def _choose_step_token(config: TrainConfig, text: PolicyText, ends: Collection[int]) -> str | None:
+def _choose_step_token(
+    config: TrainConfig, text: PolicyText, reserved_ids: Collection[int]
+) -> str | None:
     if not HEADS[config.head].is_token_classifier:
         return None
     token = config.step_token or text.step_token
     if token is None:
-        unused = ", ".join(text.list_unused_tokens(ends)[:8])
+        unused = ", ".join(text.list_unused_tokens(reserved_ids)[:8])
         remedy = f"Set step_token to an unused special token ({unused}), or add"
         raise ConfigError(
             f"base={config.base!r}: its tokenizer reserves no step token. "

@@ -34,7 +34,7 @@ from mclabel.run.shards.plan import (
     META_BYTES,
     PLAN_SCHEMA,
     commit_part,
-    identity_digest,
+    digest_identity,
     make_block_id,
     read_parts,
     split_into_chunks,
@@ -80,10 +80,10 @@ class CountCheckedItems:
             )
 
 
-def _make_changing_input_error(place: str) -> DataError:
+def _make_changing_input_error(position: str) -> DataError:
     return DataError(
-        f"{place}: the input changed while it was read. Run the same command again when no other "
-        "program writes to the input"
+        f"{position}: the input changed while it was read. Run the same command again when no "
+        "other program writes to the input"
     )
 
 
@@ -95,7 +95,7 @@ class JobBlocks:
         items: Items,
         outputs: Outputs,
         plan: PlanIndex,
-        places: NDArray[np.int64],
+        plan_indices: NDArray[np.int64],
         changes: InputChanges,
     ) -> None:
         """Pair an input with its plan; call `plan_blocks` instead of this.
@@ -104,13 +104,13 @@ class JobBlocks:
             items: items of the input.
             outputs: outputs of the task.
             plan: index of the run's plan.
-            places: index of each input item in the arrays of `plan`, in the input's order.
+            plan_indices: index of each input item in the arrays of `plan`, in the input's order.
             changes: changes of the input that this call has added to the plan.
         """
         self._items, self._outputs, self._plan = items, outputs, plan
-        numbers, counts = np.unique(plan.blocks[places], return_counts=True)
+        numbers, counts = np.unique(plan.blocks[plan_indices], return_counts=True)
         self._counts = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-        self.num_items = len(places)
+        self.num_items = len(plan_indices)
         self.num_plan_parts = plan.num_parts
         self.changes = changes
 
@@ -137,10 +137,10 @@ class JobBlocks:
         # Items of incomplete blocks by block number, each with its position in the plan.
         parts: dict[int, list[tuple[int, Item]]] = {}
         for chunk in split_into_chunks(self._items, CHUNK):
-            places = plan.find(hash_ids(item.id for item in chunk))
-            if len(unknown := np.flatnonzero(places < 0)):
+            plan_indices = plan.find(hash_ids(item.id for item in chunk))
+            if len(unknown := np.flatnonzero(plan_indices < 0)):
                 raise _make_changing_input_error(f"{word} {chunk[unknown[0]].id[:60]!r}")
-            columns = plan.blocks[places].tolist(), plan.order[places].tolist(), chunk
+            columns = plan.blocks[plan_indices].tolist(), plan.order[plan_indices].tolist(), chunk
             for number, order, item in zip(*columns, strict=True):
                 if number not in chosen:
                     continue
@@ -180,7 +180,7 @@ def plan_blocks(
         ShardError: items changed or are missing without `accept_changes`, or the plan is damaged.
         DataError: the input changes while it is read.
     """
-    how = identity_digest(identity)
+    identity_hash = digest_identity(identity)
     items = CountCheckedItems(items, outputs.words.item)
     taken_up = InputChanges()
     added: list[pa.Table] = []
@@ -193,18 +193,18 @@ def plan_blocks(
             return JobBlocks(items, outputs, plan, compared.plan_indices, taken_up)
         if plan.num_parts:
             taken_up = changes
-        gone: list[str] = []
+        missing_ids: list[str] = []
         if store is not None and (changes.num_changed or changes.num_gone):
-            gone = look_up_item_ids(store, plan.ids[compared.gone_plan_indices])
+            missing_ids = look_up_item_ids(store, plan.ids[compared.missing_plan_indices])
             if not accept_changes:
                 blocks = [
                     plan.names[number]
-                    for number in plan.blocks[compared.gone_plan_indices].tolist()
+                    for number in plan.blocks[compared.missing_plan_indices].tolist()
                 ]
-                named = dict(zip(gone[:MAX_NAMED], blocks, strict=False))
+                named = dict(zip(missing_ids[:MAX_NAMED], blocks, strict=False))
                 shown = _describe_missing_items(store, outputs, items, compared, named)
                 raise _make_changed_input_error(store, outputs, changes, shown)
-        new = _iter_new_parts(items, plan, compared, gone, how, block_items)
+        new = _iter_new_parts(items, plan, compared, missing_ids, identity_hash, block_items)
         if commit and store is not None:
             numbered = enumerate(new, plan.num_parts + 1)
             if not all(commit_part(store, number, table) for number, table in numbered):
@@ -221,7 +221,7 @@ def _iter_new_parts(
     items: Items,
     plan: PlanIndex,
     compared: PlanComparison,
-    gone: Sequence[str],
+    missing_ids: Sequence[str],
     identity_hash: bytes,
     block_items: int,
 ) -> Iterator[pa.Table]:
@@ -229,14 +229,16 @@ def _iter_new_parts(
     order of the input.
     """
     superseded = np.concatenate(
-        [compared.gone_plan_indices, compared.plan_indices[compared.is_changed]]
+        [compared.missing_plan_indices, compared.plan_indices[compared.is_changed]]
     )
     changed = [
         item.id for item, is_changed in zip(items, compared.is_changed, strict=True) if is_changed
     ]
     rows = [
         _make_plan_row(name, b"", b"", plan.names[number], superseded=True)
-        for name, number in zip([*gone, *changed], plan.blocks[superseded].tolist(), strict=True)
+        for name, number in zip(
+            [*missing_ids, *changed], plan.blocks[superseded].tolist(), strict=True
+        )
     ]
     number = plan.num_parts + 1
     wanted = compared.is_new | compared.is_changed
@@ -278,7 +280,7 @@ def _make_plan_row(
 
 
 def _make_changed_input_error(
-    store: Store, outputs: Outputs, changes: InputChanges, gone: Sequence[str]
+    store: Store, outputs: Outputs, changes: InputChanges, missing_texts: Sequence[str]
 ) -> ShardError:
     """Return the error that lists the changed and missing items.
 
@@ -286,13 +288,13 @@ def _make_changed_input_error(
         store: store of the run.
         outputs: outputs of the task.
         changes: changes of the input.
-        gone: text to show for each of the first missing items.
+        missing_texts: text to show for each of the first missing items.
     """
     words = outputs.words
     lines = []
     for count, state, names in (
         (changes.num_changed, f"changed ({words.content})", changes.changed),
-        (changes.num_gone, "missing", gone),
+        (changes.num_gone, "missing", missing_texts),
     ):
         if count:
             shown = ", ".join(" ".join(name.split())[:200] for name in names)
@@ -310,7 +312,7 @@ def _describe_missing_items(
     outputs: Outputs,
     items: Items,
     compared: PlanComparison,
-    gone: Mapping[str, str],
+    missing: Mapping[str, str],
 ) -> list[str]:
     """Describe each missing item by its id and the beginning of its recorded text.
 
@@ -322,14 +324,14 @@ def _describe_missing_items(
         outputs: outputs of the task.
         items: items of the input.
         compared: comparison of the input with the plan.
-        gone: id of the block of each missing item, by item id.
+        missing: id of the block of each missing item, by item id.
     """
-    texts = outputs.read_item_texts(store, set(gone.values()))
-    wanted = {texts[name] for name in gone if name in texts}
+    texts = outputs.read_item_texts(store, set(missing.values()))
+    wanted = {texts[name] for name in missing if name in texts}
     new = (item for item, is_new in zip(items, compared.is_new, strict=True) if is_new)
     again = wanted & {item.content()[0] for item in new} if wanted else set()
     shown = []
-    for name in gone:
+    for name in missing:
         text = texts.get(name)
         note = f"; {outputs.words.same_text}" if text in again else ""
         shown.append(name if text is None else f"{name} ({text[:40]}…{note})")

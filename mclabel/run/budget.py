@@ -15,7 +15,7 @@ from math import log2
 
 from mclabel.core.settings import Amount, Count
 from mclabel.run.shards.digest import add_digest
-from mclabel.run.shards.manifest import read_record_file, run_id
+from mclabel.run.shards.manifest import read_record_file, read_run_id
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
 
@@ -84,7 +84,7 @@ class Ledger:
         self._store, self._started = store, started
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
         self._before = self.spent = read_spent(store)
-        self._run = run_id(store)
+        self._run = read_run_id(store)
         self._written = started
         self._last: tuple[float, JobState] | None = None
         self._by_live: dict[int, list[float]] = defaultdict(lambda: [0, 0.0])

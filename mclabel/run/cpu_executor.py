@@ -65,9 +65,9 @@ class CpuExecutor:
                 done.append((turn, work(), None))
             except Exception as error:  # raised again in the caller of `run`
                 done.append((turn, None, error))
-        loop.call_soon_threadsafe(self._hand_over, loop, done)
+        loop.call_soon_threadsafe(self._deliver_results, loop, done)
 
-    def _hand_over(
+    def _deliver_results(
         self,
         loop: asyncio.AbstractEventLoop,
         done: list[tuple[asyncio.Future[Any], Any, Exception | None]],

@@ -258,18 +258,18 @@ class RayFleet:
             return self._ray.max_engines
         return max(self.min_engines, self._count_fitting_engines())
 
-    def check_room(self, num_up: int, waited_s: float) -> bool:
+    def check_enough_placed(self, num_placed: int, waited_s: float) -> bool:
         """Return whether `ray.min_engines` actors have been placed, so that work may begin.
 
         Args:
-            num_up: number of actors that the cluster has placed on a node.
+            num_placed: number of actors that the cluster has placed on a node.
             waited_s: seconds since the actors were requested.
 
         Raises:
             EngineError: the cluster will never have enough resources, or did not provide them
                 within `ray.wait_s`.
         """
-        if num_up >= self.min_engines:
+        if num_placed >= self.min_engines:
             return True
         hopeless = self._ray.address == "local" and self._count_fitting_engines() < self.min_engines
         if hopeless or waited_s > self._ray.wait_s:
@@ -279,8 +279,8 @@ class RayFleet:
             )
             after = "" if hopeless else f" after ray.wait_s={self._ray.wait_s:g}"
             raise EngineError(
-                f"{self._resources}: room for "
-                f"{num_up} of ray.min_engines={self.min_engines} engines{after}. The nodes have: "
+                f"{self._resources}: room for {num_placed} of ray.min_engines="
+                f"{self.min_engines} engines{after}. The nodes have: "
                 f"{nodes or 'nothing'}. Request less (ray.num_cpus, ray.num_gpus), or add nodes"
             )
         return False

@@ -59,7 +59,7 @@ class RemainderForecast:
         self._committed, self._model = Size(), CostModel()
         self._committed_tokens = 0
 
-    def commit(self, size: Size, num_tokens: int) -> None:
+    def add_committed_block(self, size: Size, num_tokens: int) -> None:
         """Record a committed block: its size, and its cost in tokens."""
         self._committed += size
         self._committed_tokens += num_tokens
@@ -150,10 +150,10 @@ class Interval:
     low: float
     high: float
 
-    def scale_and_shift(self, factor: float, plus: float = 0.0) -> Interval:
-        """Return the interval multiplied by `factor`, plus a constant."""
+    def scale_and_shift(self, factor: float, constant: float = 0.0) -> Interval:
+        """Return the interval multiplied by `factor`, plus `constant`."""
         ends = (self.expected, self.low, self.high)
-        expected, low, high = (factor * end + plus for end in ends)
+        expected, low, high = (factor * end + constant for end in ends)
         return Interval(expected=expected, low=low, high=high)
 
 

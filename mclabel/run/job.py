@@ -35,7 +35,7 @@ from mclabel.run.leases import Fleet, FleetProgress, LeaseBook
 from mclabel.run.progress_log import PROGRESS_FILE, ProgressLog
 from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.finished import write_finished
-from mclabel.run.shards.journal import delete_journal, journaled_blocks
+from mclabel.run.shards.journal import delete_journal, list_journaled_blocks
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import Reject, write_rejects
 from mclabel.run.shards.store import Store
@@ -147,7 +147,7 @@ def _run_missing_blocks(
         sign.warn_of_other_drivers()
         committed = outputs.read_committed_blocks(store)
         _warn_of_foreign_files(store, committed)
-        journaled = journaled_blocks(store)
+        journaled = list_journaled_blocks(store)
         for block_id in journaled & committed.blocks:  # left by an attempt that lost the commit
             delete_journal(store, block_id)
 
@@ -191,7 +191,7 @@ def _run_missing_blocks(
             return replace(result, num_blocks_left=num_left)
         if not sign.find_other_drivers():
             outputs.delete_uncommitted_files(store)
-            for block_id in journaled_blocks(store):
+            for block_id in list_journaled_blocks(store):
                 delete_journal(store, block_id)
         return result
 

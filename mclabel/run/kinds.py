@@ -64,7 +64,7 @@ def is_finished_prm(run: Run) -> bool:
     return run.kind == "prm" and (Path(run.location) / "model" / "prm.json").is_file()
 
 
-def run_identity(run: Run) -> str:
+def read_run_identity(run: Run) -> str:
     """Return an identifier of a run that stays the same when the folder is moved.
 
     It is the id in the run's manifest. If the manifest has no valid id, the identifier is a hash of

@@ -40,7 +40,7 @@ def count_more_leases(num_running: int, engine: RunnerState, *, num_ended: int =
     Args:
         num_running: number of blocks that the worker runs.
         engine: state of the worker's engine at the last exchange.
-        num_ended: number of blocks that have ended since the exchange before.
+        num_ended: number of blocks that have ended since the previous exchange.
     """
     pace = min(2 * num_ended, MAX_LEASES) - num_running
     return max(0, pace, _count_missing_blocks(num_running, engine))
@@ -123,7 +123,7 @@ class LeaseBook:
             worker: worker that receives the leases.
             engine: state of the worker's engine at the last exchange.
             num_workers: number of ready workers, among which the last blocks are divided.
-            num_ended: number of blocks that have ended on the worker since the exchange before.
+            num_ended: number of blocks that have ended on the worker since the previous exchange.
         """
         if self.closed or worker in self._examining:
             return []
@@ -136,8 +136,8 @@ class LeaseBook:
         count = min(more, max(1, math.ceil(self.num_unfinished / num_workers)) - num_running)
         leases: list[Lease] = []
         while len(leases) < count and (block := self._take_next_block()) is not None:
-            replay = block.id in self._losses or block.id in self._journaled
-            leases.append(Lease(block=block, replay=replay))
+            may_have_journals = block.id in self._losses or block.id in self._journaled
+            leases.append(Lease(block=block, may_have_journals=may_have_journals))
             self._running[block.id] = block
             self._num_running[worker] += 1
         if self._due_alone and not self._num_running[worker]:

@@ -39,7 +39,7 @@ def check_output(out: str, kind: OutputKind, *, key: str = "out=") -> None:
     if kind in _WITH_FOLDERS:
         _refuse_foreign_files(Path(out), out, kind, key)
     check_writable(out, folders=kind.folders, files=kind.all_files)
-    _try_to_write(Path(out), out, key, make=False)
+    _check_trial_write(Path(out), out, key, make=False)
 
 
 def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str] = ()) -> None:
@@ -58,39 +58,39 @@ def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str
         raise ShardError("\n".join(faults) + ". Correct this, or choose another out=…")
 
 
-def make_output_folder(place: str, key: str) -> Path:
+def make_output_folder(user_path: str, key: str) -> Path:
     """Return a local folder for results; create the folder if it is missing.
 
     Args:
-        place: path that the user gave.
+        user_path: path that the user gave.
         key: key or option that set the path, for messages, such as `-o` or `out=`.
 
     Raises:
         ConfigError: the path is a URL or a file, or the folder cannot be written.
     """
-    folder = _require_local_path(place, key, "folder")
+    folder = _require_local_path(user_path, key, "folder")
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{key}{place}: is a file, must be a folder. Give another path")
-    _try_to_write(folder, place, key, make=True)
+        raise ConfigError(f"{key}{user_path}: is a file, must be a folder. Give another path")
+    _check_trial_write(folder, user_path, key, make=True)
     return folder
 
 
-def prepare_output_file(place: str, key: str) -> Path:
+def prepare_output_file(user_path: str, key: str) -> Path:
     """Return the path of a local file for results; create its folder if it is missing.
 
     Args:
-        place: path that the user gave; the file may exist.
+        user_path: path that the user gave; the file may exist.
         key: key or option that set the path, for messages.
 
     Raises:
         ConfigError: the path is a URL or a folder, or the file cannot be written.
         ShardError: the file belongs to a run or a training.
     """
-    path = _require_local_path(place, key, "file")
+    path = _require_local_path(user_path, key, "file")
     if path.is_dir():
-        raise ConfigError(f"{key}{place}: is a folder, must be a file. Give another path")
+        raise ConfigError(f"{key}{user_path}: is a folder, must be a file. Give another path")
     check_file_in_no_output(path, key)
-    _try_to_write(path.parent, place, key, make=True)
+    _check_trial_write(path.parent, user_path, key, make=True)
     return path
 
 
@@ -117,13 +117,15 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _require_local_path(place: str, key: str, noun: str) -> Path:
-    if not place or "://" in place:
-        raise ConfigError(f"{key}{place or repr(place)}: must be a local {noun}. Give its path")
-    return Path(place)
+def _require_local_path(user_path: str, key: str, noun: str) -> Path:
+    if not user_path or "://" in user_path:
+        raise ConfigError(
+            f"{key}{user_path or repr(user_path)}: must be a local {noun}. Give its path"
+        )
+    return Path(user_path)
 
 
-def _try_to_write(folder: Path, place: str, key: str, *, make: bool) -> None:
+def _check_trial_write(folder: Path, user_path: str, key: str, *, make: bool) -> None:
     try:
         if make:
             folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +136,7 @@ def _try_to_write(folder: Path, place: str, key: str, *, make: bool) -> None:
         trial.unlink()
     except OSError as error:
         raise ConfigError(
-            f"{key}{place}: cannot be written ({error.strerror}). Give a path where you have "
+            f"{key}{user_path}: cannot be written ({error.strerror}). Give a path where you have "
             "permission to write"
         ) from error
 
@@ -149,7 +151,7 @@ class OutputKind:
 
     noun: str
     """Noun phrase for messages."""
-    marks: tuple[str, ...]
+    mark_patterns: tuple[str, ...]
     """Glob patterns of file names. A folder with a matching file is an output of this kind."""
     manifest: str | None = None
     """Name of the manifest file; None for kinds of output without a manifest."""
@@ -166,7 +168,7 @@ class OutputKind:
 
 RUN = OutputKind(
     noun="a run of labels, opinions or a search",
-    marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
+    mark_patterns=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
            "trees/*.parquet"),
     manifest="run.json",
     folders=("labels", "rollouts", "trees", "opinions", "priors", "journals", "rejects",
@@ -175,41 +177,47 @@ RUN = OutputKind(
 )  # fmt: skip
 TRAINING = OutputKind(
     noun="a training of `mclabel train`",
-    marks=("train.json",),
+    mark_patterns=("train.json",),
     manifest="train.json",
     folders=("checkpoints", "model", "model.partial", "tensorboard", "ray"),
     files=("log.jsonl", "finished.json"),
 )
 BEST_OF_N = OutputKind(
     noun="an evaluation of `mclabel eval best-of-n`",
-    marks=("best_of_n.json", "samples/run.json"),
+    mark_patterns=("best_of_n.json", "samples/run.json"),
     folders=("samples", "scores"),
     files=("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json"),
 )
 QUICKSTART = OutputKind(
     noun="the results of `mclabel quickstart`",
-    marks=("summary.json", "labels/run.json"),
+    mark_patterns=("summary.json", "labels/run.json"),
     folders=("labels", "best-of-n", "prm", "orm", "exact"),
     files=("labels.png", "summary.json", "report.html"),
 )
 EXPORT = OutputKind(
     noun="data of `mclabel export`",
-    marks=("data.jsonl", "data.json", "data.parquet", "labels-*.parquet", "rollouts-*.parquet"),
+    mark_patterns=(
+        "data.jsonl",
+        "data.json",
+        "data.parquet",
+        "labels-*.parquet",
+        "rollouts-*.parquet",
+    ),
 )
 FIGURES = OutputKind(
     noun="figures of `mclabel eval labels` or `eval processbench`",
-    marks=("labels.json", "processbench.json"),
+    mark_patterns=("labels.json", "processbench.json"),
 )
 ANNOTATIONS = OutputKind(
     noun="annotations of `mclabel annotate`",
-    marks=("annotations.json", "events.jsonl"),
+    mark_patterns=("annotations.json", "events.jsonl"),
     manifest="annotations.json",
     files=("items.jsonl", "events.jsonl"),
 )
 _THEIRS = (
-    OutputKind(noun="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
-    OutputKind(noun="a data set", marks=("dataset_info.json", "dataset_dict.json")),
-    OutputKind(noun="a git repository", marks=(".git",)),
+    OutputKind(noun="a model", mark_patterns=("*.safetensors", "adapter_config.json", "prm.json")),
+    OutputKind(noun="a data set", mark_patterns=("dataset_info.json", "dataset_dict.json")),
+    OutputKind(noun="a git repository", mark_patterns=(".git",)),
 )
 KINDS = (
     *(RUN, TRAINING, BEST_OF_N, QUICKSTART),
@@ -239,7 +247,7 @@ def check_no_other_output(out: str, kind: OutputKind, key: str = "out=") -> None
         return
     root = Path(out)
     for other in (*KINDS, *_THEIRS):
-        if other is not kind and (mark := _find_mark(root, other)) is not None:
+        if other is not kind and (mark := _find_marking_file(root, other)) is not None:
             raise ShardError(
                 f"{key}{out}: holds {other.noun} ({mark}), and this command would write "
                 f"{kind.noun} into it. Give another folder"
@@ -258,7 +266,7 @@ def _refuse_foreign_files(root: Path, out: str, kind: OutputKind, key: str) -> N
         kind: kind of output to write to the folder.
         key: key or option that set the folder, for messages.
     """
-    if not root.is_dir() or _find_mark(root, kind) is not None:
+    if not root.is_dir() or _find_marking_file(root, kind) is not None:
         return
     own = {name.split("/")[0] for name in (*kind.folders, *kind.all_files)}
     foreign = sorted(
@@ -292,11 +300,11 @@ def check_file_in_no_output(path: Path, key: str) -> None:
     _check_not_inside_output(path, str(path), key)
 
 
-def _find_mark(root: Path, kind: OutputKind) -> str | None:
+def _find_marking_file(root: Path, kind: OutputKind) -> str | None:
     """Return the first file that marks a folder as a kind of output; None if there is none."""
     if not root.is_dir():
         return None
-    for pattern in kind.marks:
+    for pattern in kind.mark_patterns:
         if (path := next(root.glob(pattern), None)) is not None:
             return str(path.relative_to(root))
     return None

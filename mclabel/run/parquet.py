@@ -85,7 +85,8 @@ def find_decompression_fault(metadata: pq.FileMetaData, num_bytes: int) -> str |
         num_bytes: size of the file in bytes.
     """
     groups = [
-        _sum_decompressed_bytes(metadata, number) for number in range(metadata.num_row_groups)
+        _sum_decompressed_bytes(metadata, group_index)
+        for group_index in range(metadata.num_row_groups)
     ]
     if _is_decompression_bomb(sum(groups), num_bytes):
         return (
@@ -112,10 +113,13 @@ def describe_oversized_table(source: pa.Buffer, metadata: pq.FileMetaData) -> st
         metadata: footer of the file.
     """
     groups = range(metadata.num_row_groups)
-    whole = sum(_sum_decompressed_bytes(metadata, number) for number in groups)
+    whole = sum(_sum_decompressed_bytes(metadata, group_index) for group_index in groups)
     if not _is_decompression_bomb(whole, source.size):
         each = _CAREFUL // max(1, len(groups))
-        at_worst = sum(_bound_text_bytes(source, metadata, number, least=each) for number in groups)
+        at_worst = sum(
+            _bound_decoded_text_bytes(source, metadata, group_index, min_bytes=each)
+            for group_index in groups
+        )
         if at_worst <= _CAREFUL or not _is_decompression_bomb(at_worst, source.size):
             return None
         whole = 0
@@ -155,24 +159,24 @@ def measure_row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _measure_item_sizes(array: pa.Array) -> NDArray[np.int64]:
-    kind = array.type
-    if pa.types.is_dictionary(kind):
+    arrow_type = array.type
+    if pa.types.is_dictionary(arrow_type):
         lengths = np.append(
             _measure_item_sizes(array.dictionary), _ITEM
         )  # the last size is that of null
         indices = pc.fill_null(array.indices, len(array.dictionary))
         return np.asarray(lengths[indices.to_numpy(zero_copy_only=False).astype(np.int64)])
-    if _is_text(kind):
+    if _is_text_type(arrow_type):
         lengths = pc.fill_null(pc.binary_length(array), 0)
         return np.asarray(lengths.to_numpy(zero_copy_only=False).astype(np.int64) + _ITEM)
-    if pa.types.is_struct(kind):
-        fields = [_measure_item_sizes(array.field(i)) for i in range(kind.num_fields)]
+    if pa.types.is_struct(arrow_type):
+        fields = [_measure_item_sizes(array.field(i)) for i in range(arrow_type.num_fields)]
         return sum(fields, np.full(len(array), _ITEM, dtype=np.int64))
-    if pa.types.is_map(kind):
+    if pa.types.is_map(arrow_type):
         return _measure_list_sizes(
             array, _measure_item_sizes(array.keys) + _measure_item_sizes(array.items)
         )
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
         return _measure_list_sizes(array, _measure_item_sizes(array.values))
     return np.full(len(array), _ITEM + array.nbytes // max(1, len(array)), dtype=np.int64)
 
@@ -184,12 +188,12 @@ def _measure_list_sizes(array: Any, sizes: NDArray[np.int64]) -> NDArray[np.int6
     return np.asarray(until[offsets[1:]] - until[offsets[:-1]] + _ITEM, dtype=np.int64)
 
 
-def _sum_decompressed_bytes(metadata: pq.FileMetaData, number: int) -> int:
+def _sum_decompressed_bytes(metadata: pq.FileMetaData, group_index: int) -> int:
     """Return the decompressed size of a row group in bytes.
 
     List items count with at least eight bytes each.
     """
-    group, total = metadata.row_group(number), 0
+    group, total = metadata.row_group(group_index), 0
     for index in range(metadata.num_columns):
         column = group.column(index)
         is_nested = metadata.schema.column(index).max_repetition_level > 0
@@ -200,15 +204,17 @@ def _sum_decompressed_bytes(metadata: pq.FileMetaData, number: int) -> int:
 def _iter_batches(file: pq.ParquetFile, source: Any) -> Iterator[pa.RecordBatch]:
     metadata = file.metadata
     texts = _list_text_columns(metadata)
-    for number in range(metadata.num_row_groups):
-        per_row = _sum_decompressed_bytes(metadata, number) // max(
-            1, metadata.row_group(number).num_rows
+    for group_index in range(metadata.num_row_groups):
+        per_row = _sum_decompressed_bytes(metadata, group_index) // max(
+            1, metadata.row_group(group_index).num_rows
         )
         rows = max(1, min(_BATCH_ROWS, MAX_ROW // max(1, per_row)))
         # Dictionaries take longer to read, so they are used only if texts could become large.
-        careful = _bound_text_bytes(source, metadata, number, least=_CAREFUL) > _CAREFUL
+        careful = (
+            _bound_decoded_text_bytes(source, metadata, group_index, min_bytes=_CAREFUL) > _CAREFUL
+        )
         opened = _open_streamed(source, texts if careful else [])
-        yield from opened.iter_batches(batch_size=rows, row_groups=[number], use_threads=False)
+        yield from opened.iter_batches(batch_size=rows, row_groups=[group_index], use_threads=False)
 
 
 def _open_streamed(source: Any, dictionaries: list[str]) -> pq.ParquetFile:
@@ -223,29 +229,31 @@ def _list_text_columns(metadata: pq.FileMetaData) -> list[str]:
     return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
 
 
-def _bound_text_bytes(source: Any, metadata: pq.FileMetaData, number: int, *, least: int) -> int:
+def _bound_decoded_text_bytes(
+    source: Any, metadata: pq.FileMetaData, group_index: int, *, min_bytes: int
+) -> int:
     """Return an upper bound for the size of a row group's texts without dictionary encoding.
 
     Args:
         source: path or content of the file.
         metadata: footer of the file.
-        number: index of the row group.
-        least: size in bytes; columns that cannot exceed it are ignored.
+        group_index: index of the row group.
+        min_bytes: size in bytes; columns that cannot exceed it are ignored.
     """
-    group = metadata.row_group(number)
+    group = metadata.row_group(group_index)
     texts = set(_list_text_columns(metadata))
     columns = [
         column
         for column in map(group.column, range(metadata.num_columns))
         if column.has_dictionary_page
         and column.path_in_schema in texts
-        and column.num_values * column.total_uncompressed_size > least
+        and column.num_values * column.total_uncompressed_size > min_bytes
     ]
     if not columns:
         return 0
     paths = [column.path_in_schema for column in columns]
     probe = _open_streamed(source, paths).iter_batches(
-        batch_size=1, row_groups=[number], columns=paths, use_threads=False
+        batch_size=1, row_groups=[group_index], columns=paths, use_threads=False
     )
     first = next(probe, None)  # one row brings the whole dictionaries, which precede all rows
     if first is None:
@@ -256,16 +264,16 @@ def _bound_text_bytes(source: Any, metadata: pq.FileMetaData, number: int, *, le
 
 def _measure_longest_text(array: Any) -> int:
     """Return the length in bytes of the longest text in the dictionaries of an array."""
-    kind = array.type
-    if pa.types.is_dictionary(kind):
+    arrow_type = array.type
+    if pa.types.is_dictionary(arrow_type):
         return int(pc.max(pc.binary_length(array.dictionary)).as_py() or 0)
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(arrow_type):
         return max(
-            (_measure_longest_text(array.field(i)) for i in range(kind.num_fields)), default=0
+            (_measure_longest_text(array.field(i)) for i in range(arrow_type.num_fields)), default=0
         )
-    if pa.types.is_map(kind):
+    if pa.types.is_map(arrow_type):
         return max(_measure_longest_text(array.keys), _measure_longest_text(array.items))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
         return _measure_longest_text(array.values)
     return 0
 
@@ -289,9 +297,9 @@ def _decode_rows(batch: pa.RecordBatch, begin: int, end: int) -> Iterator[list[A
                 yield [error]
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_text_type(arrow_type: pa.DataType) -> bool:
     tests = (
         *(pa.types.is_string, pa.types.is_large_string),
         *(pa.types.is_binary, pa.types.is_large_binary),
     )
-    return any(test(kind) for test in tests)
+    return any(test(arrow_type) for test in tests)

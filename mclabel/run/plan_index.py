@@ -91,16 +91,16 @@ class PlanIndex:
         """Return the indices of items in the arrays by the hashes of their ids; -1 if missing."""
         if not len(self.ids):
             return np.full(len(ids), -1, np.int64)
-        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return np.where(self.ids[places] == ids, places, -1)
+        plan_indices = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[plan_indices] == ids, plan_indices, -1)
 
     def find_items(self, items: Items) -> NDArray[np.int64]:
         """Return the indices of all items of an input in the arrays; -1 if missing."""
-        places = [
+        plan_indices = [
             self.find(hash_ids(item.id for item in chunk))
             for chunk in split_into_chunks(items, CHUNK)
         ]
-        return np.concatenate(places) if places else np.empty(0, np.int64)
+        return np.concatenate(plan_indices) if plan_indices else np.empty(0, np.int64)
 
     def _index_part(self, part: pa.Table) -> tuple[NDArray[Any], ...]:
         superseded = part.column("superseded").to_numpy()
@@ -125,7 +125,7 @@ class PlanComparison:
     """For each input item, True if no block holds the item at present."""
     is_changed: NDArray[np.bool_]
     """For each input item, True if its content differs from the planned content."""
-    gone_plan_indices: NDArray[np.int64]
+    missing_plan_indices: NDArray[np.int64]
     """Indices of planned items that the input lacks, in the order of the plan."""
     changes: InputChanges
     """Counts of the differences."""
@@ -144,31 +144,37 @@ class PlanComparison:
                 plan_indices=np.full(count, -1, np.int64),
                 is_new=np.ones(count, bool),
                 is_changed=np.zeros(count, bool),
-                gone_plan_indices=np.empty(0, np.int64),
+                missing_plan_indices=np.empty(0, np.int64),
                 changes=InputChanges(num_added=count),
             )
         places_of, changed_of, other_of = [], [], []
         first: list[str] = []
         for chunk in split_into_chunks(items, CHUNK):
-            places = plan.find(hash_ids(item.id for item in chunk))
+            plan_indices = plan.find(hash_ids(item.id for item in chunk))
             digests = [digest_item(item) for item in chunk]
             content = _shorten_digests([content for content, _ in digests])
-            here = np.maximum(places, 0)
-            is_changed = (places >= 0) & (plan.blocks[here] >= 0) & (plan.contents[here] != content)
+            clipped_indices = np.maximum(plan_indices, 0)
+            is_changed = (
+                (plan_indices >= 0)
+                & (plan.blocks[clipped_indices] >= 0)
+                & (plan.contents[clipped_indices] != content)
+            )
             first += [chunk[i].id for i in np.flatnonzero(is_changed)[: MAX_NAMED - len(first)]]
-            places_of.append(places)
+            places_of.append(plan_indices)
             changed_of.append(is_changed)
-            other_of.append(_shorten_digests([meta for _, meta in digests]) != plan.metas[here])
-        places, is_changed, is_other = map(np.concatenate, (places_of, changed_of, other_of))
-        is_new = (places < 0) | (plan.blocks[np.maximum(places, 0)] < 0)
+            other_of.append(
+                _shorten_digests([meta for _, meta in digests]) != plan.metas[clipped_indices]
+            )
+        plan_indices, is_changed, is_other = map(np.concatenate, (places_of, changed_of, other_of))
+        is_new = (plan_indices < 0) | (plan.blocks[np.maximum(plan_indices, 0)] < 0)
         is_gone = plan.blocks >= 0
-        is_gone[places[~is_new]] = False
+        is_gone[plan_indices[~is_new]] = False
         gone = np.flatnonzero(is_gone)
         return cls(
-            plan_indices=places,
+            plan_indices=plan_indices,
             is_new=is_new,
             is_changed=is_changed,
-            gone_plan_indices=gone[np.argsort(plan.order[gone])],
+            missing_plan_indices=gone[np.argsort(plan.order[gone])],
             changes=InputChanges(
                 num_added=int(is_new.sum()),
                 num_changed=int(is_changed.sum()),

@@ -42,10 +42,10 @@ LAST_ANSWERS_S = 2.0
 LAST_S = 20.0
 """Seconds for the engines of a stopped job to commit finished blocks, write journals and end."""
 
-_Kind = Literal["node", "load", "stage", "exchange"]
+_ActorMethod = Literal["node", "load", "stage", "exchange"]
 
 
-class Actors(Protocol):
+class ActorFleet(Protocol):
     """Protocol of a fleet that creates the actors of a run."""
 
     stall_s: float
@@ -61,16 +61,16 @@ class Actors(Protocol):
     def num_wanted_engines(self) -> int:
         """Return the number of actors that should exist now."""
 
-    def check_room(self, num_up: int, waited_s: float) -> bool:
-        """Return whether enough actors have been placed on nodes for work to begin, of which
-        `num_up` were, after `waited_s` seconds.
+    def check_enough_placed(self, num_placed: int, waited_s: float) -> bool:
+        """Return whether `num_placed` actors on nodes are enough for work to begin, `waited_s`
+        seconds after the actors were requested.
         """
 
 
 class RayRun:
     """One run of a job's blocks on the actors of a fleet."""
 
-    def __init__(self, fleet: Actors, book: LeaseBook, on_progress: OnProgress) -> None:
+    def __init__(self, fleet: ActorFleet, book: LeaseBook, on_progress: OnProgress) -> None:
         """Start a run without actors.
 
         Args:
@@ -79,7 +79,7 @@ class RayRun:
             on_progress: called a few times a second with a snapshot of the fleet.
         """
         self._fleet, self._book, self._on_progress = fleet, book, on_progress
-        self._events: queue.SimpleQueue[tuple[_Kind, EngineActor, Any]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[_ActorMethod, EngineActor, Any]] = queue.SimpleQueue()
         self._engines: list[EngineActor] = []
         self._begun = False
         self._started = time.monotonic()
@@ -91,7 +91,7 @@ class RayRun:
     def run_until_done(self) -> Iterator[BlockReport]:
         """Run blocks until all are done or the book is closed, and yield their reports."""
         while not self._book.finished and not self._book.closed:
-            self._check_cluster()
+            self._adjust_to_cluster()
             with suppress(queue.Empty):
                 yield from self._handle_reply(*self._events.get(timeout=POLL_S))
             self._watch_engines()
@@ -100,8 +100,8 @@ class RayRun:
         until = time.monotonic() + LAST_ANSWERS_S
         while any(e.is_exchanging and e.blocks for e in self._engines) and time.monotonic() < until:
             with suppress(queue.Empty):
-                kind, engine, future = self._events.get(timeout=POLL_S)
-                if kind == "exchange":
+                method, engine, future = self._events.get(timeout=POLL_S)
+                if method == "exchange":
                     engine.is_exchanging = False
                     if future.exception() is None:
                         yield from self._mark_done(engine, future.result().ended)
@@ -126,11 +126,13 @@ class RayRun:
             if refs:
                 ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 
-    def _handle_reply(self, kind: _Kind, engine: EngineActor, future: Any) -> list[BlockReport]:
+    def _handle_reply(
+        self, method: _ActorMethod, engine: EngineActor, future: Any
+    ) -> list[BlockReport]:
         """Handle the reply of an actor to a remote call.
 
         Args:
-            kind: name of the called method.
+            method: name of the called method.
             engine: actor that was called.
             future: finished future of the call.
 
@@ -144,10 +146,10 @@ class RayRun:
         error = future.exception()
         if error is not None and not isinstance(error, RayError):
             raise error
-        if kind == "exchange":
+        if method == "exchange":
             engine.is_exchanging = False
             if error is not None:
-                self._handle_loss(engine, error)
+                self._handle_failed_exchange(engine, error)
                 return []
             answer: ExchangeReply = future.result()
             engine.progress = answer.progress
@@ -156,13 +158,13 @@ class RayRun:
             reports = self._mark_done(engine, answer.ended)
             self._start_exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
             return reports
-        if kind == "stage":
+        if method == "stage":
             engine.is_stage_requested = False
             if error is None:  # otherwise the failed load reports the error itself
                 engine.stage = future.result()
         elif error is not None:
-            self._handle_failed_load(kind, engine, error)
-        elif kind == "node":
+            self._handle_failed_load(method, engine, error)
+        elif method == "node":
             engine.node = future.result()
             engine.num_loads += 1
             self._call_actor("load", engine, engine.num_loads)
@@ -183,7 +185,7 @@ class RayRun:
             self._book.mark_done(engine, block_id)
         return [report for _, report in ended if report is not None]
 
-    def _check_cluster(self) -> None:
+    def _adjust_to_cluster(self) -> None:
         """Add engines if there are free resources, and drain engines on nodes that will be removed.
         Do this at most every `LOOK_S` seconds.
         """
@@ -198,8 +200,8 @@ class RayRun:
             self._engines.append(engine)
             self._call_actor("node", engine)
         if not self._begun:
-            num_up = sum(engine.node is not None for engine in self._engines)
-            self._fleet.check_room(num_up, now - self._started)
+            num_placed = sum(engine.node is not None for engine in self._engines)
+            self._fleet.check_enough_placed(num_placed, now - self._started)
         for engine in self._engines:
             if engine.must_request_node:
                 engine.must_request_node = False
@@ -229,12 +231,12 @@ class RayRun:
         engine.is_exchanging = True
         self._call_actor("exchange", engine, engine.num_loads, leases)
 
-    def _call_actor(self, kind: _Kind, engine: EngineActor, *arguments: Any) -> None:
+    def _call_actor(self, method: _ActorMethod, engine: EngineActor, *arguments: Any) -> None:
         """Call a method of the actor; its reply will be put into the queue."""
-        future = getattr(engine.actor, kind).remote(*arguments).future()
-        future.add_done_callback(lambda f: self._events.put((kind, engine, f)))
+        future = getattr(engine.actor, method).remote(*arguments).future()
+        future.add_done_callback(lambda f: self._events.put((method, engine, f)))
 
-    def _handle_loss(self, engine: EngineActor, error: Exception) -> None:
+    def _handle_failed_exchange(self, engine: EngineActor, error: Exception) -> None:
         """Handle a failed call of `exchange`: let other engines run the blocks of this one.
 
         An error that the job's code or configuration caused is raised instead.
@@ -249,8 +251,10 @@ class RayRun:
             raise cause or error from error  # the code failed, and would fail again
         preempted = isinstance(error, RayActorError) and error.preempted
         blameless = restarted or preempted or engine.is_draining
-        who = _make_third_party_hint() if isinstance(error, RayActorError) and not preempted else ""
-        why = engine.end_reason or f"{who}{cause or error}"
+        hint = (
+            _make_third_party_hint() if isinstance(error, RayActorError) and not preempted else ""
+        )
+        why = engine.end_reason or f"{hint}{cause or error}"
         self._record_loss(engine)
         self._release_blocks(engine, why, may_be_cause=not blameless)
 
@@ -276,13 +280,15 @@ class RayRun:
         engine.watch = engine.end_reason = engine.stage = None
         engine.must_request_node = True
 
-    def _handle_failed_load(self, kind: _Kind, engine: EngineActor, error: Exception) -> None:
+    def _handle_failed_load(
+        self, method: _ActorMethod, engine: EngineActor, error: Exception
+    ) -> None:
         """Handle an actor that did not start, or whose engine did not load."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
         engine.node = None
         engine.must_request_node = True
-        if kind == "node" and isinstance(error, ActorUnavailableError):
+        if method == "node" and isinstance(error, ActorUnavailableError):
             return  # Ray is restarting the actor
         if isinstance(error, RayTaskError) and (cause := find_user_error(error)):
             raise cause from error
@@ -304,7 +310,7 @@ class RayRun:
             return
         self._watched = now
         for number, engine in enumerate(self._engines):
-            if engine.watch is not None and engine.end_if_stopped(engine.watch, now):
+            if engine.watch is not None and engine.end_or_kill_stopped_actor(engine.watch, now):
                 why = str(engine.end_reason)
                 engine.placement.release()
                 self._record_loss(engine)
@@ -395,7 +401,7 @@ class EngineActor:
         """Return whether the engine has shown no activity for too long."""
         return self.watch is not None and self.watch.is_silent
 
-    def end_if_stopped(self, watch: EngineWatch, now: float) -> bool:
+    def end_or_kill_stopped_actor(self, watch: EngineWatch, now: float) -> bool:
         """Log a silence that is too long; end the process of an engine that has stopped.
 
         The process is first asked to end, and is killed by Ray if it does not. Once the process is

@@ -24,10 +24,10 @@ from mclabel.run.shards.manifest import (
     claim_manifest,
     find_changed_fields,
     other_configuration_error,
-    read_claim,
+    read_manifest,
     replace_configuration,
 )
-from mclabel.run.shards.manifest_faults import check_made_for, lost_run_id
+from mclabel.run.shards.manifest_faults import check_plan_and_shards_match, find_lost_run_id
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
@@ -54,7 +54,7 @@ class RunOutput:
         self.out, self._name = out, str(kind.manifest)
         self.store: Store | None = Store(out) if "://" in out or Path(out).is_dir() else None
         """Store of the output; None if the folder does not exist yet."""
-        self._manifest = None if self.store is None else read_claim(self.store, self._name)
+        self._manifest = None if self.store is None else read_manifest(self.store, self._name)
         self._semantic = SemanticConfig.from_config({})
         self._is_amended = False
 
@@ -108,11 +108,11 @@ class RunOutput:
             if not may_change(self.store, changed):
                 raise other_configuration_error(self.store, self._manifest, semantic, changed)
             self._is_amended = True
-        check_made_for(self.store, self._manifest, semantic)
+        check_plan_and_shards_match(self.store, self._manifest, semantic)
 
     def shard_metadata(self, **provenance: Any) -> dict[str, Any]:
         """Return the metadata of every shard: the configuration, and the given provenance."""
-        return {**provenance, **self._semantic.stamp()}
+        return {**provenance, **self._semantic.as_shard_metadata()}
 
     def claim(self, provenance: Mapping[str, Any]) -> Store:
         """Create the output, and write its manifest if it is missing or must be updated.
@@ -131,14 +131,14 @@ class RunOutput:
         if self._manifest is None:
             lost = None
             if store.names("plan"):
-                lost = lost_run_id(store)
+                lost = find_lost_run_id(store)
                 logger.warning(
                     "%s: %s was missing. It is written again, because the existing plan belongs to "
                     "this configuration",
                     store.location,
                     self._name,
                 )
-            claim_manifest(store, self._name, self._semantic, provenance, run=lost)
+            claim_manifest(store, self._name, self._semantic, provenance, restored_id=lost)
         elif self._is_amended:
             replace_configuration(store, self._name, self._manifest, self._semantic)
         self.store = store
@@ -246,8 +246,8 @@ def run_task(
         commit=True,
     )
     if config.strict:
-        _check_none_left_out(store, task.outputs)
-    worker = partial(Worker, task, out=absolute_location(run.out), journal_s=journal_s)
+        _refuse_left_out_items(store, task.outputs)
+    worker = partial(Worker, task, out=make_location_absolute(run.out), journal_s=journal_s)
     report = run_job(
         blocks,
         task.outputs,
@@ -262,11 +262,11 @@ def run_task(
         prepare=prepare,
     )
     if config.strict:
-        _check_none_left_out(store, task.outputs)
+        _refuse_left_out_items(store, task.outputs)
     return report
 
 
-def _check_none_left_out(store: Store, outputs: Outputs) -> None:
+def _refuse_left_out_items(store: Store, outputs: Outputs) -> None:
     if (left_out := next(iter(outputs.iter_set_aside_items(store)), None)) is not None:
         name = f"row {left_out.row}" if left_out.problem_id is None else left_out.problem_id
         raise DataError(
@@ -298,7 +298,7 @@ class JobFleet:
         return fleet.run(book, on_progress)
 
 
-def absolute_location(place: str) -> str:
+def make_location_absolute(place: str) -> str:
     """Return a path as an absolute path, so that processes in other folders can use it; return a
     URL unchanged.
     """

@@ -105,7 +105,7 @@ class RunningBlocks:
             await self._worker.try_item(lease.block, lease.only_item_id)
             return None
         return await self._worker.run_block(
-            lease.block, replay=lease.replay, set_aside=lease.set_aside
+            lease.block, may_have_journals=lease.may_have_journals, set_aside=lease.set_aside
         )
 
 
@@ -144,7 +144,7 @@ class Lease:
     """A block that is leased to a worker."""
 
     block: Block
-    replay: bool
+    may_have_journals: bool
     """True if earlier attempts may have left journals."""
     only_item_id: str | None = None
     """Id of the only item to try. Its work is written to the journal and not committed. None runs
@@ -189,7 +189,10 @@ class SuspectBlock:
         """
         only = self._untried[0] if self._untried else None
         return Lease(
-            block=self._block, replay=True, only_item_id=only, set_aside=dict(self._set_aside)
+            block=self._block,
+            may_have_journals=True,
+            only_item_id=only,
+            set_aside=dict(self._set_aside),
         )
 
     def record_survival(self) -> bool:

@@ -133,7 +133,7 @@ class Tally:
         self._num_done += report.num_items
         self._num_tokens += report.num_tokens
         self._counts.update(report.counts)
-        self._remainder.commit(report.size, report.num_tokens)
+        self._remainder.add_committed_block(report.size, report.num_tokens)
 
     def report(self) -> JobReport:
         """Return the report of the run so far."""

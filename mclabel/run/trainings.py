@@ -21,7 +21,7 @@ from mclabel.core.plain_files import check_plain
 from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.durable import create_durably
 from mclabel.run.shards.finished import FILE as FINISHED
-from mclabel.run.shards.manifest import read_claim
+from mclabel.run.shards.manifest import read_manifest
 from mclabel.run.shards.store import Store
 
 CLAIM = "train.json"
@@ -44,11 +44,11 @@ class FileFault:
 
     name: str
     """Path of the file, relative to the checked folder."""
-    text: str
+    description: str
     """Description of the fault."""
 
 
-def checkpoint_step(folder: Path) -> int | None:
+def parse_checkpoint_step(folder: Path) -> int | None:
     """Return the number of optimizer steps in a checkpoint's name; None for other folders."""
     match = _STEP.fullmatch(folder.name)
     return None if match is None else int(match[1])
@@ -63,21 +63,21 @@ def mark_checkpoint(folder: Path) -> None:
     files = {str(path.relative_to(folder)): path for path in _list_files(folder)}
     content = {
         "run": _read_run_id(folder.parent.parent),
-        "step": checkpoint_step(folder),
+        "step": parse_checkpoint_step(folder),
         "files": {name: _hash_file(path) for name, path in files.items() if name != COMPLETE},
     }
-    _write_mark(folder, COMPLETE, content)
+    _write_completion_mark(folder, COMPLETE, content)
 
 
 def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
     """Read every file of a checkpoint that is marked as complete, and yield the faults."""
     files = yield from _find_completion_mark_faults(
-        folder, COMPLETE, folder.parent.parent, step=checkpoint_step(folder)
+        folder, COMPLETE, folder.parent.parent, step=parse_checkpoint_step(folder)
     )
     if files is not None:
         for path in _list_files(folder):
             if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
-                yield FileFault(name=name, text="does not belong to the checkpoint")
+                yield FileFault(name=name, description="does not belong to the checkpoint")
 
 
 def mark_finished(out: Path, model: Path) -> None:
@@ -98,7 +98,7 @@ def mark_finished(out: Path, model: Path) -> None:
         "run": _read_run_id(out),
         "files": {name: _hash_file(path) for name, path in sorted(files.items())},
     }
-    _write_mark(out, FINISHED, content)
+    _write_completion_mark(out, FINISHED, content)
 
 
 def find_finished_faults(out: Path) -> Iterator[FileFault]:
@@ -115,7 +115,9 @@ def check_finished(out: Path) -> None:
     card = f"{MODEL}/{CARD}"
     for fault in find_finished_faults(out):
         if fault.name == FINISHED or (fault.name.startswith(f"{MODEL}/") and fault.name != card):
-            raise DataError(f"{out / fault.name}: {fault.text}. {describe_model_remedy(out)}")
+            raise DataError(
+                f"{out / fault.name}: {fault.description}. {describe_model_remedy(out)}"
+            )
 
 
 def describe_model_remedy(out: Path) -> str:
@@ -144,16 +146,18 @@ def _find_completion_mark_faults(
     Returns:
         The listed files with their digests; None if the mark cannot be read.
     """
-    record = _read_mark(root, name)
+    record = _read_completion_mark(root, name)
     if isinstance(record, FileFault):
         yield record
         return None
     run = _read_run_id(out)
     files: Mapping[str, str] = record["files"]
     if record.get("step") != step:
-        yield FileFault(name=name, text=f"belongs to the checkpoint of step {record.get('step')}")
+        yield FileFault(
+            name=name, description=f"belongs to the checkpoint of step {record.get('step')}"
+        )
     elif None not in (run, record["run"]) and record["run"] != run:
-        yield FileFault(name=name, text=f"belongs to another training than {CLAIM}")
+        yield FileFault(name=name, description=f"belongs to another training than {CLAIM}")
     yield from _find_file_faults(root, files)
     return files
 
@@ -163,16 +167,18 @@ def _find_file_faults(root: Path, files: Mapping[str, str]) -> Iterator[FileFaul
         path = root / name
         check_plain(path, DataError)
         if not path.is_file():
-            yield FileFault(name=name, text="missing")
+            yield FileFault(name=name, description="missing")
         elif _hash_file(path) != digest:
-            yield FileFault(name=name, text="damaged: its content has changed since it was written")
+            yield FileFault(
+                name=name, description="damaged: its content has changed since it was written"
+            )
 
 
-def _read_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
+def _read_completion_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
     """Return the content of a mark, or the fault of the mark."""
     check_plain(root / name, DataError)
     if not (root / name).is_file():
-        return FileFault(name=name, text="missing")
+        return FileFault(name=name, description="missing")
     try:
         content, check = parse_checked_object((root / name).read_bytes())
         files = content["files"]
@@ -182,13 +188,15 @@ def _read_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
         if not inside or "run" not in content:
             raise ValueError("the mark must name a run, and only files inside its folder")
     except (ValueError, KeyError) as error:
-        return FileFault(name=name, text=f"damaged, or not written by mclabel ({error})")
+        return FileFault(name=name, description=f"damaged, or not written by mclabel ({error})")
     if check != "sound":
-        return FileFault(name=name, text="damaged: its content has changed since it was written")
+        return FileFault(
+            name=name, description="damaged: its content has changed since it was written"
+        )
     return content
 
 
-def _write_mark(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+def _write_completion_mark(folder: Path, name: str, content: Mapping[str, Any]) -> None:
     (folder / name).unlink(missing_ok=True)
     create_durably(folder, name, json.dumps(add_digest(content), indent=1).encode())
 
@@ -196,7 +204,7 @@ def _write_mark(folder: Path, name: str, content: Mapping[str, Any]) -> None:
 def _read_run_id(out: Path) -> str | None:
     """Return the `id` in a training's manifest; None if the manifest is missing or damaged."""
     try:
-        claim = read_claim(Store(str(out)), CLAIM)
+        claim = read_manifest(Store(str(out)), CLAIM)
     except DamagedFile:
         return None
     return None if claim is None else claim["id"]

@@ -15,7 +15,7 @@ from mclabel.engines.loading import mark_engine_start
 from mclabel.run.cpu_executor import LoopLag
 from mclabel.run.forecast import Size
 from mclabel.run.shards.journal import BlockJournal
-from mclabel.run.shards.rejects import note_set_aside
+from mclabel.run.shards.rejects import create_set_aside_marker
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Block, FinishedBlock, Result, Runner, RunnerState, Task
 
@@ -101,19 +101,19 @@ class Worker:
         self,
         block: Block,
         *,
-        replay: bool = False,
+        may_have_journals: bool = False,
         set_aside: Mapping[str, RejectReason] | None = None,
     ) -> BlockReport:
         """Run the items of a block and commit it.
 
         Args:
             block: block to run.
-            replay: True if earlier attempts may have left journals.
+            may_have_journals: True if earlier attempts may have left journals.
             set_aside: items to leave out: the reason by item id.
         """
         left_out = dict(set_aside or {})
         items = [item for item in block.items if item.id not in left_out]
-        async with self._open_attempt(block, replay=replay) as attempt:
+        async with self._open_attempt(block, may_have_journals=may_have_journals) as attempt:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._run_item(item, attempt)) for item in items]
             results = [task.result() for task in tasks]
@@ -129,7 +129,7 @@ class Worker:
             )
             report = await _finish_uncancelled(asyncio.to_thread(self._commit_block, finished))
             self._num_ended_tokens += report.num_tokens
-            if replay or attempt.journal.num_files:
+            if may_have_journals or attempt.journal.num_files:
                 await asyncio.to_thread(attempt.journal.delete)
         return report
 
@@ -139,7 +139,7 @@ class Worker:
         The work is written to the block's journal and is not committed.
         """
         (item,) = [item for item in block.items if item.id == item_id]
-        async with self._open_attempt(block, replay=True, is_trial=True) as attempt:
+        async with self._open_attempt(block, may_have_journals=True, is_trial=True) as attempt:
             await self._runner.run(item, attempt)
             await asyncio.to_thread(attempt.journal.flush)
 
@@ -153,7 +153,7 @@ class Worker:
 
     @asynccontextmanager
     async def _open_attempt(
-        self, block: Block, *, replay: bool, is_trial: bool = False
+        self, block: Block, *, may_have_journals: bool, is_trial: bool = False
     ) -> AsyncIterator[Attempt]:
         """Open an attempt at a block. If the attempt fails, its journal is flushed."""
         name = uuid.uuid4().hex[:12]
@@ -164,7 +164,7 @@ class Worker:
         assert task is not None
         self._running.add(task)
         try:
-            if replay:
+            if may_have_journals:
                 await asyncio.to_thread(journal.read)
             await self._runner.begin(attempt)
             yield attempt
@@ -226,7 +226,7 @@ class Worker:
 
     def _commit_block(self, finished: FinishedBlock) -> BlockReport:
         if finished.set_aside:
-            note_set_aside(self._store, finished.block.id)
+            create_set_aside_marker(self._store, finished.block.id)
         return BlockReport(
             num_items=len(finished.block.items),
             num_tokens=finished.num_tokens,

@@ -25,7 +25,7 @@ from mclabel.run.forecast import Interval, Size, forecast_cost
 from mclabel.run.progress_log import read_job_starts
 from mclabel.run.run import RunOutput, run_task
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, package_versions, read_claim
+from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, package_versions, read_manifest
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import TASK, StoredTree, read_trees
 from mclabel.run.tally import JobReport, JobState
@@ -33,7 +33,7 @@ from mclabel.search.base import SearchMethod
 from mclabel.search.config import SearchConfig
 from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
-from mclabel.search.tree import ModelSizes, SearchFigures, search_figures
+from mclabel.search.tree import ModelSizes, SearchFigures, compute_search_figures
 
 ANSWERS = "answers.jsonl"
 """File of the chosen answers in the folder of a run."""
@@ -195,12 +195,12 @@ def plan_search(config: SearchConfig) -> SearchPlan:
     policy.engine.check_model()
     scorer = make_scorer(config.scorer)
     scorer.check_ready()
-    problems = read_questions(config.problems, strict=config.strict)
+    problems = read_problems_with_optional_answers(config.problems, strict=config.strict)
     run.check_config(_collect_semantic_inputs(config, policy, scorer))
     return SearchPlan(config=config, policy=policy, scorer=scorer, run=run, problems=problems)
 
 
-def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
+def read_problems_with_optional_answers(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
     """Read the problems of an input, also those without a gold answer.
 
     A problem without a gold answer gets an empty answer, and its solutions are neither right nor
@@ -265,7 +265,7 @@ def search(
     task = SearchTask(
         make_policy=plan.policy.engine_factory(config.seed),
         settings=config,
-        ends=tuple(config.policy.stop),
+        end_texts=tuple(config.policy.stop),
         provenance=plan.run.shard_metadata(
             versions=package_versions(config.policy.engine.component.packages),
             input={"problems": config.problems.model_dump()},
@@ -291,7 +291,7 @@ def search(
 
 def read_model_sizes(store: Store) -> ModelSizes | None:
     """Return the recorded sizes of a run's models; None if a size is unknown."""
-    claim = read_claim(store, MANIFEST)
+    claim = read_manifest(store, MANIFEST)
     sizes = None if claim is None else claim.get("parameters")
     return ModelSizes(**sizes) if sizes and None not in sizes.values() else None
 
@@ -356,7 +356,7 @@ def write_search_report(out: str) -> SearchReport:
     )
     num_sampled = sum(tree.cost.num_sampled for tree in trees)
     return SearchReport(
-        figures=search_figures(trees, read_model_sizes(store)) if trees else None,
+        figures=compute_search_figures(trees, read_model_sizes(store)) if trees else None,
         answers=answers[:NUM_SHOWN],
         num_replayed=sum(tree.cost.num_replayed for tree in trees),
         num_lost=max(0, read_spent(store).num_tokens - num_sampled),

@@ -61,7 +61,7 @@ class SearchContext:
     scorer: StepScorer
     """The scorer, already started."""
     settings: SearchSettings
-    ends: tuple[str, ...] = ()
+    end_texts: tuple[str, ...] = ()
     """Texts that end a solution, in addition to end tokens (`policy.stop`)."""
     max_tokens: int | None = None
     """Maximum number of tokens in a solution; None uses the limits of the policy."""
@@ -143,8 +143,10 @@ class ProblemSearch:
             while True:
                 if not self._is_spent:
                     running |= {
-                        _silence_error(
-                            asyncio.create_task(self._extend_tree(expansion.node, expansion.steps))
+                        _mark_error_as_read(
+                            asyncio.create_task(
+                                self._sample_and_score_node(expansion.node, expansion.steps)
+                            )
                         )
                         for expansion in self.method.wanted()
                         for _ in range(expansion.count)
@@ -184,7 +186,9 @@ class ProblemSearch:
                 return f"gave {describe_value(name)}, must give only ids of finished solutions"
         return None
 
-    async def _extend_tree(self, parent: str, max_steps: int | None) -> tuple[str, Node] | None:
+    async def _sample_and_score_node(
+        self, parent: str, max_steps: int | None
+    ) -> tuple[str, Node] | None:
         """Sample and score one continuation of a prefix.
 
         Args:
@@ -196,12 +200,12 @@ class ProblemSearch:
         """
         number = self._num_asked.get(parent, 0)
         self._num_asked[parent] = number + 1
-        if (piece := await self.sample_continuation(parent, number, max_steps)) is None:
+        if (continuation := await self.sample_continuation(parent, number, max_steps)) is None:
             return None
-        entry, is_new = self.tree.add(parent, piece)
+        entry, is_new = self.tree.add(parent, continuation)
         if not is_new:
             self._cost = replace(
-                self._cost, num_repeated=self._cost.num_repeated + piece.num_sampled
+                self._cost, num_repeated=self._cost.num_repeated + continuation.num_sampled
             )
         name = entry.node.id
         if name not in self._scoring:
@@ -217,20 +221,20 @@ class ProblemSearch:
         best = max(open_nodes, key=lambda node: (self.method.value(node), node.depth, node.id))
         if self._settings.tokens is not None:
             self._token_budget = TokenBudget(self._reserve + int(self._token_budget.left))
-        arrived = await self._extend_tree(best.id, None)
+        arrived = await self._sample_and_score_node(best.id, None)
         return {arrived[1].id: 1.0} if arrived is not None and arrived[1].is_finished else {}
 
     # Sampling
 
     async def sample_continuation(
-        self, parent: str, number: int, num_steps: int | None
+        self, parent: str, continuation_index: int, max_steps: int | None
     ) -> Continuation | None:
         """Sample one continuation of a prefix.
 
         Args:
             parent: id of the node to continue.
-            number: 0-based index of the continuation among those of the node.
-            num_steps: maximum number of steps; None samples to the end of the solution.
+            continuation_index: 0-based index of the continuation among those of the node.
+            max_steps: maximum number of steps; None samples to the end of the solution.
 
         Returns:
             The continuation; None if the token limit is used up.
@@ -238,14 +242,14 @@ class ProblemSearch:
         before = self.tree.ids(parent)
         splitter, steps = self._settings.split, 0
         fresh = ContinuationBuilder(self._policy.decode, start=len(before))
-        stop = () if num_steps is None else STOPS[splitter.by]
+        stop = () if max_steps is None else STOPS[splitter.by]
         while True:
             room = self._count_remaining_tokens(len(before) + len(fresh.ids))
             if room < 1:
                 return fresh.build(is_finished=False, is_cut=True)
-            place = WHOLE if num_steps is None else fresh.num_parts
+            place = WHOLE if max_steps is None else fresh.num_parts
             part = await self._fetch_completion(
-                parent, number, place, before + fresh.ids, room, stop
+                parent, continuation_index, place, before + fresh.ids, room, stop
             )
             if part is None:
                 self._is_spent = True
@@ -253,14 +257,14 @@ class ProblemSearch:
             fresh.add(part, self._count_sampled_tokens(part))
             if part.finish_reason == "stop" and not part.at_stop:
                 break
-            if num_steps is None:
+            if max_steps is None:
                 break
             if not part.at_stop:  # a limit of the policy or of the problem's tokens is reached
                 return fresh.build(is_finished=False, is_cut=True)
             steps += fresh.close_step(min_tokens=splitter.min_tokens)
-            if steps == num_steps:
+            if steps == max_steps:
                 return fresh.build(is_finished=False, is_cut=False)
-        if num_steps is None:
+        if max_steps is None:
             fresh.split_into_steps(splitter)
         is_finished = part.finish_reason == "stop" and not part.at_stop
         return fresh.build(is_finished=is_finished, is_cut=not is_finished)
@@ -273,31 +277,31 @@ class ProblemSearch:
     async def _fetch_completion(
         self,
         parent: str,
-        number: int,
-        part: int,
+        continuation_index: int,
+        part_index: int,
         prefix: tuple[int, ...],
-        most: int,
+        max_new_tokens: int,
         stop: tuple[str, ...],
     ) -> Completion | None:
         """Return one completion of a continuation, from the journal or from the engine.
 
         Args:
             parent: id of the continued node.
-            number: 0-based index of the continuation among those of the node.
-            part: 0-based index of the completion in the continuation, or `WHOLE`.
+            continuation_index: 0-based index of the continuation among those of the node.
+            part_index: 0-based index of the completion in the continuation, or `WHOLE`.
             prefix: token ids of the solution before the completion.
-            most: maximum number of new tokens.
+            max_new_tokens: maximum number of new tokens.
             stop: texts that end a step.
 
         Returns:
             The completion; None if the problem's token limit is used up.
         """
-        key = (self._problem.id, parent, number, part)
+        key = (self._problem.id, parent, continuation_index, part_index)
         recorded: Completion | None = None
         if self._journal is not None:
             recorded = self._journal.take(key)
         reserved = await self._token_budget.reserve(
-            most if recorded is None else self._count_sampled_tokens(recorded)
+            max_new_tokens if recorded is None else self._count_sampled_tokens(recorded)
         )
         if reserved == 0:
             return None
@@ -316,7 +320,10 @@ class ProblemSearch:
                 self._prompt,
                 prefix,
                 seed=sampling_seed(
-                    self._settings.seed, self._problem.id, f"search:{parent}:{part}", number
+                    self._settings.seed,
+                    self._problem.id,
+                    f"search:{parent}:{part_index}",
+                    continuation_index,
                 ),
                 priority=self._priority,
                 max_tokens=len(prefix) + reserved,
@@ -336,25 +343,25 @@ class ProblemSearch:
 
     # Scoring
 
-    async def score_node(self, parent: str, name: str) -> Node:
+    async def score_node(self, parent: str, node_id: str) -> Node:
         """Score a node, unless a token limit cut it, and return it with its scores.
 
         Args:
             parent: id of the node's parent.
-            name: id of the node.
+            node_id: id of the node.
         """
-        entry, before = self.tree.nodes[name], self.tree.nodes[parent]
+        entry, before = self.tree.nodes[node_id], self.tree.nodes[parent]
         if entry.node.is_cut:
             return entry.node
         if not entry.steps:
-            return self.tree.set_scores(name, before.node.scores, before.kept)
+            return self.tree.set_scores(node_id, before.node.scores, before.scorer_state)
         scored = await self._context.scorer.score(
             Beginning(
                 problem=self._problem,
-                steps=self.tree.steps(name),
-                ids=self.tree.ids(name),
+                steps=self.tree.steps(node_id),
+                ids=self.tree.ids(node_id),
                 num_new=len(entry.steps),
-                parent=before.kept,
+                parent=before.scorer_state,
             )
         )
         self._cost = replace(
@@ -362,22 +369,24 @@ class ProblemSearch:
             num_scored=self._cost.num_scored + scored.num_computed,
             num_score_cached=self._cost.num_score_cached + scored.num_cached,
         )
-        return self.tree.set_scores(name, scored.scores, scored.kept)
+        return self.tree.set_scores(node_id, scored.scores, scored.kept)
 
     def _compute_final_cost(self, weights: Mapping[str, float]) -> StoredCost:
         used = {part.node.id for name in weights for part in self.tree.path(name)}
         num_used = sum(self.tree.nodes[name].num_sampled for name in used)
         for entry in self.tree.sampled_nodes():
-            entry.kept = None  # free the scorer's cache
+            entry.scorer_state = None  # free the scorer's cache
         return replace(self._cost, num_pruned=self._cost.num_sampled - num_used)
 
     def _count_sampled_tokens(self, completion: Completion) -> int:
         """Return the number of sampled tokens, including an end token that the ids lack."""
-        by_text = completion.at_stop or any(text in completion.text for text in self._context.ends)
+        by_text = completion.at_stop or any(
+            text in completion.text for text in self._context.end_texts
+        )
         return len(completion.ids) + (completion.finish_reason == "stop" and not by_text)
 
 
-def _silence_error(task: asyncio.Task[T]) -> asyncio.Task[T]:
+def _mark_error_as_read(task: asyncio.Task[T]) -> asyncio.Task[T]:
     """Mark a task's error as read, so that asyncio does not log it. Return the task.
 
     The error of another task may already have ended the search.

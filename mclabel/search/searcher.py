@@ -58,7 +58,7 @@ class Searcher:
         await self._policy.start()
         await self._scorer.start()
 
-    def begin(self, request: SearchRequest) -> asyncio.Task[SearchAnswer]:
+    def start_search(self, request: SearchRequest) -> asyncio.Task[SearchAnswer]:
         """Start a search and return its task. Cancelling the task ends the search.
 
         Raises:
@@ -83,7 +83,7 @@ class Searcher:
             policy=self._policy,
             scorer=self._scorer,
             settings=settings,
-            ends=tuple(settings.policy.stop),
+            end_texts=tuple(settings.policy.stop),
             max_tokens=settings.policy.max_tokens,
         )
         search_result = await search_problem(problem, shared, priority=next(self._order))
@@ -163,7 +163,7 @@ class SearchAnswer:
     """True if the token limit ended the search."""
     cost: StoredCost
 
-    def completion(self) -> dict[str, Any]:
+    def to_completion_object(self) -> dict[str, Any]:
         """Return the answer as a `chat.completion` object of the OpenAI API."""
         choices = [
             {
@@ -175,9 +175,14 @@ class SearchAnswer:
             for index, solution in enumerate(self.solutions)
         ]
         head = self._make_response_head("chat.completion")
-        return {**head, "choices": choices, "usage": self.usage, "search": self.search}
+        return {
+            **head,
+            "choices": choices,
+            "usage": self.usage_fields,
+            "search": self.search_fields,
+        }
 
-    def chunks(self, *, include_usage: bool) -> Iterator[dict[str, Any]]:
+    def iter_chunk_objects(self, *, include_usage: bool) -> Iterator[dict[str, Any]]:
         """Yield the answer as `chat.completion.chunk` objects of the OpenAI API, one per step.
 
         Args:
@@ -196,12 +201,14 @@ class SearchAnswer:
             for step in solution.steps:
                 yield make_chunk(index, {"content": step})
             last = make_chunk(index, {}, solution.finish_reason)
-            yield last if index + 1 < len(self.solutions) else {**last, "search": self.search}
+            yield (
+                last if index + 1 < len(self.solutions) else {**last, "search": self.search_fields}
+            )
         if include_usage:
-            yield {**head, "choices": [], "usage": self.usage}
+            yield {**head, "choices": [], "usage": self.usage_fields}
 
     @property
-    def usage(self) -> dict[str, int]:
+    def usage_fields(self) -> dict[str, int]:
         """Numbers of tokens for the field `usage`.
 
         The tokens of the completion are all sampled tokens, including discarded ones.
@@ -214,7 +221,7 @@ class SearchAnswer:
         }
 
     @property
-    def search(self) -> dict[str, Any]:
+    def search_fields(self) -> dict[str, Any]:
         """Figures of the search for the field `search`, which is not in the OpenAI API."""
         return {
             "method": self.method,

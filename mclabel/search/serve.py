@@ -76,7 +76,7 @@ def serve_search(
         make = policy.engine_factory(config.seed)
         try:
             asyncio.run(
-                _run(
+                _serve_until_stopped(
                     reader,
                     lambda: Searcher(make(), config, name=reader.name, limits=limits),
                     listening,
@@ -88,7 +88,7 @@ def serve_search(
             return
 
 
-async def _run(
+async def _serve_until_stopped(
     reader: RequestReader,
     make_searcher: Callable[[], Searcher],
     listening: socket.socket,
@@ -143,38 +143,38 @@ class _SearchEndpoints:
     async def completions(self, request: Request) -> Response:
         """Return the searched solution of a problem."""
         ask = self._reader.read(await read_body(request, max_bytes=MAX_BODY))
-        search = self._searcher.begin(ask)
+        search = self._searcher.start_search(ask)
         if ask.is_streamed:
             return _EventStreamResponse(search, ask)
         return await respond_when_done(
-            search, request, lambda answer: make_json_response(answer.completion())
+            search, request, lambda answer: make_json_response(answer.to_completion_object())
         )
 
 
 class _EventStreamResponse(Response):
     """Server-sent events of an answer, with comments until the answer is complete."""
 
-    def __init__(self, search: asyncio.Task[SearchAnswer], ask: SearchRequest) -> None:
+    def __init__(self, search: asyncio.Task[SearchAnswer], request: SearchRequest) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._search, self._ask = search, ask
+        self._search, self._request = search, request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.create_task(wait_for_disconnect(receive))
+        disconnected = asyncio.create_task(wait_for_disconnect(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for event in self._generate_events(gone):
+            async for event in self._generate_events(disconnected):
                 await send({"type": "http.response.body", "body": event, "more_body": True})
-            if not gone.done():
+            if not disconnected.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except OSError:
             return  # the client has disconnected
         finally:
             self._search.cancel()
-            gone.cancel()
+            disconnected.cancel()
 
-    async def _generate_events(self, gone: asyncio.Task[None]) -> AsyncIterator[bytes]:
-        ends, first = {self._search, gone}, asyncio.FIRST_COMPLETED
+    async def _generate_events(self, disconnected: asyncio.Task[None]) -> AsyncIterator[bytes]:
+        ends, first = {self._search, disconnected}, asyncio.FIRST_COMPLETED
         while not (await asyncio.wait(ends, timeout=KEEP_ALIVE_S, return_when=first))[0]:
             yield b": searching\n\n"
         if not self._search.done():
@@ -184,7 +184,7 @@ class _EventStreamResponse(Response):
         except Refused as refused:
             yield _format_event(encode_json(refused.body))
             return
-        for chunk in answer.chunks(include_usage=self._ask.include_usage):
+        for chunk in answer.iter_chunk_objects(include_usage=self._request.include_usage):
             yield _format_event(encode_json(chunk))
         yield _format_event(b"[DONE]")
 

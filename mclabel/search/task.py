@@ -92,7 +92,7 @@ class SearchTask:
     make_policy: Callable[[], Policy]
     """Function that makes the policy; it is called on each worker."""
     settings: SearchSettings
-    ends: tuple[str, ...]
+    end_texts: tuple[str, ...]
     """Texts that end a solution (`policy.stop`)."""
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
@@ -138,7 +138,7 @@ class SearchRunner:
             policy=self._policy,
             scorer=self._scorer,
             settings=self._task.settings,
-            ends=self._task.ends,
+            end_texts=self._task.end_texts,
         )
 
     async def begin(self, attempt: Attempt) -> None:

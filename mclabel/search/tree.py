@@ -1,6 +1,6 @@
 """The tree of one problem's search, with its token budget and its journal lines.
 
-`search_figures` computes the results and the cost of a search job from its trees.
+`compute_search_figures` computes the results and the cost of a search job from its trees.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TreeNode:
     """Number of times that the node was sampled."""
     num_sampled: int = 0
     """Number of tokens sampled for the node in all samples, including end tokens."""
-    kept: Any = field(default=None, repr=False)
+    scorer_state: Any = field(default=None, repr=False)
     """State that the scorer keeps for the node (`Scored.kept`)."""
 
     @property
@@ -55,60 +55,62 @@ class SearchTree:
         }
         """Maps ids to nodes. Parents come before their children."""
 
-    def path(self, name: str) -> list[TreeNode]:
+    def path(self, node_id: str) -> list[TreeNode]:
         """Return the nodes on the way from the root to a node, without the root.
 
         Args:
-            name: id of the last node.
+            node_id: id of the last node.
         """
         nodes = []
-        while name != ROOT:
-            nodes.append(self.nodes[name])
-            parent = self.nodes[name].node.parent
+        while node_id != ROOT:
+            nodes.append(self.nodes[node_id])
+            parent = self.nodes[node_id].node.parent
             assert parent is not None
-            name = parent
+            node_id = parent
         return nodes[::-1]
 
-    def ids(self, name: str) -> tuple[int, ...]:
-        """Return all token ids from the beginning of the solution to the node `name`."""
-        return tuple(token for part in self.path(name) for token in part.ids)
+    def ids(self, node_id: str) -> tuple[int, ...]:
+        """Return all token ids from the beginning of the solution to a node."""
+        return tuple(token for part in self.path(node_id) for token in part.ids)
 
-    def steps(self, name: str) -> tuple[Step, ...]:
-        """Return all steps from the beginning of the solution to the node `name`."""
-        return tuple(step for part in self.path(name) for step in part.steps)
+    def steps(self, node_id: str) -> tuple[Step, ...]:
+        """Return all steps from the beginning of the solution to a node."""
+        return tuple(step for part in self.path(node_id) for step in part.steps)
 
-    def add(self, parent: str, piece: Continuation) -> tuple[TreeNode, bool]:
+    def add(self, parent: str, continuation: Continuation) -> tuple[TreeNode, bool]:
         """Add a continuation.
 
         Args:
             parent: id of the node that was continued.
-            piece: the sampled steps.
+            continuation: the sampled steps.
 
         Returns:
             The node of the continuation, and True if the node is new.
         """
-        name = content_id("node", parent, piece.ids, piece.is_finished, piece.is_cut)
+        name = content_id(
+            "node", parent, continuation.ids, continuation.is_finished, continuation.is_cut
+        )
         before = self.nodes[parent].node
         if (entry := self.nodes.get(name)) is None:
             node = Node(
                 id=name,
                 parent=parent,
-                depth=before.depth + len(piece.steps),
-                num_tokens=before.num_tokens + len(piece.ids),
-                is_finished=piece.is_finished,
-                is_cut=piece.is_cut,
+                depth=before.depth + len(continuation.steps),
+                num_tokens=before.num_tokens + len(continuation.ids),
+                is_finished=continuation.is_finished,
+                is_cut=continuation.is_cut,
             )
-            entry = TreeNode(node=node, ids=piece.ids, steps=piece.steps)
+            entry = TreeNode(node=node, ids=continuation.ids, steps=continuation.steps)
         is_new = entry.count == 0
         self.nodes[name] = entry
         entry.count += 1
-        entry.num_sampled += piece.num_sampled
+        entry.num_sampled += continuation.num_sampled
         return entry, is_new
 
-    def set_scores(self, name: str, scores: tuple[float, ...], kept: Any = None) -> Node:
+    def set_scores(self, node_id: str, scores: tuple[float, ...], scorer_state: Any = None) -> Node:
         """Set the scores of a node, and return it."""
-        entry = self.nodes[name]
-        entry.node, entry.kept = replace(entry.node, scores=scores), kept
+        entry = self.nodes[node_id]
+        entry.node, entry.scorer_state = replace(entry.node, scores=scores), scorer_state
         return entry.node
 
     def sampled_nodes(self) -> Iterator[TreeNode]:
@@ -349,7 +351,7 @@ class SearchFigures:
         )
 
 
-def search_figures(
+def compute_search_figures(
     trees: Sequence[StoredTree], sizes: ModelSizes | None, *, seed: int = 0
 ) -> SearchFigures:
     """Compute the results and the cost of a search job.

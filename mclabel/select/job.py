@@ -29,7 +29,7 @@ from mclabel.prm.scoring.items import convert_row_to_item
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
 from mclabel.prm.scoring.manifest import hash_weights
 from mclabel.run.outputs import prepare_output_file
-from mclabel.run.shards.manifest import MANIFEST, read_claim
+from mclabel.run.shards.manifest import MANIFEST, read_manifest
 from mclabel.run.shards.opinions import iter_opinion_rows
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
@@ -443,6 +443,6 @@ def _read_recorded_prm(config: SelectConfig, scores_path: str) -> dict[str, Any]
         )
     else:
         recorded_settings = (
-            (read_claim(Store(scores_path), MANIFEST) or {}).get("config", {}).get("judge", {})
+            (read_manifest(Store(scores_path), MANIFEST) or {}).get("config", {}).get("judge", {})
         )
     return {"prm": recorded_settings.get("prm"), "weights": recorded_settings.get("weights")}

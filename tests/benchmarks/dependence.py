@@ -19,8 +19,8 @@ import numpy as np
 
 from mclabel.judge.consensus.posterior import (
     RolloutEvidence,
+    fit_independent_posterior,
     fuse_judges_with_rollouts,
-    multiply_opinions,
 )
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
@@ -39,7 +39,7 @@ def main() -> None:
         world = simulated(seed, solutions, ROLLOUTS)
         shown = RolloutEvidence(chances=world.chances, num_steps=world.num_steps)
         for name, models in {"rollouts alone": {}, **scripted(world)}.items():
-            before = multiply_opinions(shown, models).chances
+            before = fit_independent_posterior(shown, models).chances
             now = fuse_judges_with_rollouts(
                 world.chances, world.num_steps, models, labels=world.labels
             ).chances

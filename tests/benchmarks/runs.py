@@ -15,7 +15,7 @@ from mclabel.data.readers.judged import JudgedSolution
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.run.shards.labels import commit_block, read_labels
-from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest, read_claim
+from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest, read_manifest
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from tests.benchmarks.sizes import BenchmarkSize
@@ -120,10 +120,10 @@ def sampled_source(work: Path, judged: Sequence[JudgedSolution], *keys: str) -> 
         for row in rows
     ]
     store = Store(str(work / "sampled"), create=True)
-    manifest = read_claim(Store(str(given)), MANIFEST) or {}
+    manifest = read_manifest(Store(str(given)), MANIFEST) or {}
     semantic = SemanticConfig(identity=manifest["identity"], config=manifest["config"])
     claim_manifest(store, MANIFEST, semantic, {"input": {"solutions": str(given)}})
-    commit_block(store, "sampled", "only", sampled, [], semantic.stamp())
+    commit_block(store, "sampled", "only", sampled, [], semantic.as_shard_metadata())
     return store.location
 
 

@@ -27,7 +27,7 @@ from mclabel.answers import answer_key
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.engines.hub import resolve_model
 from mclabel.evaluate.labels.quality import find_exact_first_error, has_exact_truth
-from mclabel.prm.scoring.reading import LikelihoodScorer, read_solutions
+from mclabel.prm.scoring.reading import LikelihoodScorer, compute_solution_likelihoods
 from mclabel.prm.scoring.score import PRM
 from tests.benchmarks.pieces import Piece
 from tests.benchmarks.runs import QUICKSTART, label, read_rows, train, write_rows
@@ -274,7 +274,7 @@ def _score_likelihood(out: Path, model: str, pool: str) -> None:
         resolve_model(model if ":" in model else f"arith:{model}"), template=None, system=None
     )
     encoded = [scorer.encoder.encode_labelled(row) for row in _pool(out, pool).rows]
-    readings = read_solutions(scorer.network, encoded, threads=1)
+    readings = compute_solution_likelihoods(scorer.network, encoded, threads=1)
     path = scores_file(out, f"likelihood-{model}", pool)
     _write_scores(path, scorer.extract_total_and_minimum(readings))
 

@@ -17,7 +17,7 @@ from mclabel.cli import main
 from mclabel.core.boundary import Boundary
 from mclabel.core.errors import CheckerError, MclabelError
 from mclabel.core.records import Outcome, Problem, Verdict
-from mclabel.run.shards.journal import FOLDER, journal_lines, write_journal
+from mclabel.run.shards.journal import FOLDER, parse_journal_lines, write_journal
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.own_package import write_module
@@ -117,7 +117,7 @@ def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
     kept = {
         line["solution"]["id"]: line["solution"]["text"]
         for journal in store.names(FOLDER)
-        for line in journal_lines(store.read(journal) or b"")
+        for line in parse_journal_lines(store.read(journal) or b"")
         if "solution" in line
     }
     assert len(kept) >= MAX_FAILURES - 1
@@ -143,7 +143,7 @@ def test_verdicts_in_a_journal_keep_their_checker(
     assert label(tmp_path, name, "block_problems=16").exit_code == 2
     store = Store(str(tmp_path / "out"))
     (journal, *_) = store.names(FOLDER)
-    line = next(iter(journal_lines(store.read(journal) or b"")))
+    line = next(iter(parse_journal_lines(store.read(journal) or b"")))
     judged = {key: value for key, value in line.items() if key != "failed"}
     write_journal(store, journal.split("/")[1], "other", 0, [judged])
     other = label(tmp_path, write_checker(tmp_path, monkeypatch, MENDED), "block_problems=16")

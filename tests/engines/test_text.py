@@ -15,7 +15,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.engines import PolicySettings
 from mclabel.engines.text import (
     PolicyText,
-    StopTexts,
+    StopTextDetector,
     find_model_end_ids,
     read_model_max_context,
     trim_to_end,
@@ -87,7 +87,7 @@ def test_a_template_that_takes_no_system_message_is_refused(tmp_path: Path) -> N
 
 def test_a_stop_text_ends_with_the_token_that_completes_it() -> None:
     text = PolicyText.load(FOLDER, revision=None, template=None, system=None)
-    ends_with = StopTexts(text.decode).ends
+    ends_with = StopTextDetector(text.decode).ends
     ids = text.encode("a\nSo the answer is 4.\nAnd more")
     stops = [count for count in range(1, len(ids) + 1) if ends_with(ids[:count], ("answer is 4.",))]
     assert len(stops) == 1

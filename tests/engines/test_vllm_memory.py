@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.stop import find_mapping_processes
-from mclabel.engines.vllm_memory import MEMORY, OWNER, EngineMemory, free_abandoned_memory
+from mclabel.engines.vllm_memory import MEMORY, OWNER, SharedMemoryRecord, free_abandoned_memory
 
 pytestmark = pytest.mark.skipif(
     not (MEMORY.is_dir() and Path("/proc/self/maps").exists() and hasattr(os, "pidfd_open")),
@@ -29,8 +29,8 @@ time.sleep(600)
 """
 ENGINE = f"""
 import subprocess, sys, time
-from mclabel.engines.vllm_memory import EngineMemory
-memory = EngineMemory()
+from mclabel.engines.vllm_memory import SharedMemoryRecord
+memory = SharedMemoryRecord()
 with memory.record_segments_during():
     child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], stdout=subprocess.PIPE, text=True)
     name = child.stdout.readline().strip()
@@ -114,14 +114,14 @@ def test_a_record_names_shared_memory_alone(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_ends_leaves_no_record(tmp_path: Path) -> None:
-    memory = EngineMemory(tmp_path)
+    memory = SharedMemoryRecord(tmp_path)
     with memory.record_segments_during():
         free_abandoned_memory(tmp_path)
         assert memory.folder is not None and memory.folder.parent == tmp_path
     memory.close()
     memory.close()
     assert not list(tmp_path.iterdir())
-    assert EngineMemory(tmp_path / "none").folder is None
+    assert SharedMemoryRecord(tmp_path / "none").folder is None
 
 
 # A worker ends with the process that started its engine, and ends the engine's process too.

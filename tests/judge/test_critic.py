@@ -22,9 +22,9 @@ from mclabel.judge.critic import (
     CriticSettings,
     Vote,
     fill_critic_prompt,
+    hash_template,
     make_user_template,
     parse_output,
-    template_hash,
 )
 from mclabel.judge.critic.parse import MAX_CHARACTERS
 
@@ -195,7 +195,7 @@ def test_faults_of_templates_name_what_is_missing(
 
 
 def test_hashes_are_stable_and_change_with_the_wording() -> None:
-    assert {name: template_hash(one) for name, one in TEMPLATES.items()} == {
+    assert {name: hash_template(one) for name, one in TEMPLATES.items()} == {
         "processbench": "17d9fbb840ccb437",
         "lessons": "17b8f6cffbe895e0",
         "step_verdicts": "cda868a53b57fec0",
@@ -208,7 +208,7 @@ def test_hashes_are_stable_and_change_with_the_wording() -> None:
         replace(first, reference_section="{reference}"),
         replace(first, reference_section=None),
     ]
-    assert len({template_hash(one) for one in (first, *others)}) == 5
+    assert len({hash_template(one) for one in (first, *others)}) == 5
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ def _vote(first_error: int | str | None) -> Vote:
 def _rounds(votes: VoteCounter, answers: list[int | str | None]) -> list[tuple[int, bool]]:
     """Return the size of each round of requested votes, and whether the round is a retry."""
     rest, rounds = list(answers), []
-    while votes.count_wanted():
-        rounds.append((votes.count_wanted(), votes.is_retry))
-        for _ in range(votes.count_wanted()):
+    while votes.count_votes_needed():
+        rounds.append((votes.count_votes_needed(), votes.is_retry))
+        for _ in range(votes.count_votes_needed()):
             votes.record(_vote(rest.pop(0)))
     assert not rest
     return rounds
@@ -105,8 +105,8 @@ def test_votes_end_and_are_right_whatever_is_answered(
 ) -> None:
     first, second = VoteCounter(least, least + more), VoteCounter(least, least + more)
     fresh, rest = 0, list(answers)
-    while num := first.count_wanted():
-        assert (second.count_wanted(), second.is_retry) == (num, first.is_retry)
+    while num := first.count_votes_needed():
+        assert (second.count_votes_needed(), second.is_retry) == (num, first.is_retry)
         fresh += 0 if first.is_retry else num
         asked, rest = rest[:num], rest[num:]
         for one in asked:

@@ -12,7 +12,7 @@ import pytest
 
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, StepLabel
-from mclabel.judge.base import Answer, prompt_hash
+from mclabel.judge.base import Answer, hash_prompt
 from mclabel.judge.critic import TEMPLATES
 from mclabel.judge.verifier_chains import ChainSelection, ChainsReport, export_chains
 from tests.support.labelled import arith_rows, write_run
@@ -55,7 +55,7 @@ def test_chains_that_agree_with_every_label_are_written(tmp_path: Path) -> None:
         assert row["first_error"] == (-1 if error is None else error)
         ((user,), (assistant,)) = row["prompt"], row["completion"]
         assert (user["role"], assistant["role"]) == ("user", "assistant")
-        assert prompt_hash(user["content"]) == answer(labeled, "").prompt
+        assert hash_prompt(user["content"]) == answer(labeled, "").prompt
         assert assistant["content"] == chain(labeled, error)
     assert report.left_out == {
         "that disagree with the labels": 2,
@@ -110,7 +110,7 @@ def test_steps_without_a_label_are_left_out_of_the_comparison(
         return [answer(row, chain(row, error if row.solution.id == "x" else row.first_error))]
 
     report, _ = export(tmp_path, [mine, RIGHT[-1], WRONG[-1]], say)
-    assert sum(report.num_believed.values()) == 2 + is_believed
+    assert sum(report.num_eligible.values()) == 2 + is_believed
 
 
 def test_other_filters(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mclabel.core.errors import UnusableResponse
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.scoring.batched import ScoreBatches
+from mclabel.prm.scoring.batched import ScoreQueue
 
 
 def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:
@@ -23,7 +23,7 @@ def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:
         return [[one.ids[0] / 10] for one in batch]
 
     async def run() -> list[list[float] | BaseException]:
-        batches = ScoreBatches(score, max_tokens=100)
+        batches = ScoreQueue(score, max_tokens=100)
         batches.num_coming = 1  # holds the batch back until all solutions are queued
         asked = [asyncio.create_task(batches.score(one)) for one in solutions]
         await asyncio.sleep(0)

@@ -116,10 +116,10 @@ def grow(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[Scored
 
 def assert_as_full(prm: PRM, nodes: list[ScoredPrefix], tolerance: float = 1e-5) -> None:
     grown = [one for one in nodes if one.scores]
-    full = prm.score_encoded([one.encoded for one in grown])
+    full = prm.score_encoded([one.encoded_solution for one in grown])
     for one, scores in zip(grown, full, strict=True):
         assert one.scores == pytest.approx(scores, abs=tolerance)
-        assert one.num_tokens == len(one.encoded.ids)
+        assert one.num_tokens == len(one.encoded_solution.ids)
     # otherwise any model would pass
     assert torch.tensor([score for scores in full for score in scores]).std() > 1e-3
 
@@ -181,10 +181,10 @@ def test_ids_and_scores_are_those_of_the_text(text: PolicyText) -> None:
     assert root.scores == () and root.num_tokens == len(text.prompt_ids(problem))
     [longer] = incremental.extend([(root, ids)])
     assert isinstance(longer, ScoredPrefix)
-    assert longer.encoded == prm.encode(problem, steps)
+    assert longer.encoded_solution == prm.encode(problem, steps)
     assert longer.scores == pytest.approx(prm.score([problem], [steps])[0], abs=1e-5)
     with pytest.raises(DataError, match="no steps"):
-        _ = root.encoded
+        _ = root.encoded_solution
 
 
 def test_every_token_is_computed_once(text: PolicyText) -> None:

@@ -18,9 +18,9 @@ from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.manifest import PrmManifest
 from mclabel.prm.scoring.reading import (
     compute_body_fingerprint,
-    find_readable_body,
-    read_solutions,
-    score_readings,
+    compute_solution_likelihoods,
+    find_likelihood_body,
+    score_likelihoods,
 )
 from mclabel.prm.scoring.score import PRM
 from tests.support.labelled import arith_text, tiny_model
@@ -54,17 +54,17 @@ def solutions() -> list[EncodedSolution]:
 def test_scores_from_readings_are_those_of_the_model() -> None:
     encoded = solutions()
     model = head_on(str(bundled_model("strong")), 1)
-    body = find_readable_body(model)
+    body = find_likelihood_body(model)
     assert body is model.network
     prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
     for ours, theirs in zip(
-        score_readings(model, read_solutions(body, encoded, threads=1)),
+        score_likelihoods(model, compute_solution_likelihoods(body, encoded, threads=1)),
         prm.score_encoded(encoded),
         strict=True,
     ):
         assert ours == pytest.approx(theirs, abs=1e-6)
-    assert find_readable_body(head_on(str(bundled_model("strong")), 1, sees_states=True)) is None
-    assert score_readings(model, []) == []
+    assert find_likelihood_body(head_on(str(bundled_model("strong")), 1, sees_states=True)) is None
+    assert score_likelihoods(model, []) == []
 
 
 def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path: Path) -> None:

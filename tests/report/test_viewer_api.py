@@ -13,7 +13,7 @@ import pytest
 
 from mclabel.core.records import Outcome
 from mclabel.report.viewer.listing import MAX_PART, MAX_PART_STEPS
-from mclabel.run.kinds import find_runs, run_identity
+from mclabel.run.kinds import find_runs, read_run_identity
 from mclabel.run.shards.manifest import SemanticConfig, claim_manifest
 from mclabel.run.shards.store import Store
 from tests.support.shown import (
@@ -184,9 +184,9 @@ def test_a_run_is_known_by_its_manifest_wherever_it_lies(tmp_path: Path) -> None
     one, other = Path(plain_run(tmp_path / "one")), Path(plain_run(tmp_path / "other"))
     copy = shutil.copytree(one, tmp_path / "copy")
     runs = find_runs([str(folder) for folder in (one, copy, other)])
-    assert [run_identity(run) for run in runs] == ["one", "one", "other"]
+    assert [read_run_identity(run) for run in runs] == ["one", "one", "other"]
     (copy / "run.json").write_text('{"config": {}, "id": "<script>"}')
-    assert run_identity(runs[1]) != "<script>"
+    assert read_run_identity(runs[1]) != "<script>"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
@@ -331,7 +331,7 @@ def test_a_run_under_way_grows(tmp_path: Path) -> None:
         "run.json",
         SemanticConfig.from_config(CONFIG),
         {},
-        run=run.name,
+        restored_id=run.name,
     )
     with ViewerHere(str(run)) as viewer:
         assert viewer.get("state")["counts"]["total"] == 0

@@ -201,7 +201,7 @@ def test_intervals() -> None:
     assert one.expected == pytest.approx(100) and (one.low, one.high) == (0, float("inf"))
     same = forecast_cost([(size_of_texts(5, 5), 50)] * 5, size_of_texts(5, 5, 5, 5))
     assert (same.low, same.expected, same.high) == pytest.approx((100, 100, 100))
-    assert same.scale_and_shift(2, plus=1).expected == pytest.approx(201)
+    assert same.scale_and_shift(2, constant=1).expected == pytest.approx(201)
 
 
 def overrides(folder: Path, *more: str) -> list[str]:

@@ -86,7 +86,9 @@ def test_the_tokens_left_are_forecast_under_an_estimator_that_learns() -> None:
     ratios = []
     for sampled, done, num_open, done_tokens, open_tokens, committed, tokens in RECORDED:
         if committed > num_committed:
-            remainder.commit(_size(committed - num_committed), tokens - committed_tokens)
+            remainder.add_committed_block(
+                _size(committed - num_committed), tokens - committed_tokens
+            )
             num_committed, committed_tokens = committed, tokens
         tokens_left = remainder.forecast_left(
             num_done=done, num_open=num_open, done_tokens=done_tokens, open_tokens=open_tokens

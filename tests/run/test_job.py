@@ -136,7 +136,7 @@ def lease(name: str, text: str = "", gold: str = "1", only: str | None = None) -
     problem = Problem(id=f"p-{name}", text=f"{text} [answer 1]", answer=gold)
     return Lease(
         block=Block(id=name, items=(ProblemItem(problem),), priority=0),
-        replay=False,
+        may_have_journals=False,
         only_item_id=only,
     )
 

@@ -74,14 +74,14 @@ def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> No
     book = LeaseBook(map(block, range(5)), num_blocks=5, journaled={"b1"})
     first = book.lease_blocks("one", IDLE, num_workers=2)
     assert ids(first) == ["b0", "b1"]
-    assert [lease.replay for lease in first] == [False, True]
+    assert [lease.may_have_journals for lease in first] == [False, True]
     assert ids(book.lease_blocks("one", IDLE)) == []
     assert ids(book.lease_blocks("two", IDLE, num_workers=2)) == ["b2", "b3"]
     book.release("one", "b0", "gone")
     book.release("one", "b1", "gone")
     book.mark_done("two", "b2")
     again = book.lease_blocks("two", IDLE, num_workers=2)
-    assert ids(again) == ["b0"] and again[0].replay
+    assert ids(again) == ["b0"] and again[0].may_have_journals
     assert ids(book.lease_blocks("one", IDLE, num_workers=2)) == ["b1", "b4"]
     assert not book.finished
     assert book.num_unfinished == 4

@@ -30,7 +30,7 @@ from mclabel.prm.training.checkpoint import (
     explain_write_errors,
     find_last_checkpoint,
 )
-from mclabel.run.shards.manifest import MANIFEST, read_claim
+from mclabel.run.shards.manifest import MANIFEST, read_manifest
 from mclabel.run.shards.store import Store
 from mclabel.run.trainings import mark_checkpoint
 from tests.support.labelled import arith_rows, write_run
@@ -102,7 +102,7 @@ def test_a_run_holds_plain_files(tmp_path: Path, name: str, damage: Damage) -> N
             read(str(path.relative_to(run)))
     if name == MANIFEST:
         with pytest.raises(MclabelError, match=message):
-            read_claim(store, MANIFEST)
+            read_manifest(store, MANIFEST)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -21,7 +21,7 @@ class AnsweringEngine(ScriptedEngine):
 
         num_lines: int = 6
 
-    def _write_continuation(self, prompt: str, prefix: str, rng: random.Random) -> str:
+    def _generate_continuation(self, prompt: str, prefix: str, rng: random.Random) -> str:
         gold = re.search(r"\[answer (.*?)\]", prompt)
         right = gold[1] if gold else "0"
         if prefix.endswith("\\boxed{"):

@@ -20,11 +20,11 @@ from mclabel.labeling.journal import make_rollout_line, make_solution_line, pars
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.training.checkpoint import check_checkpoint
 from mclabel.run.budget import read_spent
-from mclabel.run.shards.journal import journaled_blocks, read_journal, write_journal
+from mclabel.run.shards.journal import list_journaled_blocks, read_journal, write_journal
 from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
-from mclabel.run.shards.manifest import read_claimed_config, read_priors
+from mclabel.run.shards.manifest import read_manifest_config, read_priors
 from mclabel.run.shards.opinions import iter_opinion_rows
-from mclabel.run.shards.plan import planned_blocks
+from mclabel.run.shards.plan import read_planned_blocks
 from mclabel.run.shards.rejects import read_set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
@@ -56,7 +56,7 @@ def _begun(folder: Path, seed: int) -> Path:
     store = Store(str(out))
     lines = [make_solution_line(row.solution) for row in read_labels(store)]
     lines.append(make_rollout_line(next(read_rollouts(store)), (1, 2, 3)))
-    planned = planned_blocks(store)
+    planned = read_planned_blocks(store)
     assert planned is not None
     write_journal(store, sorted({*planned.names} - committed_blocks(store))[0], "killed", 0, lines)
     return out
@@ -128,7 +128,7 @@ def _journals(run: Path) -> list[Any]:
     store = Store(str(run))
     return [
         item
-        for block in journaled_blocks(store)
+        for block in list_journaled_blocks(store)
         for item in read_journal(store, block, parse_entry).items()
     ]
 
@@ -146,7 +146,7 @@ READERS: dict[str, Callable[[Path], list[Any]]] = {
     "priors": _priors,
     "rejects": lambda run: list(read_set_aside(Store(str(run)))),
     "committed": lambda run: sorted(committed_blocks(Store(str(run)))),
-    "manifest": lambda run: [read_claimed_config(Store(str(run)), "run.json")],
+    "manifest": lambda run: [read_manifest_config(Store(str(run)), "run.json")],
     "spent": lambda run: [read_spent(Store(str(run)))],
     "journals": _journals,
     "trees": lambda run: list(read_trees(Store(str(run)))),

@@ -165,7 +165,11 @@ def write_run(
     """Write a run, or add a block to an existing one."""
     store = Store(str(folder), create=True)
     claim_manifest(
-        store, MANIFEST, SemanticConfig.from_config(config), {"versions": {}}, run=folder.name
+        store,
+        MANIFEST,
+        SemanticConfig.from_config(config),
+        {"versions": {}},
+        restored_id=folder.name,
     )
     commit_block(store, block, "test", rows, rollouts, {"config": config})
     return str(folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.core.records import LabeledSolution
-from mclabel.judge.base import Answer, prompt_hash
+from mclabel.judge.base import Answer, hash_prompt
 from mclabel.judge.critic import TEMPLATES, fill_critic_prompt
 from mclabel.prm.scoring.items import convert_solution_to_item
 from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
@@ -58,7 +58,7 @@ def answer(row: LabeledSolution, text: str, number: int = 0, **more: Any) -> Ans
     steps = [step.text for step in row.solution.steps]
     prompt = fill_critic_prompt(TEMPLATES["step_verdicts"], row.problem.text, steps)
     content = {"finish_reason": "stop", "num_tokens": 60, "max_tokens": 90, **more}
-    return Answer(prompt=prompt_hash(prompt), number=number, text=text, **content)
+    return Answer(prompt=hash_prompt(prompt), number=number, text=text, **content)
 
 
 def write_critic(

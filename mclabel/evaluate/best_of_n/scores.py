@@ -59,11 +59,11 @@ class ScoreCache:
                 solutions.
         """
         from mclabel.prm.scoring.manifest import compute_scorer_fingerprint
-        from mclabel.prm.scoring.reading import find_readable_body, score_readings
+        from mclabel.prm.scoring.reading import find_likelihood_body, score_likelihoods
 
-        body = find_readable_body(prm.model)
+        body = find_likelihood_body(prm.model)
         if body is not None:
-            return score_readings(prm.model, self.get_likelihoods(body, encoded, on_progress))
+            return score_likelihoods(prm.model, self.get_likelihoods(body, encoded, on_progress))
         return self._compute_or_read_cached(
             f"scores {compute_scorer_fingerprint(folder)}",
             encoded,
@@ -124,13 +124,18 @@ class ScoreCache:
         from mclabel.prm.scoring.reading import (
             SolutionLikelihoods,
             compute_body_fingerprint,
-            read_solutions,
+            compute_solution_likelihoods,
         )
 
         kept = self._compute_or_read_cached(
             f"readings {compute_body_fingerprint(network)}",
             encoded,
-            partial(read_solutions, network, threads=self._threads, on_progress=on_progress),
+            partial(
+                compute_solution_likelihoods,
+                network,
+                threads=self._threads,
+                on_progress=on_progress,
+            ),
         )
         return [SolutionLikelihoods(*values) for values in kept]
 

@@ -24,7 +24,7 @@ from mclabel.judge.base import Opinion
 from mclabel.judge.consensus.rules import same_location
 from mclabel.judge.opinions import OpinionRun, read_judged_rows
 from mclabel.prm.scoring.manifest import write_provenance
-from mclabel.run.shards.manifest import run_id
+from mclabel.run.shards.manifest import read_run_id
 from mclabel.run.shards.store import Store
 
 NO_VERDICT = "unscored"
@@ -211,7 +211,7 @@ def _read_judge(location: str) -> _SplitJudge:
             texts = steps if isinstance(steps, list) else [row.get("solution")]
             run_ids[str(identity)] = name
             text_keys[str(identity)] = solution_key(str(row.get("problem")), list(map(str, texts)))
-    identity = run_id(Store(location))
+    identity = read_run_id(Store(location))
     return _SplitJudge(run=run, identity=identity, run_ids=run_ids, text_keys=text_keys)
 
 

@@ -67,7 +67,7 @@ class SourceOpinions:
     For a source that names a step, the category is `NOT_YET` before that step, `HERE` at it,
     `PASSED` after it, and `UNKNOWN` without an opinion. For a scorer it is the step's level, or the
     last category (`count - 1`) without a level."""
-    names: bool
+    names_step: bool
     """True if the source names a step; False if it gives levels."""
     is_known: NDArray[np.bool_]
     """True for solutions on which the source has an opinion, [solution]."""
@@ -91,7 +91,7 @@ class SourceOpinions:
         return cls(
             seen=StepCategories(values=seen, count=2),
             contexts=StepCategories(values=contexts, count=4),
-            names=True,
+            names_step=True,
             is_known=named >= 0,
         )
 
@@ -155,7 +155,7 @@ def step_log_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Flo
 
 
 def fit_table(
-    chances: Floats, contexts: Ints, seen: Ints, shape: tuple[int, int], usual: Floats
+    chances: Floats, contexts: Ints, seen: Ints, shape: tuple[int, int], prior_counts: Floats
 ) -> Floats:
     """Estimate the probability of each opinion on a step, by kind of step and context.
 
@@ -167,7 +167,7 @@ def fit_table(
         contexts: context of each step, [solution, T].
         seen: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
         shape: number of contexts, and number of different opinions.
-        usual: prior count of each opinion, [opinion], which is added to the counts of every
+        prior_counts: prior count of each opinion, [opinion], which is added to the counts of every
             context.
 
     Returns:
@@ -181,7 +181,7 @@ def fit_table(
     counts = np.zeros((3, *shape))
     for kind in range(3):
         np.add.at(counts[kind], (contexts[there], seen[there]), kinds[kind][there])
-    together = counts.sum(0) + usual
+    together = counts.sum(0) + prior_counts
     counts = counts + STRENGTH * together / together.sum(1, keepdims=True)
     return np.asarray(counts / counts.sum(-1, keepdims=True))
 
@@ -202,22 +202,26 @@ class FirstErrorJudgeModel:
     """Probability that the judge finds a fault at a sound step."""
     detection: float = 0.5
     """Probability that the judge finds a fault at the first wrong step."""
-    later: float = 0.3
+    later_detection: float = 0.3
     """Probability that the judge finds a fault at a step after the first wrong step."""
-    sure: Floats | None = None
+    sureness_chances: Floats | None = None
     """Probabilities of the classes of confidence, [relation, SURENESS]. The relations are: the
     judge names the first error; it names an earlier step; it names a later step, or none although
     there is an error; there is no error and it names none. None means equal probabilities."""
 
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
-        table = np.log(np.clip([self.false_alarm, self.detection, self.later], 1e-6, 1 - 1e-6))
+        table = np.log(
+            np.clip([self.false_alarm, self.detection, self.later_detection], 1e-6, 1 - 1e-6)
+        )
         passed = np.log1p(-np.exp(table))
         likely = self._count_steps(0) * table[0] + self._count_steps(1) * passed[0]
         likely += self._count_steps(2) * table[1] + self._count_steps(3) * passed[1]
         likely += self._count_steps(4) * table[2] + self._count_steps(5) * passed[2]
-        if self.sure is not None:
-            likely += np.log(self.sure)[self._relate_to_error(), self.sureness[:, None]]
+        if self.sureness_chances is not None:
+            likely += np.log(self.sureness_chances)[
+                self._classify_named_steps(), self.sureness[:, None]
+            ]
         return np.asarray(np.where(self._allowed_errors, likely, 0.0))
 
     def fit(self, chances: Floats) -> Self:
@@ -227,7 +231,7 @@ class FirstErrorJudgeModel:
             [float((weights * self._count_steps(kind + other)).sum()) for kind in (0, 2, 4)]
             for other in (0, 1)
         )
-        relation, sure = self._relate_to_error(), np.zeros((4, SURENESS))
+        relation, sure = self._classify_named_steps(), np.zeros((4, SURENESS))
         np.add.at(sure, (relation, np.broadcast_to(self.sureness[:, None], weights.shape)), weights)
         towards = (sure.sum(0) + 1) / (sure.sum() + SURENESS)
         sure = sure + STRENGTH * towards
@@ -242,8 +246,8 @@ class FirstErrorJudgeModel:
             sureness=self.sureness,
             false_alarm=rates[0],
             detection=rates[1],
-            later=rates[2],
-            sure=sure / sure.sum(1, keepdims=True),
+            later_detection=rates[2],
+            sureness_chances=sure / sure.sum(1, keepdims=True),
         )
 
     def rates(self) -> Mapping[str, float]:
@@ -251,7 +255,7 @@ class FirstErrorJudgeModel:
         return {
             "false_alarm": self.false_alarm,
             "detection": self.detection,
-            "later": self.later,
+            "later": self.later_detection,
         }
 
     def step_opinions(self) -> SourceOpinions:
@@ -288,10 +292,10 @@ class FirstErrorJudgeModel:
             return np.asarray(is_named & (named > error), dtype=np.float64)
         return np.asarray(np.maximum(named - error - 1, 0) * is_error, dtype=np.float64)
 
-    def _relate_to_error(self) -> Ints:
+    def _classify_named_steps(self) -> Ints:
         """Return the relation of the named step to each first error, [solution, T + 1].
 
-        The relations are 0 to 3, in the order in which `sure` lists them.
+        The relations are 0 to 3, in the order in which `sureness_chances` lists them.
         """
         named, steps = self.named[:, None], self.num_steps[:, None]
         error = np.arange(int(self.num_steps.max()) + 1)[None]
@@ -308,7 +312,7 @@ class ScorerModel:
     levels: Ints
     """Level of each step's score, [solution, T]; -1 beyond a solution's length, and for solutions
     without scores."""
-    moves: Floats | None = None
+    level_transitions: Floats | None = None
     """Probability of a level given the level of the previous step, [kind, LEVELS + 1, LEVELS]. The
     kinds are a sound step, the first wrong step, and a later step. The previous level `LEVELS`
     stands for the beginning of a solution. None means equal probabilities."""
@@ -333,17 +337,23 @@ class ScorerModel:
 
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the scores given each first error, [solution, T + 1]."""
-        return step_log_likelihood(self.moves, self._preceding_levels, self.levels)
+        return step_log_likelihood(self.level_transitions, self._preceding_levels, self.levels)
 
     def fit(self, chances: Floats) -> Self:
-        """Return the model with `moves` fitted to first-error probabilities, [solution, T + 1]."""
+        """Return the model with `level_transitions` fitted to first-error probabilities.
+
+        Args:
+            chances: probability of each first error, [solution, T + 1].
+        """
         levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
-        usual = STRENGTH * levels / levels.sum()
+        prior_counts = STRENGTH * levels / levels.sum()
         shape = (LEVELS + 1, LEVELS)
         return type(self)(
             num_steps=self.num_steps,
             levels=self.levels,
-            moves=fit_table(chances, self._preceding_levels, self.levels, shape, usual),
+            level_transitions=fit_table(
+                chances, self._preceding_levels, self.levels, shape, prior_counts
+            ),
         )
 
     def rates(self) -> Mapping[str, float]:
@@ -356,7 +366,7 @@ class ScorerModel:
         return SourceOpinions(
             seen=StepCategories(values=self.levels, count=LEVELS),
             contexts=StepCategories(values=contexts, count=LEVELS + 1),
-            names=False,
+            names_step=False,
             is_known=np.asarray((self.levels >= 0).any(1)),
         )
 

@@ -102,32 +102,36 @@ def fuse_judges_with_rollouts(
             no error, -1 means undecided. They are used to find judges that repeat the labels. None
             if there are no labels.
     """
-    shown = RolloutEvidence(chances=rollouts, num_steps=num_steps)
-    apart = find_repeating_sources(shown, models, labels)
-    learned = multiply_opinions(shown, apart.models)
+    evidence = RolloutEvidence(chances=rollouts, num_steps=num_steps)
+    apart = find_repeating_sources(evidence, models, labels)
+    learned = fit_independent_posterior(evidence, apart.models)
     return FusedPosterior(chances=learned.chances, models=learned.models, groups=apart.groups)
 
 
-def multiply_opinions(shown: RolloutEvidence, models: Mapping[str, JudgeModel]) -> LearnedRates:
+def fit_independent_posterior(
+    evidence: RolloutEvidence, models: Mapping[str, JudgeModel]
+) -> LearnedRates:
     """Return the posterior under the assumption that the models are independent of each other.
 
     Args:
-        shown: first errors according to the rollouts.
+        evidence: first errors according to the rollouts.
         models: models of the judges, by name.
     """
     # Learn rates from rollouts that are weakened towards the mean of the run. Rollouts that are
     # weakened towards equal probabilities would show errors everywhere.
     learned = fit_rates_and_posterior(
-        shown.weighted(_ROLLOUT_WEIGHT), shown.num_steps, models, rounds=_ROUNDS
+        evidence.shrink_to_length_mean(_ROLLOUT_WEIGHT), evidence.num_steps, models, rounds=_ROUNDS
     )
     # The final posterior weakens rollouts towards equal probabilities. So the likeliest first error
     # of a solution on which judges have no opinion is still the one by rollouts.
-    weakened = exp(_ROLLOUT_WEIGHT * log(np.where(shown.is_possible, shown.floored, 1.0)))
+    weakened = exp(
+        _ROLLOUT_WEIGHT * log(np.where(evidence.is_possible, evidence.floored_chances, 1.0))
+    )
     own = mix_with_expected_probabilities(
-        np.where(shown.is_possible, weakened, 0.0), shown.by_length()
+        np.where(evidence.is_possible, weakened, 0.0), evidence.average_by_solution_length()
     )
     fitted = list(learned.models.values())
-    chances, _ = multiply_likelihoods(own, learned.chances, shown.num_steps, fitted)
+    chances, _ = multiply_likelihoods(own, learned.chances, evidence.num_steps, fitted)
     return replace(learned, chances=chances)
 
 
@@ -164,15 +168,17 @@ class RolloutEvidence:
         return np.asarray(np.arange(self.chances.shape[1]) <= self.num_steps[:, None])
 
     @property
-    def floored(self) -> Floats:
+    def floored_chances(self) -> Floats:
         """Probabilities raised to at least `LEAST`, and zero in the padding, [solution, T + 1]."""
         return np.where(self.is_possible, np.maximum(self.chances, LEAST), 0.0)
 
-    def by_length(self) -> Floats:
+    def average_by_solution_length(self) -> Floats:
         """Return for each solution the mean over solutions of its length, [solution, T + 1]."""
-        return average_by_length(self.floored / self.floored.sum(1, keepdims=True), self.num_steps)
+        return average_by_length(
+            self.floored_chances / self.floored_chances.sum(1, keepdims=True), self.num_steps
+        )
 
-    def weighted(self, power: float) -> Floats:
+    def shrink_to_length_mean(self, power: float) -> Floats:
         """Return the probabilities moved towards the mean of solutions of the same length.
 
         The ratio to this mean is raised to a power. The result is then mixed with the mean, since
@@ -181,8 +187,8 @@ class RolloutEvidence:
         Args:
             power: exponent of the ratio: 1 keeps the probabilities, 0 replaces them by the mean.
         """
-        expected = self.by_length()
-        ratio = log(np.where(self.is_possible, self.floored, 1.0)) - log(
+        expected = self.average_by_solution_length()
+        ratio = log(np.where(self.is_possible, self.floored_chances, 1.0)) - log(
             np.where(self.is_possible, expected, 1.0)
         )
         return mix_with_expected_probabilities(
@@ -191,32 +197,32 @@ class RolloutEvidence:
 
 
 def fit_rates_and_posterior(
-    begun: Floats, num_steps: Ints, models: Mapping[str, JudgeModel], *, rounds: int
+    rollout_chances: Floats, num_steps: Ints, models: Mapping[str, JudgeModel], *, rounds: int
 ) -> LearnedRates:
     """Fit rates to first-error probabilities, then the probabilities to the rates, repeatedly.
 
     Args:
-        begun: probabilities of first errors according to the rollouts, [solution, T + 1].
+        rollout_chances: probabilities of first errors according to the rollouts, [solution, T + 1].
         num_steps: numbers of steps, [solution].
         models: models of the judges, by name.
         rounds: number of rounds, at least 1.
     """
-    chances, current, likelihood = begun, dict(models), 0.0
+    chances, current, likelihood = rollout_chances, dict(models), 0.0
     for _ in range(rounds):
         current = {name: model.fit(chances) for name, model in current.items()}
         chances, likelihood = multiply_likelihoods(
-            begun, chances, num_steps, list(current.values())
+            rollout_chances, chances, num_steps, list(current.values())
         )
     return LearnedRates(chances=chances, models=current, log_likelihood=likelihood)
 
 
 def multiply_likelihoods(
-    begun: Floats, chances: Floats, num_steps: Ints, models: Sequence[JudgeModel]
+    rollout_chances: Floats, chances: Floats, num_steps: Ints, models: Sequence[JudgeModel]
 ) -> tuple[Floats, float]:
     """Multiply the rollouts' probabilities of first errors by the likelihoods of all opinions.
 
     Args:
-        begun: probabilities of first errors according to the rollouts, [solution, T + 1].
+        rollout_chances: probabilities of first errors according to the rollouts, [solution, T + 1].
         chances: posterior probabilities of the previous round, [solution, T + 1], which `DOUBT`
             needs.
         num_steps: numbers of steps, [solution].
@@ -225,8 +231,8 @@ def multiply_likelihoods(
     Returns:
         Posterior probabilities, [solution, T + 1], and the log-likelihood of all opinions.
     """
-    there = np.arange(begun.shape[1]) <= num_steps[:, None]
-    expected, product, likelihood = average_by_length(chances, num_steps), begun, 0.0
+    there = np.arange(rollout_chances.shape[1]) <= num_steps[:, None]
+    expected, product, likelihood = average_by_length(chances, num_steps), rollout_chances, 0.0
     for model in models:
         likely = model.log_likelihood()
         most = np.where(there, likely, -np.inf).max(1, keepdims=True)
@@ -294,42 +300,48 @@ class SourceModels:
 class RepeatingJudgeModel:
     """Model of a judge whose errors may repeat errors of other sources; implements `JudgeModel`."""
 
-    alone: JudgeModel
+    judge_alone: JudgeModel
     """Model of the judge alone, which holds its error rates."""
-    others: StepCategories
+    earlier_opinions: StepCategories
     """Combined opinions of the earlier sources of the group at each step."""
-    table: Floats | None = None
+    opinion_table: Floats | None = None
     """Probabilities of the judge's opinion at a step, given the combined opinion of the other
     sources, [kind, others' opinion, own opinion]. The kinds are a sound step, the first wrong step,
     and a later step. None means equal probabilities."""
 
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
-        return step_log_likelihood(self.table, self.others.values, self._get_own_steps.values)
+        return step_log_likelihood(
+            self.opinion_table, self.earlier_opinions.values, self._own_opinions.values
+        )
 
     def fit(self, chances: Floats) -> Self:
         """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
-        own = self._get_own_steps
-        shape = (self.others.count, own.count)
+        own = self._own_opinions
+        shape = (self.earlier_opinions.count, own.count)
         return replace(
             self,
-            alone=self.alone.fit(chances),
-            table=fit_table(
-                chances, self.others.values, own.values, shape, self._compute_prior_counts(own)
+            judge_alone=self.judge_alone.fit(chances),
+            opinion_table=fit_table(
+                chances,
+                self.earlier_opinions.values,
+                own.values,
+                shape,
+                self._compute_prior_counts(own),
             ),
         )
 
     def rates(self) -> Mapping[str, float]:
         """Return the error rates of the judge alone."""
-        return self.alone.rates()
+        return self.judge_alone.rates()
 
     def step_opinions(self) -> SourceOpinions:
         """Return the judge's opinions as one category per step."""
-        return self.alone.step_opinions()
+        return self.judge_alone.step_opinions()
 
     @property
-    def _get_own_steps(self) -> StepCategories:
-        return self.alone.step_opinions().seen
+    def _own_opinions(self) -> StepCategories:
+        return self.judge_alone.step_opinions().seen
 
     def _compute_prior_counts(self, steps: StepCategories) -> Floats:
         """Return the prior counts of the judge's opinions, which sum to half an observation."""
@@ -338,20 +350,20 @@ class RepeatingJudgeModel:
 
 
 def find_repeating_sources(
-    shown: RolloutEvidence, models: Mapping[str, JudgeModel], labels: Ints | None = None
+    evidence: RolloutEvidence, models: Mapping[str, JudgeModel], labels: Ints | None = None
 ) -> SourceModels:
     """Find the sources that depend on each other, and model their dependence.
 
     Args:
-        shown: first errors according to the rollouts.
+        evidence: first errors according to the rollouts.
         models: models of the judges, by name.
         labels: 0-based first errors in the run's own labels, [solution]: the number of steps means
             no error, -1 means undecided. None if there are no labels.
     """
     if not models:
         return SourceModels(models=models, groups=())
-    pairs = _DependenceGains(shown, models)
-    own, gains = _find_repeated_run_opinions(pairs, shown, labels)
+    pairs = _DependenceGains(evidence, models)
+    own, gains = _find_repeated_run_opinions(pairs, evidence, labels)
     gains += [(pairs.compute_pair_gain(a, b), a, b) for a, b in combinations(models, 2)]
     links = [
         (gain, a, b)
@@ -371,33 +383,35 @@ def find_repeating_sources(
                 groups.append(group)
             for place, member in enumerate(group[1:], 1):
                 repeating[member] = RepeatingJudgeModel(
-                    alone=models[member],
-                    others=_combine_steps([opinions[earlier] for earlier in group[:place]]),
+                    judge_alone=models[member],
+                    earlier_opinions=_summarise_opinions_by_step(
+                        [opinions[earlier] for earlier in group[:place]]
+                    ),
                 )
     return SourceModels(models=repeating, groups=groups)
 
 
 def _sort_key_by_evidence(source: SourceOpinions) -> tuple[bool, int]:
     """Return a sort key: scorers come first, then judges by falling number of faults found."""
-    return source.names, -int((source.seen.values == 1).sum())
+    return source.names_step, -int((source.seen.values == 1).sum())
 
 
 @dataclass
 class _DependenceGains:
     """Computes how much the log-likelihood rises if two sources are modelled as dependent."""
 
-    shown: RolloutEvidence
+    evidence: RolloutEvidence
     models: Mapping[str, JudgeModel]
-    begun: Floats = field(init=False)
+    rollout_chances: Floats = field(init=False)
     """Probabilities of first errors according to the rollouts, not weakened, [solution, T + 1]."""
-    alone: dict[str, float] = field(init=False)
+    log_likelihood_alone: dict[str, float] = field(init=False)
     """Log-likelihood of each judge's opinions when only rollouts and this judge are modelled."""
 
     def __post_init__(self) -> None:
         # Use rollouts at their full weight. With weakened rollouts, independent accurate judges
         # would seem to agree more often than the first error explains.
-        self.begun = self.shown.weighted(1.0)
-        self.alone = {
+        self.rollout_chances = self.evidence.shrink_to_length_mean(1.0)
+        self.log_likelihood_alone = {
             name: self._fit_log_likelihood({name: model}) for name, model in self.models.items()
         }
 
@@ -408,7 +422,9 @@ class _DependenceGains:
         """
         model, other = self.models[first], self.models[second]
         free = self._fit_log_likelihood({first: model, second: other})
-        given = RepeatingJudgeModel(alone=other, others=model.step_opinions().contexts)
+        given = RepeatingJudgeModel(
+            judge_alone=other, earlier_opinions=model.step_opinions().contexts
+        )
         return self._normalize_gain(
             self._fit_log_likelihood({first: model, second: given}) - free,
             model.step_opinions(),
@@ -418,8 +434,8 @@ class _DependenceGains:
     def compute_run_gain(self, source: SourceOpinions, name: str) -> float:
         """Return the gain per solution if a judge is modelled as repeating the run's own labels."""
         model = self.models[name]
-        given = RepeatingJudgeModel(alone=model, others=source.contexts)
-        gain = self._fit_log_likelihood({name: given}) - self.alone[name]
+        given = RepeatingJudgeModel(judge_alone=model, earlier_opinions=source.contexts)
+        gain = self._fit_log_likelihood({name: given}) - self.log_likelihood_alone[name]
         return self._normalize_gain(gain, source, model)
 
     def _normalize_gain(self, gain: float, opinions: SourceOpinions, other: JudgeModel) -> float:
@@ -428,12 +444,12 @@ class _DependenceGains:
 
     def _fit_log_likelihood(self, models: Mapping[str, JudgeModel]) -> float:
         return fit_rates_and_posterior(
-            self.begun, self.shown.num_steps, models, rounds=_PAIR_ROUNDS
+            self.rollout_chances, self.evidence.num_steps, models, rounds=_PAIR_ROUNDS
         ).log_likelihood
 
 
 def _find_repeated_run_opinions(
-    pairs: _DependenceGains, shown: RolloutEvidence, labels: Ints | None
+    pairs: _DependenceGains, evidence: RolloutEvidence, labels: Ints | None
 ) -> tuple[SourceOpinions, list[tuple[float, str, str]]]:
     """Return the run's own opinions (`ROLLOUTS`), and how strongly each judge repeats them.
 
@@ -441,10 +457,10 @@ def _find_repeated_run_opinions(
     rollouts, and the run's labels. The version that some judge repeats most is returned, with a
     tuple (gain, `ROLLOUTS`, judge) for each judge.
     """
-    likeliest = shown.chances.argmax(1).astype(np.int64)
-    candidates = [SourceOpinions.from_first_errors(likeliest, shown.num_steps)]
+    likeliest = evidence.chances.argmax(1).astype(np.int64)
+    candidates = [SourceOpinions.from_first_errors(likeliest, evidence.num_steps)]
     if labels is not None:
-        candidates.append(SourceOpinions.from_first_errors(labels, shown.num_steps))
+        candidates.append(SourceOpinions.from_first_errors(labels, evidence.num_steps))
     gains = [
         (
             candidate,
@@ -474,15 +490,15 @@ def _find_linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> 
         group.append(max(near)[1])
 
 
-def _combine_steps(sources: Sequence[SourceOpinions]) -> StepCategories:
+def _summarise_opinions_by_step(sources: Sequence[SourceOpinions]) -> StepCategories:
     """Return one category per step that summarises the opinions of several sources.
 
     For sources that name a first error, the category encodes how many name this step, and whether
     none, some or all of them name an earlier step. For scorers, it encodes the level of the last
     scorer alone, since scorers in one group are nearly copies of each other.
     """
-    naming = [source.contexts.values for source in sources if source.names]
-    scoring = [source.contexts for source in sources if not source.names]
+    naming = [source.contexts.values for source in sources if source.names_step]
+    scoring = [source.contexts for source in sources if not source.names_step]
     values, count = np.zeros_like(sources[0].contexts.values), 1
     if naming:
         contexts = np.stack(naming)

@@ -237,7 +237,8 @@ def read_people_sources(folder: str) -> list[Source]:
         sources.append(Source(name=run.judge, run=run))
     if not sources:
         raise DataError(
-            f"{folder}: nobody has submitted a solution yet, so there are no opinions to combine"
+            f"{folder}: nobody has submitted a solution yet, so there are no opinions to combine. "
+            "Submit a solution in mclabel annotate"
         )
     return sources
 
@@ -326,13 +327,13 @@ class RunEvidence:
         for problem in self._problems:
             by_class[problem.answer_class].append(problem.evidence)
         chosen = {
-            name: [all_of[i] for i in _spread_indices(len(all_of), MAX_FITTED)]
+            name: [all_of[i] for i in _choose_spread_indices(len(all_of), MAX_FITTED)]
             for name, all_of in sorted(by_class.items())
         }
         return fit_priors_to_readings(chosen).rounded_as_stored
 
 
-def _spread_indices(count: int, most: int) -> list[int]:
+def _choose_spread_indices(count: int, most: int) -> list[int]:
     """Return at most `most` evenly spread indices in [0, count)."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 

@@ -13,8 +13,8 @@ from mclabel.judge.critic.prompts import (
     TEMPLATES,
     Template,
     fill_critic_prompt,
+    hash_template,
     make_user_template,
-    template_hash,
 )
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "VoteCounter",
     "VoteResult",
     "fill_critic_prompt",
+    "hash_template",
     "make_user_template",
     "parse_output",
-    "template_hash",
 ]

@@ -26,7 +26,7 @@ from mclabel.judge.base import (
     JudgedItem,
     JudgeSettings,
     Opinion,
-    prompt_hash,
+    hash_prompt,
 )
 from mclabel.judge.critic.parse import (
     FIRST_INDEX,
@@ -41,8 +41,8 @@ from mclabel.judge.critic.prompts import (
     Template,
     describe_missing_placeholders,
     fill_critic_prompt,
+    hash_template,
     make_user_template,
-    template_hash,
 )
 from mclabel.run.task import RunnerState
 
@@ -185,7 +185,7 @@ class CriticJudge(Judge):
             model = self._engine.model_identity()
         return {
             "policy": {"model": model},
-            "prompt": template_hash(self.settings.template),
+            "prompt": hash_template(self.settings.template),
         }
 
     def prompt_inputs(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class CriticJudge(Judge):
         seen: list[Vote] = []
         unanswered: list[int] = []
         """Indices of the last round's unknown votes, which are requested once more."""
-        while count := votes.count_wanted():
+        while count := votes.count_votes_needed():
             is_retry = votes.is_retry
             numbers = unanswered if is_retry else range(len(seen), len(seen) + count)
             budget = settings.max_tokens * (RETRY_BUDGET if is_retry else 1)
@@ -235,7 +235,7 @@ class CriticJudge(Judge):
             unanswered = [
                 number
                 for number, vote in zip(numbers, read, strict=True)
-                if not vote.is_known and not vote.is_final
+                if not vote.is_known and not vote.is_permanent
             ]
             for number, vote in zip(numbers, read, strict=True):
                 if is_retry:
@@ -248,7 +248,7 @@ class CriticJudge(Judge):
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
         """Sample an answer of the critic's model."""
-        name = prompt_hash(prompt)
+        name = hash_prompt(prompt)
         if (size := describe_oversize(len(prompt), self._engine)) is not None:
             why = f"the prompt has {size}, the most that the model accepts"
             return _make_failed_answer(name, number, max_tokens, why)
@@ -295,7 +295,7 @@ class CriticJudge(Judge):
 
     def _parse_vote(self, answer: Answer, item: JudgedItem) -> Vote:
         if answer.finish_reason == "failed":
-            return Vote(first_error=None, is_known=False, reason=answer.text, is_final=True)
+            return Vote(first_error=None, is_known=False, reason=answer.text, is_permanent=True)
         truncated = answer.finish_reason == "length"
         parser = self.settings.template.parser
         return parse_output(answer.text, parser, len(item.steps), truncated)

@@ -59,7 +59,7 @@ class Vote:
     """True if the answer gives a verdict."""
     reason: str = ""
     """Reason why the vote is unknown; empty if it is known."""
-    is_final: bool = False
+    is_permanent: bool = False
     """True if an unknown vote is not requested again, since its request failed and more tokens
     would not help."""
 
@@ -139,7 +139,7 @@ _NONE = frozenset(
 """Words that some critics write into the box instead of -1."""
 
 
-def _parse_index(text: str, num_steps: int, truncated: bool) -> Vote | None:
+def _parse_boxed_index(text: str, num_steps: int, truncated: bool) -> Vote | None:
     """Return the vote in the last box; None if there is no box.
 
     Earlier boxes may quote the solution, so they are ignored.
@@ -167,7 +167,7 @@ _LESSON_TAG = re.compile(
 _NEXT_TAG = re.compile(r"</?\s{0,3}[A-Za-z]")
 
 
-def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
+def _parse_lessons_conclusion(text: str, num_steps: int, truncated: bool) -> Vote | None:
     """Return the vote of the conclusion; None if there is no conclusion.
 
     If the conclusion is Incorrect, the first error is the step of the last analysis that opens
@@ -225,7 +225,7 @@ def _read_conclusion(text: str, start: int, truncated: bool) -> tuple[bool | Non
     return says, "" if says is not None else f"conclusion: {content[:_MAX_REASON]}"
 
 
-def _parse_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
+def _parse_step_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
     """Return the vote for the first incorrect step; None if there are no verdicts.
 
     The vote is unknown if an earlier step has no verdict.
@@ -242,9 +242,9 @@ def _parse_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
 
 _Reader = Callable[[str, int, bool], Vote | None]
 _PARSERS: Mapping[str, tuple[_Reader, str]] = {
-    "processbench": (_parse_index, "no box"),
-    "lessons": (_parse_lessons, "no conclusion"),
-    "step_verdicts": (_parse_verdicts, "no verdicts"),
+    "processbench": (_parse_boxed_index, "no box"),
+    "lessons": (_parse_lessons_conclusion, "no conclusion"),
+    "step_verdicts": (_parse_step_verdicts, "no verdicts"),
 }
 """Maps each parser to its function, and to the vote's reason if the function finds no verdict."""
 
@@ -298,7 +298,7 @@ class VoteCounter:
         """True if this round requests unknown votes once more, with twice the token budget."""
         return self._is_retry
 
-    def count_wanted(self) -> int:
+    def count_votes_needed(self) -> int:
         """Return the number of votes that this round still needs; 0 once voting has ended."""
         return self._due
 
@@ -309,10 +309,10 @@ class VoteCounter:
             ValueError: no vote was requested.
         """
         if self._due == 0:
-            raise ValueError("no vote was requested: wanted() is 0")
+            raise ValueError("no vote was requested: count_votes_needed() is 0")
         if vote.is_known:
             self._counts[vote.first_error] += 1
-        elif self._is_retry or vote.is_final:
+        elif self._is_retry or vote.is_permanent:
             self._num_unknown += 1
         else:
             self._num_to_retry += 1

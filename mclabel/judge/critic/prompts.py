@@ -83,7 +83,7 @@ def fill_critic_prompt(
         template.text,
         {
             "{problem}": _escape_tags(problem.strip()),
-            "{steps}": _write_numbered_steps(steps, template.parser),
+            "{steps}": _format_numbered_steps(steps, template.parser),
             "{reference}": section,
         },
     )
@@ -117,13 +117,13 @@ def describe_missing_placeholders(text: str) -> str | None:
     )
 
 
-def template_hash(template: Template) -> str:
+def hash_template(template: Template) -> str:
     """Return 16 hexadecimal digits that identify a template.
 
     The hash changes with the wording, the section of the reference, the parser, and the form in
     which steps are numbered.
     """
-    sample = _write_numbered_steps(("a", "b"), template.parser)
+    sample = _format_numbered_steps(("a", "b"), template.parser)
     parts = [template.text, template.reference_section, template.parser, sample]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:HASH_LENGTH]
 
@@ -136,7 +136,7 @@ def _fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), text)
 
 
-def _write_numbered_steps(steps: Sequence[str], parser: str) -> str:
+def _format_numbered_steps(steps: Sequence[str], parser: str) -> str:
     """Return the steps with tags or headings that number them as this parser expects."""
     first = FIRST_INDEX[parser]
     if parser == "step_verdicts":

@@ -72,12 +72,12 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
     if not assigned:
         return None
     by_number: dict[int, set[bool]] = {}
-    for numbers, says in assigned:
+    for numbers, is_correct in assigned:
         for number in numbers:
-            by_number.setdefault(number, set()).add(says)
+            by_number.setdefault(number, set()).add(is_correct)
     numbers_of_steps = range(FIRST_STEP, FIRST_STEP + num_steps)
     verdicts = tuple(_get_only_verdict(by_number.get(number, set())) for number in numbers_of_steps)
-    whole = [mark.says for mark in marks if mark.is_on_whole]
+    whole = [mark.is_correct for mark in marks if mark.is_on_whole]
     return StepVerdicts(verdicts, *_find_verdicts_fault(verdicts, by_number, whole))
 
 
@@ -102,8 +102,8 @@ def _find_verdicts_fault(
     """
     if _NOWHERE in by_number:
         return VerdictFault.BEFORE_FIRST, "verdict before the first step"
-    for number, says in by_number.items():
-        if len(says) > 1:
+    for number, verdicts_on_step in by_number.items():
+        if len(verdicts_on_step) > 1:
             return VerdictFault.CONTRADICTION, f"contradictory verdicts on step {number}"
     num_steps = len(verdicts)
     for number in (min(by_number), max(by_number)):
@@ -132,7 +132,7 @@ def _match_verdicts_to_steps(text: str, marks: list[_VerdictMark]) -> Iterator[t
         marks, headings = asked, []
     if not headings and all(mark.numbers is None for mark in marks):
         in_order = [mark for mark in marks if not mark.is_final] or marks
-        yield from ((range(i, i + 1), m.says) for i, m in enumerate(in_order, FIRST_STEP))
+        yield from ((range(i, i + 1), m.is_correct) for i, m in enumerate(in_order, FIRST_STEP))
         return
     place, current, has_verdict = 0, range(_NOWHERE, _NOWHERE + 1), False
     for mark in marks:
@@ -148,7 +148,7 @@ def _match_verdicts_to_steps(text: str, marks: list[_VerdictMark]) -> Iterator[t
             continue
         numbers = current if mark.numbers is None else mark.numbers
         has_verdict = has_verdict or numbers == current
-        yield numbers, mark.says
+        yield numbers, mark.is_correct
 
 
 _NUMERAL = r"(\d{1,9}|[一二三四五六七八九十]{1,3})"
@@ -240,7 +240,7 @@ class _VerdictMark:
     """A verdict found in a text, which is not assigned to a step yet."""
 
     start: int
-    says: bool
+    is_correct: bool
     """True for correct, False for incorrect."""
     numbers: range | None
     """Numbers of the steps that the verdict's sentence names; None if it names none."""
@@ -275,10 +275,10 @@ def _find_verdict_marks(text: str) -> list[_VerdictMark]:
         for match in _WHOLE.finditer(text)
     ]
     spoken = [(box, _read_boxed_verdict(box.content)) for box in find_boxes(text)]
-    verdict_boxes = [(box, says) for box, says in spoken if says is not None]
+    verdict_boxes = [(box, is_correct) for box, is_correct in spoken if is_correct is not None]
     ends = [box.end for box, _ in verdict_boxes]
     starts = [box.start for box, _ in verdict_boxes]
-    for place, (box, says) in enumerate(verdict_boxes):
+    for place, (box, is_correct) in enumerate(verdict_boxes):
         after = place + 1 < len(verdict_boxes) and _EITHER.fullmatch(
             text, box.end, starts[place + 1]
         )
@@ -289,7 +289,7 @@ def _find_verdict_marks(text: str) -> list[_VerdictMark]:
         overall, named = _OVERALL.search(window), _NAMED.search(window)
         mark = _VerdictMark(
             box.start,
-            says,
+            is_correct,
             None if named is None else _read_step_numbers(*named.groups()),
             is_final=overall is not None,
             is_on_whole=overall is not None and overall["whole"] is not None,

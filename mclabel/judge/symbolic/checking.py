@@ -15,14 +15,14 @@ from itertools import pairwise, product
 from typing import TypeVar
 
 from mclabel.judge.symbolic.deciding import decide_equality
-from mclabel.judge.symbolic.lexing import Kind, Side, Token, tokenize
+from mclabel.judge.symbolic.lexing import Side, Token, TokenKind, tokenize
 from mclabel.judge.symbolic.solving import (
     MAX_EQUATIONS,
     Equation,
-    are_branches,
     are_consecutive_equations,
     find_contradiction,
     find_equations,
+    have_same_numbers,
     read_left_side,
     read_right_side,
 )
@@ -42,8 +42,8 @@ from mclabel.judge.symbolic.vocabulary import (
 
 _MAX_NAME = 10
 """Maximum number of tokens in the name of a quantity, such as `total cost`."""
-_OF_NAMES = (Kind.WORD, Kind.LETTER)
-_ENDS = (Kind.STOP, Kind.DELIMITER, Kind.RELATION)
+_OF_NAMES = (TokenKind.WORD, TokenKind.LETTER)
+_ENDS = (TokenKind.STOP, TokenKind.DELIMITER, TokenKind.RELATION)
 _CALCULATES = re.compile(r"[-+*/]")
 
 
@@ -55,7 +55,7 @@ class NamedResult:
     """Words of the name, in lower case."""
     side: Side
     """The value, as a formula."""
-    about: bool
+    is_approximate: bool
     """True if the relation is "about equal" instead of "equal"."""
     first: int
     """Index of the first token of the name."""
@@ -79,13 +79,13 @@ def find_named_results(tokens: Sequence[Token], relations: Sequence[int]) -> Ite
         name = tokens[first:at]
         if not 0 < len(name) <= _MAX_NAME or any(token.kind not in _OF_NAMES for token in name):
             continue
-        if not any(token.kind is Kind.WORD for token in name):
+        if not any(token.kind is TokenKind.WORD for token in name):
             continue
         side = read_right_side(tokens, at)
         if side is None:
             continue
         last = at + 1 + side.signs_used
-        continued = last < len(tokens) and tokens[last].kind is Kind.RELATION
+        continued = last < len(tokens) and tokens[last].kind is TokenKind.RELATION
         words = tuple(token.text.lower() for token in name)
         yield NamedResult(words, side, tokens[at].text == "≈", first, last, is_continued=continued)
 
@@ -107,7 +107,7 @@ def restates_formula_value(
         and not first.is_continued
         and _CALCULATES.search(first.side.text) is not None
         and not first.side.text.startswith(second.side.text)
-        and not are_branches(first.side.text, second.side.text)
+        and not have_same_numbers(first.side.text, second.side.text)
         and are_consecutive_equations(between, "")
     )
 
@@ -142,7 +142,7 @@ _JOINING = frozenset(("and", "or"))
 _SENTENCE_END = re.compile(r"[.!?][\s\\$)]|\bthen\b|\bso\b")
 
 
-_Found = TypeVar("_Found", "NamedResult", "_Claims")
+_Found = TypeVar("_Found", "NamedResult", "_ClaimedEquations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class _Step:
     """Indices of the relations among the tokens."""
     results: Sequence[NamedResult]
     equations: Sequence[Equation]
-    behind: str
+    next_text: str
     """First characters of the next step's text; empty after the last step."""
 
     def flag(self, start: int, end: int, reason: str) -> EqualityFlag:
@@ -215,13 +215,13 @@ def _read_step(number: int, text: str, steps: Sequence[str]) -> _Step:
     if "=" not in text and "≈" not in text and "approx" not in text and "equals" not in text:
         return _Step(number, text, (), (), (), (), "")
     tokens = tokenize(text)
-    relations = [i for i, token in enumerate(tokens) if token.kind is Kind.RELATION][
+    relations = [i for i, token in enumerate(tokens) if token.kind is TokenKind.RELATION][
         :MAX_EQUALITIES
     ]
-    behind = steps[number + 1][:_DENIED_BEHIND] if number + 1 < len(steps) else ""
+    next_text = steps[number + 1][:_DENIED_BEHIND] if number + 1 < len(steps) else ""
     results = list(find_named_results(tokens, relations))
     return _Step(
-        number, text, tokens, relations, results, list(find_equations(tokens, relations)), behind
+        number, text, tokens, relations, results, list(find_equations(tokens, relations)), next_text
     )
 
 
@@ -264,7 +264,7 @@ def _find_false_equalities(step: _Step) -> Iterator[EqualityFlag]:
             continue
         reason = explain_false_remainder_division(left, right, step.text[right.end :])
         if reason is None:
-            reason = _explain_falsity(step, left, right, about=step.tokens[at].text == "≈")
+            reason = _explain_falsity(step, left, right, is_approximate=step.tokens[at].text == "≈")
         if reason and not _is_denied(step, left.start, right.end):
             yield step.flag(left.start, right.end, reason)
 
@@ -274,7 +274,10 @@ def _find_changed_results(step: _Step, before: _Step | None) -> Iterator[Equalit
     for earlier, later, between in _pair_consecutive(step, before, lambda side: side.results):
         if restates_formula_value(earlier, later, between):
             reason = _explain_falsity(
-                step, earlier.side, later.side, about=earlier.about or later.about
+                step,
+                earlier.side,
+                later.side,
+                is_approximate=earlier.is_approximate or later.is_approximate,
             )
             if reason and not _is_denied(step, later.side.start, later.side.end):
                 yield step.flag(step.tokens[later.first].start, later.side.end, reason)
@@ -286,7 +289,7 @@ def _find_unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Equ
     for claims, others, between in _pair_consecutive(step, before, _read_claims):
         earlier, later = claims.equations[-1], others.equations[0]
         if earlier.degree == 1 and any(
-            token.kind is Kind.WORD and token.text.lower() in _CASES for token in tokens
+            token.kind is TokenKind.WORD and token.text.lower() in _CASES for token in tokens
         ):
             continue
         if are_consecutive_equations(between, later.letter):
@@ -298,7 +301,7 @@ def _find_unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Equ
 
 
 @dataclass(frozen=True, slots=True)
-class _Claims:
+class _ClaimedEquations:
     """A claim: one equation, or several that are alternatives (`x = 1 or x = 2`) or a list."""
 
     equations: Sequence[Equation]
@@ -312,7 +315,7 @@ class _Claims:
         return self.equations[-1].last
 
 
-def _read_claims(step: _Step) -> list[_Claims]:
+def _read_claims(step: _Step) -> list[_ClaimedEquations]:
     """Return the equations of a step as claims.
 
     Alternatives such as `x = 1 or x = 2` form one claim. Lists that end with "and" form one too.
@@ -321,10 +324,14 @@ def _read_claims(step: _Step) -> list[_Claims]:
     joins: list[set[str]] = []
     for equation in step.equations:
         between = step.tokens[runs[-1][-1].last : equation.first] if runs else ()
-        words = {word for s in between if s.kind is Kind.WORD for word in s.text.lower().split()}
-        kinds = {s.kind for s in between} - {Kind.WORD, Kind.DELIMITER}
-        listed = words <= _JOINING and all(s.text in ",;" for s in between if s.kind is Kind.STOP)
-        if runs and listed and kinds <= {Kind.STOP}:
+        words = {
+            word for s in between if s.kind is TokenKind.WORD for word in s.text.lower().split()
+        }
+        kinds = {s.kind for s in between} - {TokenKind.WORD, TokenKind.DELIMITER}
+        listed = words <= _JOINING and all(
+            s.text in ",;" for s in between if s.kind is TokenKind.STOP
+        )
+        if runs and listed and kinds <= {TokenKind.STOP}:
             runs[-1].append(equation)
             joins[-1] |= words
         else:
@@ -333,7 +340,11 @@ def _read_claims(step: _Step) -> list[_Claims]:
     claims = []
     for run, words in zip(runs, joins, strict=True):
         is_one = "or" in words or ("and" in words and len(run) > 2)
-        claims += [_Claims(run)] if is_one else [_Claims([equation]) for equation in run]
+        claims += (
+            [_ClaimedEquations(run)]
+            if is_one
+            else [_ClaimedEquations([equation]) for equation in run]
+        )
     return claims
 
 
@@ -357,10 +368,13 @@ def _pair_consecutive(
         yield earlier, later, step.tokens[earlier.last : later.first]
 
 
-def _explain_falsity(step: _Step, left: Side, right: Side, *, about: bool) -> str | None:
+def _explain_falsity(step: _Step, left: Side, right: Side, *, is_approximate: bool) -> str | None:
     """Return the reason why an equality is certainly false; None if it holds or may hold."""
     outcome = decide_equality(
-        left, right, about=about, rounds=bool(right.units) or ROUNDED.search(step.text) is not None
+        left,
+        right,
+        is_approximate=is_approximate,
+        may_be_rounded=bool(right.units) or ROUNDED.search(step.text) is not None,
     )
     if outcome is None or outcome.holds or OTHER_BASES.search(step.text):
         return None
@@ -373,7 +387,7 @@ def _may_be_congruent(step: _Step, difference: Fraction | None) -> bool:
         return False
     if difference is None or difference.denominator != 1:
         return difference is None
-    numbers = (s.text for s in step.tokens if s.kind is Kind.NUMBER and "." not in s.text)
+    numbers = (s.text for s in step.tokens if s.kind is TokenKind.NUMBER and "." not in s.text)
     return any(int(n) > 1 and difference % int(n) == 0 for n in numbers)
 
 
@@ -389,12 +403,12 @@ def _is_denied(step: _Step, start: int, end: int) -> bool:
     sentence = before[ends[-1].end() :] if ends else before
     if TESTED.search(sentence) or DENIED.search(sentence[-_DENIED_JUST_BEFORE:]):
         return True
-    behind = step.text[end : end + _DENIED_BEHIND]
-    if _QUESTION.match(behind):
+    text_after = step.text[end : end + _DENIED_BEHIND]
+    if _QUESTION.match(text_after):
         return True
-    if len(behind) < _DENIED_BEHIND:
-        behind = f"{behind}\n{step.behind[: _DENIED_BEHIND - len(behind)]}"
-    return DENIED.search(behind) is not None
+    if len(text_after) < _DENIED_BEHIND:
+        text_after = f"{text_after}\n{step.next_text[: _DENIED_BEHIND - len(text_after)]}"
+    return DENIED.search(text_after) is not None
 
 
 # Divisions with a remainder: `1529 / 6 = 254 with a remainder of 5`.
@@ -408,20 +422,20 @@ _REMAINDER = re.compile(
 _MAX_LENGTH = 80
 
 
-def explain_false_remainder_division(left: Side, right: Side, behind: str) -> str | None:
+def explain_false_remainder_division(left: Side, right: Side, text_after: str) -> str | None:
     """Return why a division with a remainder, such as `17 / 5 = 3 remainder 1`, is false.
 
     Args:
         left: left side of the equality.
         right: right side of the equality.
-        behind: text after the right side.
+        text_after: text after the right side.
 
     Returns:
         None if the equality is not such a division, "" if the division holds, else the reason in
         plain English why it is false.
     """
     division = _DIVISION.fullmatch(left.text)
-    remainder = _REMAINDER.match(behind[:_MAX_LENGTH])
+    remainder = _REMAINDER.match(text_after[:_MAX_LENGTH])
     if division is None or remainder is None or not right.text.isdecimal():
         return None
     dividend, divisor = (int(group) for group in division.groups() if group)

@@ -33,7 +33,7 @@ _MAX_UNITS_OF_WORK = 2_000
 """Maximum work of the exact arithmetic for one side, in the units of `mclabel.answers`."""
 _MAX_SHOWN = 40
 """Maximum number of digits of a value in a reason."""
-_ABOUT = Fraction(1, 50)
+_about = Fraction(1, 50)
 """Largest relative difference of two sides that "about equal" allows if the right side is a
 formula."""
 _NEARLY = Fraction(1, 200)
@@ -54,16 +54,16 @@ class EqualityOutcome:
 
 
 def decide_equality(
-    left: Side, right: Side, *, about: bool, rounds: bool
+    left: Side, right: Side, *, is_approximate: bool, may_be_rounded: bool
 ) -> EqualityOutcome | None:
     """Return whether the sides are equal, and why not; None if that is not certain.
 
     Args:
-        left: left side of the equality. A side without an operation is not decided, since a bare
-            number may belong to a unit or a name (`30 minutes = 30/60`).
+        left: left side of the equality. A side without an operation is not decided, since a
+            single number may belong to a unit or a name (`30 minutes = 30/60`).
         right: right side of the equality.
-        about: True if the relation is "about equal" instead of "equal".
-        rounds: True if the step says that whole numbers may be rounded fractions.
+        is_approximate: True if the relation is "about equal" instead of "equal".
+        may_be_rounded: True if the step says that whole numbers may be rounded fractions.
     """
     if not left.operations or left.letters or right.letters:
         return None
@@ -71,18 +71,20 @@ def decide_equality(
     if a is None or b is None:
         return None
     if a.rational is None or b.rational is None:
-        return _decide_irrational(left, right, a, b, about=about)
+        return _decide_irrational(left, right, a, b, is_approximate=is_approximate)
     x, y = a.rational, b.rational
     if x == y:
         return EqualityOutcome(True)
     distance = abs(x - y)
-    if distance <= _compute_rounding_margin(left, right, x, y, about=about, rounds=rounds):
+    if distance <= _compute_rounding_margin(
+        left, right, x, y, is_approximate=is_approximate, may_be_rounded=may_be_rounded
+    ):
         return None
-    if left.vague or right.vague or _has_other_explanation(left, right, x, y):
+    if left.is_ambiguous or right.is_ambiguous or _has_other_explanation(left, right, x, y):
         return None
     if (left.mixed or right.mixed) and _holds_with_other_mixed_numbers(left, right):
         return None
-    reason = f"{_write_side(left)} is {_write_value(x)}, not {_write_side(right)}"
+    reason = f"{_format_side(left)} is {_format_value(x)}, not {_format_side(right)}"
     return EqualityOutcome(False, distance, reason)
 
 
@@ -109,13 +111,13 @@ def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
             continue
         if x.rational is None or y.rational is None:
             return True
-        if abs(x.rational - y.rational) <= abs(x.rational) * _ABOUT:
+        if abs(x.rational - y.rational) <= abs(x.rational) * _about:
             return True
     return False
 
 
 def _decide_irrational(
-    left: Side, right: Side, a: Value, b: Value, *, about: bool
+    left: Side, right: Side, a: Value, b: Value, *, is_approximate: bool
 ) -> EqualityOutcome | None:
     """Decide an equality with roots, logarithms or pi.
 
@@ -132,12 +134,21 @@ def _decide_irrational(
         return None
     finally:
         set_work_limit(None)
-    if x is None or y is None or left.vague or right.vague or left.mixed or right.mixed:
+    if (
+        x is None
+        or y is None
+        or left.is_ambiguous
+        or right.is_ambiguous
+        or left.mixed
+        or right.mixed
+    ):
         return None
     exact_x, exact_y = Fraction(x), Fraction(y)
     size = max(abs(exact_x), abs(exact_y))
     allowed = (
-        _compute_rounding_margin(left, right, exact_x, exact_y, about=about, rounds=True)
+        _compute_rounding_margin(
+            left, right, exact_x, exact_y, is_approximate=is_approximate, may_be_rounded=True
+        )
         + size / 10**6
     )
     if "π" in left.text or "π" in right.text:
@@ -145,12 +156,12 @@ def _decide_irrational(
     if abs(exact_x - exact_y) <= allowed or _has_other_explanation(left, right, exact_x, exact_y):
         return None
     return EqualityOutcome(
-        False, None, f"{_write_side(left)} is about {x:.6g}, not {_write_side(right)}"
+        False, None, f"{_format_side(left)} is about {x:.6g}, not {_format_side(right)}"
     )
 
 
 def _compute_rounding_margin(
-    left: Side, right: Side, x: Fraction, y: Fraction, *, about: bool, rounds: bool
+    left: Side, right: Side, x: Fraction, y: Fraction, *, is_approximate: bool, may_be_rounded: bool
 ) -> Fraction:
     """Return the largest difference of the values x (left) and y (right) that rounding explains.
 
@@ -162,14 +173,14 @@ def _compute_rounding_margin(
         unit = Fraction(1, 10 ** len(right.literal.partition(".")[2]))
         if right.has_percent:
             unit /= 100
-        shortened = "." in right.literal or right.has_percent or rounds
-        if about or (shortened and (x / unit).denominator != 1):
+        shortened = "." in right.literal or right.has_percent or may_be_rounded
+        if is_approximate or (shortened and (x / unit).denominator != 1):
             allowed = unit
-        if about and unit == 1:
+        if is_approximate and unit == 1:
             allowed = Fraction(10 ** min(len(right.literal) - len(right.literal.rstrip("0")), 12))
-    elif about:
-        allowed = abs(y) * _ABOUT
-    if about:
+    elif is_approximate:
+        allowed = abs(y) * _about
+    if is_approximate:
         allowed = max(allowed, abs(x) * _NEARLY)
     size = max(abs(x), abs(y))
     for decimal in (*left.decimals, *(right.decimals if right.literal is None else ())):
@@ -220,14 +231,14 @@ def _continues_with_value(right: Side, x: Fraction) -> bool:
     return any(match is not None and Fraction(match[1]) == abs(x) for match in ends)
 
 
-def _write_side(side: Side) -> str:
+def _format_side(side: Side) -> str:
     text = side.text if len(side.text) <= 2 * _MAX_SHOWN else f"{side.text[: 2 * _MAX_SHOWN]}..."
     for sign in "*/+":
         text = text.replace(sign, f" {sign} ")
     return " ".join(_BINARY_MINUS.sub(" - ", text).split())
 
 
-def _write_value(x: Fraction) -> str:
+def _format_value(x: Fraction) -> str:
     """Return a value as short text: a whole number, a short decimal, or a fraction."""
     if max(x.numerator.bit_length(), x.denominator.bit_length()) > 3 * _MAX_SHOWN:
         return "a large number"

@@ -15,7 +15,7 @@ MAX_DIGITS = 40
 """Maximum number of digits of a number; longer numbers are not read."""
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """Kind of a token in a formula."""
 
     NUMBER = auto()
@@ -43,14 +43,14 @@ class Kind(Enum):
 class Token:
     """One token of a step's text."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     """Text of the token in its canonical spelling."""
     start: int
     """Index of the token's first character in the step's text."""
     end: int
     """Index after the token's last character."""
-    glued: bool = False
+    is_glued: bool = False
     """True if there is no text between the previous token and this one."""
     math: bool = False
     """True if the token is inside of a LaTeX formula."""
@@ -97,7 +97,7 @@ _NOTHING = frozenset(
      "\\displaystyle", "\\boxed", "\\,", "\\ ", "\\!", "\\:", "\\>", "&", "\\$", "`", "\\;",
      "\\fbox", "\u200b", "**")
 )  # fmt: skip
-_BEFORE_LETTERS = (Kind.NUMBER, Kind.CLOSE, Kind.CONSTANT)
+_BEFORE_LETTERS = (TokenKind.NUMBER, TokenKind.CLOSE, TokenKind.CONSTANT)
 _SPELT = {
     "plus": "+", "minus": "-", "times": "*", "divided by": "/", "multiplied by": "*",
 }  # fmt: skip
@@ -129,14 +129,14 @@ def tokenize(text: str) -> list[Token]:
         if written in _DELIMITERS:
             math = not math if written == "$$" else _is_formula_open(written, math)
         if token is not None:
-            token.glued = match.start() == end
+            token.is_glued = match.start() == end
             token.math = math
             _join_letters(tokens, token)
             tokens.append(token)
         end = match.end()
         if group == "other" and written in _SUPERSCRIPTS:
             tokens.append(
-                Token(Kind.NUMBER, _SUPERSCRIPTS[written], match.start(), end, True, math)
+                Token(TokenKind.NUMBER, _SUPERSCRIPTS[written], match.start(), end, True, math)
             )
     return tokens
 
@@ -160,28 +160,28 @@ def _make_token(match: re.Match[str], group: str, math: bool, before: list[Token
     match group:
         case "number":
             digits = text.replace("{,}", "").replace("\\!", "").replace(",", "")
-            kind = Kind.NUMBER if len(digits) <= MAX_DIGITS else Kind.UNKNOWN
+            kind = TokenKind.NUMBER if len(digits) <= MAX_DIGITS else TokenKind.UNKNOWN
             return Token(kind, digits, start, end)
         case "content" | "written":
             return _make_text_token(match["content"], start, end)
         case "degree":
-            return Token(Kind.WORD, "degrees", start, end)
+            return Token(TokenKind.WORD, "degrees", start, end)
         case "bottom" | "short":
             spelt = f"\\frac{{{match['top']}}}{{{match['bottom']}}}"
-            return Token(Kind.CONSTANT, spelt, start, end)
+            return Token(TokenKind.CONSTANT, spelt, start, end)
         case "index" | "root":
-            return Token(Kind.COMMAND, f"\\sqrt[{match['index']}]", start, end)
+            return Token(TokenKind.COMMAND, f"\\sqrt[{match['index']}]", start, end)
         case "spelt":
-            return Token(Kind.OPERATOR, _SPELT[text], start, end)
+            return Token(TokenKind.OPERATOR, _SPELT[text], start, end)
         case "environment":
-            return Token(Kind.STOP, "\\\\", start, end)
+            return Token(TokenKind.STOP, "\\\\", start, end)
         case "word":
             return _make_word_token(text, start, end, math)
         case "line":
             blank = math and "\n\n" not in text
-            return None if blank else Token(Kind.STOP, "\n", start, end)
+            return None if blank else Token(TokenKind.STOP, "\n", start, end)
     if group in ("other", "compared") and text in _BULLETS and _is_list_bullet(match, math, before):
-        return Token(Kind.STOP, "\n", start, end)
+        return Token(TokenKind.STOP, "\n", start, end)
     return _make_symbol_token(text, start, end)
 
 
@@ -190,24 +190,24 @@ def _make_symbol_token(text: str, start: int, end: int) -> Token | None:
     if text in _NOTHING:
         return None
     if text in _OPERATORS:
-        return Token(Kind.OPERATOR, _OPERATORS[text], start, end)
+        return Token(TokenKind.OPERATOR, _OPERATORS[text], start, end)
     if text in _SUPERSCRIPTS:
-        return Token(Kind.OPERATOR, "^", start, end)
+        return Token(TokenKind.OPERATOR, "^", start, end)
     if text in _RELATIONS:
-        return Token(Kind.RELATION, _RELATIONS[text], start, end)
+        return Token(TokenKind.RELATION, _RELATIONS[text], start, end)
     if text in "([{":
-        return Token(Kind.OPEN, text, start, end)
+        return Token(TokenKind.OPEN, text, start, end)
     if text in ")]}":
-        return Token(Kind.CLOSE, text, start, end)
+        return Token(TokenKind.CLOSE, text, start, end)
     if text in _COMMANDS:
-        return Token(Kind.COMMAND, _COMMANDS[text], start, end)
+        return Token(TokenKind.COMMAND, _COMMANDS[text], start, end)
     if text in ("\\pi", "π"):
-        return Token(Kind.CONSTANT, "π", start, end)
+        return Token(TokenKind.CONSTANT, "π", start, end)
     if text in _DELIMITERS:
-        return Token(Kind.DELIMITER, text, start, end)
+        return Token(TokenKind.DELIMITER, text, start, end)
     if text in _STOPS:
-        return Token(Kind.STOP, text, start, end)
-    return Token(Kind.UNKNOWN, text, start, end)
+        return Token(TokenKind.STOP, text, start, end)
+    return Token(TokenKind.UNKNOWN, text, start, end)
 
 
 def _make_text_token(content: str, start: int, end: int) -> Token:
@@ -217,25 +217,25 @@ def _make_text_token(content: str, start: int, end: int) -> Token:
     """
     plain = content.strip().strip("().,")
     if len(plain) == 1 and plain.isalpha():
-        return Token(Kind.LETTER, plain, start, end)
+        return Token(TokenKind.LETTER, plain, start, end)
     if plain.replace(" ", "").replace("-", "").replace("/", "").replace("'", "").isalpha():
-        return Token(Kind.WORD, plain, start, end)
+        return Token(TokenKind.WORD, plain, start, end)
     if not plain:
-        return Token(Kind.WORD, "unit", start, end)
-    return Token(Kind.UNKNOWN, content, start, end)
+        return Token(TokenKind.WORD, "unit", start, end)
+    return Token(TokenKind.UNKNOWN, content, start, end)
 
 
 def _make_word_token(text: str, start: int, end: int, math: bool) -> Token:
     if len(text) == 1 and (math or text not in "aAI"):
-        return Token(Kind.LETTER, text, start, end)
+        return Token(TokenKind.LETTER, text, start, end)
     has_digits = not text.isalpha() and "'" not in text and "’" not in text
     if has_digits or (len(text) > 1 and text.isupper()):
-        return Token(Kind.UNKNOWN, text, start, end)
+        return Token(TokenKind.UNKNOWN, text, start, end)
     if len(text) == 2 and text not in ABBREVIATIONS and text.lower() not in _SHORT_WORDS:
-        return Token(Kind.UNKNOWN, text, start, end)
+        return Token(TokenKind.UNKNOWN, text, start, end)
     if text == "equals":
-        return Token(Kind.RELATION, "=", start, end)
-    return Token(Kind.WORD, text, start, end)
+        return Token(TokenKind.RELATION, "=", start, end)
+    return Token(TokenKind.WORD, text, start, end)
 
 
 def _is_list_bullet(match: re.Match[str], math: bool, before: list[Token]) -> bool:
@@ -247,14 +247,14 @@ def _is_list_bullet(match: re.Match[str], math: bool, before: list[Token]) -> bo
 
 def _join_letters(tokens: list[Token], token: Token) -> None:
     """Mark a word right after a number as UNKNOWN, unless it is a known unit or a variable."""
-    if not (tokens and token.glued and tokens[-1].kind in _BEFORE_LETTERS):
+    if not (tokens and token.is_glued and tokens[-1].kind in _BEFORE_LETTERS):
         return
-    if token.text == "degrees" or token.kind is Kind.LETTER:
+    if token.text == "degrees" or token.kind is TokenKind.LETTER:
         return
-    if token.kind is Kind.WORD and not token.text.startswith("unit"):
+    if token.kind is TokenKind.WORD and not token.text.startswith("unit"):
         bare = token.end - token.start == len(token.text)
         if bare and token.text not in ABBREVIATIONS:
-            token.kind = Kind.UNKNOWN
+            token.kind = TokenKind.UNKNOWN
 
 
 @dataclass(slots=True)
@@ -281,7 +281,7 @@ class Side:
     """Another reading of a side with a mixed number such as `2 1/2`: a product, or only the
     fraction if the number before it may belong to the preceding words. None without a mixed
     number."""
-    vague: bool = False
+    is_ambiguous: bool = False
     """True if the side has another possible reading. Its equality then never counts as false."""
     letters: set[str] = field(default_factory=set)
     """Variables of the side."""

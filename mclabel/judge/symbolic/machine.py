@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mclabel.judge.symbolic.lexing import Kind, Side, Token
+from mclabel.judge.symbolic.lexing import Side, Token, TokenKind
 from mclabel.judge.symbolic.vocabulary import (
     CHANGE_BEFORE_NUMBER,
     UnreadableFormula,
@@ -26,17 +26,24 @@ MAX_DEPTH = 12
 """Maximum depth of nested brackets."""
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _BEHIND_UNITS = (
-    Kind.STOP, Kind.RELATION, Kind.OPERATOR, Kind.CLOSE, Kind.DELIMITER, Kind.OPEN,
+    TokenKind.STOP, TokenKind.RELATION, TokenKind.OPERATOR, TokenKind.CLOSE,
+    TokenKind.DELIMITER, TokenKind.OPEN,
 )  # fmt: skip
-_AFTER_POINT = (Kind.NUMBER, Kind.OPEN, Kind.UNKNOWN)
-_OF_FORMULAS = (Kind.NUMBER, Kind.LETTER, Kind.UNKNOWN, Kind.OPERATOR, Kind.COMMAND)
+_AFTER_POINT = (TokenKind.NUMBER, TokenKind.OPEN, TokenKind.UNKNOWN)
+_OF_FORMULAS = (
+    TokenKind.NUMBER,
+    TokenKind.LETTER,
+    TokenKind.UNKNOWN,
+    TokenKind.OPERATOR,
+    TokenKind.COMMAND,
+)
 
 
 class SideParser:
     """State machine that reads one side of an equality, from a given token on."""
 
     def __init__(
-        self, tokens: Sequence[Token], start: int, letters: bool, goal: int | None = None
+        self, tokens: Sequence[Token], start: int, letters: bool, end_index: int | None = None
     ) -> None:
         """Begin before the first token of a side.
 
@@ -44,18 +51,18 @@ class SideParser:
             tokens: tokens of the step.
             start: index of the first token of the side.
             letters: True if single letters are read as variables.
-            goal: index of the token at which the side must end; None if it may end anywhere.
+            end_index: index of the token at which the side must end; None if it may end anywhere.
         """
         self.tokens = tokens
         self.start = self.at = start
         self.letters = letters
-        self.goal = len(tokens) if goal is None else goal
+        self.end_index = len(tokens) if end_index is None else end_index
         self.parts: list[str] = []
         self.stack: list[tuple[str, str, int]] = []
         """For each open bracket: its closing bracket, the text written for the closing bracket, and
         the number of LaTeX arguments that must follow.
         """
-        self.behind = False
+        self.is_after_operand = False
         """True in the second state, after an operand."""
         self.last = start
         """Index of the last token that belongs to the formula."""
@@ -77,10 +84,14 @@ class SideParser:
             if self.at - self.start > MAX_SIGNS:
                 raise UnreadableFormula
             token = self.tokens[self.at]
-            more = self._read_after_operand(token) if self.behind else self._read_operand(token)
+            more = (
+                self._read_after_operand(token)
+                if self.is_after_operand
+                else self._read_operand(token)
+            )
             if not more:
                 break
-        if not self.behind or self.stack:
+        if not self.is_after_operand or self.stack:
             raise UnreadableFormula
         side = self.side
         side.text = "".join(self.parts)
@@ -94,70 +105,70 @@ class SideParser:
         side.literal = read_single_number(self.parts)
         return side
 
-    def _append_part(self, text: str, *, behind: bool) -> bool:
+    def _append_part(self, text: str, *, is_after_operand: bool) -> bool:
         self.parts.append(text)
         self.last = self.at
         self.at += 1
-        self.behind = behind
+        self.is_after_operand = is_after_operand
         return True
 
     def _read_operand(self, token: Token) -> bool:
         """Read a token where an operand is expected. Return False if it ends the formula."""
         side = self.side
         match token.kind:
-            case Kind.NUMBER:
+            case TokenKind.NUMBER:
                 if "." in token.text:
                     side.decimals.append(token.text)
-                return self._append_part(token.text, behind=True)
-            case Kind.CONSTANT:
+                return self._append_part(token.text, is_after_operand=True)
+            case TokenKind.CONSTANT:
                 side.operations += 1
-                return self._append_part(token.text, behind=True)
-            case Kind.LETTER if self.letters:
-                if self._is_called():
+                return self._append_part(token.text, is_after_operand=True)
+            case TokenKind.LETTER if self.letters:
+                if self._is_function_or_subscript():
                     raise UnreadableFormula
                 side.letters.add(token.text)
-                return self._append_part(token.text, behind=True)
-            case Kind.OPERATOR if token.text in "+-":
+                return self._append_part(token.text, is_after_operand=True)
+            case TokenKind.OPERATOR if token.text in "+-":
                 if token.text == "+" and not self.parts:
                     raise UnreadableFormula
-                return self._append_part(token.text, behind=False)
-            case Kind.OPEN:
+                return self._append_part(token.text, is_after_operand=False)
+            case TokenKind.OPEN:
                 return self._open_bracket(token, ")", 0)
-            case Kind.COMMAND:
+            case TokenKind.COMMAND:
                 side.operations += 1
                 return self._read_command(token)
-            case Kind.DELIMITER if self.at + 1 < len(self.tokens):
+            case TokenKind.DELIMITER if self.at + 1 < len(self.tokens):
                 self.at += 1
                 return True
-            case Kind.WORD if self.parts[-1:] == ["/"]:
-                return self._read_unit_below()
+            case TokenKind.WORD if self.parts[-1:] == ["/"]:
+                return self._read_denominator_unit()
         raise UnreadableFormula
 
-    def _is_called(self) -> bool:
+    def _is_function_or_subscript(self) -> bool:
         """Return whether the current letter is no plain variable, as in `f(`, `a_` or `f'`."""
         if self.at + 1 >= len(self.tokens):
             return False
         follows = self.tokens[self.at + 1]
-        return follows.glued and (follows.kind is Kind.OPEN or follows.text in ("_", "'"))
+        return follows.is_glued and (follows.kind is TokenKind.OPEN or follows.text in ("_", "'"))
 
-    def _read_unit_below(self) -> bool:
+    def _read_denominator_unit(self) -> bool:
         """Read a word after a slash, as in `kg/portion`. It divides the unit, not the number."""
         self.parts.pop()
         self.side.operations -= 1
         self.last = self.at
         self.at += 1
-        self.behind = True
+        self.is_after_operand = True
         return True
 
     def _read_command(self, token: Token) -> bool:
         """Read a fraction, a root or a binomial with its arguments in brackets."""
         number = 1 if token.text.startswith("\\sqrt") else 2
-        self._append_part(token.text, behind=False)
+        self._append_part(token.text, is_after_operand=False)
         opening = self._peek_token()
-        if opening is None or opening.kind is not Kind.OPEN:
-            if number == 1 and opening is not None and opening.kind is Kind.NUMBER:
+        if opening is None or opening.kind is not TokenKind.OPEN:
+            if number == 1 and opening is not None and opening.kind is TokenKind.NUMBER:
                 self.parts.append("{")
-                self._append_part(opening.text, behind=True)
+                self._append_part(opening.text, is_after_operand=True)
                 self.parts.append("}")
                 return True
             raise UnreadableFormula
@@ -169,7 +180,7 @@ class SideParser:
         if len(self.stack) >= MAX_DEPTH:
             raise UnreadableFormula
         self.stack.append((_CLOSING[token.text], spelt, due))
-        return self._append_part("{" if spelt == "}" else "(", behind=False)
+        return self._append_part("{" if spelt == "}" else "(", is_after_operand=False)
 
     def _peek_token(self) -> Token | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
@@ -177,28 +188,28 @@ class SideParser:
     def _read_after_operand(self, token: Token) -> bool:
         """Read a token after an operand. Return False if it ends the formula."""
         match token.kind:
-            case Kind.OPERATOR:
+            case TokenKind.OPERATOR:
                 return self._read_operator(token)
-            case Kind.CLOSE:
+            case TokenKind.CLOSE:
                 return self._close_bracket(token)
-            case Kind.OPEN:
+            case TokenKind.OPEN:
                 return self._read_bracket_after_number(token)
-            case Kind.WORD:
+            case TokenKind.WORD:
                 return self._read_words(token)
-            case Kind.LETTER:
+            case TokenKind.LETTER:
                 return self._read_letter(token)
-            case Kind.COMMAND | Kind.CONSTANT:
+            case TokenKind.COMMAND | TokenKind.CONSTANT:
                 return self._read_next_factor(token)
-            case Kind.DELIMITER:
+            case TokenKind.DELIMITER:
                 return self._read_delimiters()
-            case Kind.NUMBER:
+            case TokenKind.NUMBER:
                 return self._read_mixed_number(token)
-            case Kind.RELATION:
+            case TokenKind.RELATION:
                 return False
-            case Kind.STOP:
+            case TokenKind.STOP:
                 follows = self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else None
-                joined = follows is not None and follows.glued and follows.kind in _AFTER_POINT
-                if token.text in ",:." and token.glued and joined:
+                joined = follows is not None and follows.is_glued and follows.kind in _AFTER_POINT
+                if token.text in ",:." and token.is_glued and joined:
                     raise UnreadableFormula  # 1,5 and 3:4 and 0.(3)
                 return False
         raise UnreadableFormula
@@ -208,11 +219,11 @@ class SideParser:
         following = self.tokens[self.at + 1 : self.at + 3]
         whole = self.parts[-1]
         slash = [next_sign.text for next_sign in following[:1]] == ["/"]
-        if token.glued or not slash or len(following) < 2 or self.parts[-2:-1] in (["/"], ["^"]):
+        if token.is_glued or not slash or len(following) < 2 or self.parts[-2:-1] in (["/"], ["^"]):
             raise UnreadableFormula
         below = following[1]
         numbers = (whole, token.text, below.text)
-        if below.kind is not Kind.NUMBER or not all(n.isdecimal() for n in numbers):
+        if below.kind is not TokenKind.NUMBER or not all(n.isdecimal() for n in numbers):
             raise UnreadableFormula
         if not 0 < int(token.text) < int(below.text):
             raise UnreadableFormula
@@ -227,40 +238,44 @@ class SideParser:
     def _read_operator(self, token: Token) -> bool:
         side = self.side
         if token.text == "!":
-            if not token.glued:
+            if not token.is_glued:
                 return False
             side.operations += 1
-            side.vague |= self._is_maybe_exclamation()
-            return self._append_part("!", behind=True)
+            side.is_ambiguous |= self._may_end_sentence()
+            return self._append_part("!", is_after_operand=True)
         if token.text == "%":
             side.has_percent = True
-            return self._append_part("%", behind=True)
+            return self._append_part("%", is_after_operand=True)
         side.operations += 1
         if token.text == "^":
             if len(self.parts) >= 2 and self.parts[-2] in ("-", "+") and len(self.parts) == 2:
-                side.vague = True  # writers of -3^2 often mean (-3)^2
-            self._append_part("^", behind=False)
+                side.is_ambiguous = True  # writers of -3^2 often mean (-3)^2
+            self._append_part("^", is_after_operand=False)
             return self._check_exponent()
         if token.text in "+-":
             side.has_sum = True
             self.slash = None
         elif token.text == "/":
-            if self.slash is not None and self.slash.glued != token.glued:
-                side.vague = True  # 6 / 1/2 may be meant as 6 / (1/2)
+            if self.slash is not None and self.slash.is_glued != token.is_glued:
+                side.is_ambiguous = True  # 6 / 1/2 may be meant as 6 / (1/2)
             self.slash = token
-        return self._append_part(token.text, behind=False)
+        return self._append_part(token.text, is_after_operand=False)
 
-    def _is_maybe_exclamation(self) -> bool:
+    def _may_end_sentence(self) -> bool:
         """Return whether an exclamation mark may end a sentence instead of meaning a factorial."""
         if self.at + 1 >= len(self.tokens):
             return True
-        return self.tokens[self.at + 1].kind not in (Kind.OPERATOR, Kind.RELATION, Kind.CLOSE)
+        return self.tokens[self.at + 1].kind not in (
+            TokenKind.OPERATOR,
+            TokenKind.RELATION,
+            TokenKind.CLOSE,
+        )
 
     def _check_exponent(self) -> bool:
         token = self._peek_token()
-        if token is None or token.kind not in (Kind.NUMBER, Kind.OPEN):
+        if token is None or token.kind not in (TokenKind.NUMBER, TokenKind.OPEN):
             raise UnreadableFormula
-        if token.kind is Kind.NUMBER and "." in token.text:
+        if token.kind is TokenKind.NUMBER and "." in token.text:
             raise UnreadableFormula
         return True
 
@@ -270,7 +285,7 @@ class SideParser:
         closing, spelt, due = self.stack.pop()
         if closing != token.text:
             raise UnreadableFormula
-        self._append_part(spelt, behind=True)
+        self._append_part(spelt, is_after_operand=True)
         if due:
             opening = self._peek_token()
             if opening is None or opening.text != "{":
@@ -284,43 +299,45 @@ class SideParser:
         has_words = has_numbers = False
         for end in range(self.at, min(len(self.tokens), self.at + 30)):
             inside = self.tokens[end]
-            depth += (inside.kind is Kind.OPEN) - (inside.kind is Kind.CLOSE)
-            has_words |= inside.kind in (Kind.WORD, Kind.STOP, Kind.RELATION)
+            depth += (inside.kind is TokenKind.OPEN) - (inside.kind is TokenKind.CLOSE)
+            has_words |= inside.kind in (TokenKind.WORD, TokenKind.STOP, TokenKind.RELATION)
             has_numbers |= inside.kind in _OF_FORMULAS
             if not depth:
                 break
         else:
             raise UnreadableFormula
         if has_words and token.text == "(":
-            if has_numbers and token.glued:
+            if has_numbers and token.is_glued:
                 raise UnreadableFormula
-            self.side.vague |= has_numbers
+            self.side.is_ambiguous |= has_numbers
             self.at = end + 1
             return True
         if token.text == "{":
             raise UnreadableFormula
-        if not token.glued and not token.math:
-            self.side.vague = True
+        if not token.is_glued and not token.math:
+            self.side.is_ambiguous = True
         return self._read_next_factor(token)
 
     def _read_next_factor(self, token: Token) -> bool:
         """Read the next factor of an implicit product."""
         if self.slash is not None:
-            self.side.vague = True
-        is_fraction = token.text == "\\frac" or (token.kind is Kind.CONSTANT and token.text != "π")
-        if is_fraction and self.tokens[self.at - 1].kind is Kind.NUMBER:
-            self.side.vague |= self.product_at is not None
+            self.side.is_ambiguous = True
+        is_fraction = token.text == "\\frac" or (
+            token.kind is TokenKind.CONSTANT and token.text != "π"
+        )
+        if is_fraction and self.tokens[self.at - 1].kind is TokenKind.NUMBER:
+            self.side.is_ambiguous |= self.product_at is not None
             self.product_at = len(self.parts)
         self.side.operations += 1
-        self.behind = False
+        self.is_after_operand = False
         return True
 
     def _read_letter(self, token: Token) -> bool:
         if self._is_times_sign(self.at):
             self.side.operations += 1
-            return self._append_part("*", behind=False)
+            return self._append_part("*", is_after_operand=False)
         if self.letters:
-            if not (token.glued or token.math):
+            if not (token.is_glued or token.math):
                 raise UnreadableFormula
             return self._read_next_factor(token)
         raise UnreadableFormula
@@ -328,26 +345,26 @@ class SideParser:
     def _read_delimiters(self) -> bool:
         """Read delimiters. The formula continues only if an operator or a relation follows."""
         at = self.at
-        while at < len(self.tokens) and self.tokens[at].kind is Kind.DELIMITER:
+        while at < len(self.tokens) and self.tokens[at].kind is TokenKind.DELIMITER:
             at += 1
         if at == len(self.tokens):
             self.at = at
             return False
         follows = self.tokens[at]
         alone = at - self.at == 1
-        if follows.kind is Kind.OPERATOR and alone:
-            if self._opens_with_minus(at):
+        if follows.kind is TokenKind.OPERATOR and alone:
+            if self._opens_formula_with_minus(at):
                 return False
             self.at = at
             return True
-        if follows.kind is Kind.RELATION or at >= self.goal:
+        if follows.kind is TokenKind.RELATION or at >= self.end_index:
             self.at = at
-        elif follows.kind is Kind.WORD and alone and not self.stack:
+        elif follows.kind is TokenKind.WORD and alone and not self.stack:
             self.at = at
             return self._read_words(follows)
         return False
 
-    def _opens_with_minus(self, at: int) -> bool:
+    def _opens_formula_with_minus(self, at: int) -> bool:
         """Return whether the delimiter before a minus opens a formula, as in `yields $-x + 6$`."""
         if self.tokens[at].text != "-":
             return False
@@ -355,20 +372,26 @@ class SideParser:
             return True
         if at + 1 < len(self.tokens) and self.tokens[at + 1].text in ("\\(", "\\["):
             raise UnreadableFormula  # either a difference, or two list items on one line
-        tight = self.tokens[at].glued and at + 1 < len(self.tokens) and self.tokens[at + 1].glued
-        return tight and self.tokens[at + 1].kind is not Kind.DELIMITER
+        tight = (
+            self.tokens[at].is_glued and at + 1 < len(self.tokens) and self.tokens[at + 1].is_glued
+        )
+        return tight and self.tokens[at + 1].kind is not TokenKind.DELIMITER
 
     def _read_words(self, token: Token) -> bool:
         """Read the units of a number, `of` as a product, or the words after the formula."""
-        if self.letters and self.tokens[self.at - 1].kind is Kind.LETTER:
+        if self.letters and self.tokens[self.at - 1].kind is TokenKind.LETTER:
             return False
         word = token.text.lower()
         if word == "of" and (self.parts[-1] in ("%", "}") or self.parts[-2:-1] == ["/"]):
             follows = self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else None
-            if follows is not None and follows.kind in (Kind.NUMBER, Kind.DELIMITER, Kind.OPEN):
+            if follows is not None and follows.kind in (
+                TokenKind.NUMBER,
+                TokenKind.DELIMITER,
+                TokenKind.OPEN,
+            ):
                 self.side.operations += 1
-                return self._append_part("*", behind=False)
-        names, at = read_unit(self.tokens, self.at, self.goal)
+                return self._append_part("*", is_after_operand=False)
+        names, at = read_unit(self.tokens, self.at, self.end_index)
         at, follows = skip_power(self.tokens, at)
         if at == self.at:
             if word in CHANGE_BEFORE_NUMBER and self._word_continues_number(at):
@@ -384,7 +407,7 @@ class SideParser:
         """Return whether the token at an index is an x that means times, as in `42 x 75`."""
         if at + 1 >= len(self.tokens) or self.letters or self.tokens[at].text not in ("x", "X"):
             return False
-        return self.tokens[at + 1].kind in (Kind.NUMBER, Kind.DELIMITER)
+        return self.tokens[at + 1].kind in (TokenKind.NUMBER, TokenKind.DELIMITER)
 
     def _word_continues_number(self, at: int) -> bool:
         """Return whether a word continues the number, as in `3 and 1/2` or `1/2 of it`."""

@@ -21,7 +21,7 @@ from fractions import Fraction
 from mclabel.answers.values import algebra
 from mclabel.answers.values.monomials import NO_ATOMS, UNIT, NotClosed
 from mclabel.judge.symbolic.deciding import evaluate_formula
-from mclabel.judge.symbolic.lexing import Kind, Side, Token
+from mclabel.judge.symbolic.lexing import Side, Token, TokenKind
 from mclabel.judge.symbolic.machine import MAX_SIGNS, SideParser
 from mclabel.judge.symbolic.vocabulary import CHANGE_BEFORE, SOLVING, UnreadableFormula
 
@@ -37,8 +37,8 @@ _CONSTANTS = frozenset("ei")
 _ROUNDED = Fraction(1, 50)
 """Largest relative difference between a solution and its rounded value."""
 _BETWEEN = (
-    Kind.DELIMITER, Kind.STOP, Kind.NUMBER, Kind.OPERATOR, Kind.RELATION, Kind.OPEN, Kind.CLOSE,
-    Kind.COMMAND, Kind.CONSTANT,
+    TokenKind.DELIMITER, TokenKind.STOP, TokenKind.NUMBER, TokenKind.OPERATOR,
+    TokenKind.RELATION, TokenKind.OPEN, TokenKind.CLOSE, TokenKind.COMMAND, TokenKind.CONSTANT,
 )  # fmt: skip
 
 Quadratic = tuple[Fraction, Fraction, Fraction]
@@ -66,7 +66,7 @@ class Equation:
         return 2 if self.coefficients[0] else 1
 
     @property
-    def names(self) -> bool:
+    def is_value_of_letter(self) -> bool:
         """True if the left side is only the letter, so that the right side is its value."""
         return self.left.text == self.letter
 
@@ -78,7 +78,7 @@ def find_equations(tokens: Sequence[Token], relations: Sequence[int]) -> Iterato
         tokens: tokens of the step.
         relations: indices of the relations among the tokens.
     """
-    if not any(token.kind is Kind.LETTER for token in tokens):
+    if not any(token.kind is TokenKind.LETTER for token in tokens):
         return
     for at in relations[:MAX_EQUATIONS]:
         if tokens[at].text != "=":
@@ -87,7 +87,7 @@ def find_equations(tokens: Sequence[Token], relations: Sequence[int]) -> Iterato
         if left is None:
             continue
         right = read_right_side(tokens, at, letters=True)
-        if right is None or left.vague or right.vague:
+        if right is None or left.is_ambiguous or right.is_ambiguous:
             continue
         letters = left.letters | right.letters
         if len(letters) != 1 or letters & _CONSTANTS:
@@ -97,7 +97,7 @@ def find_equations(tokens: Sequence[Token], relations: Sequence[int]) -> Iterato
         if coefficients is None:
             continue
         last = at + 1 + right.signs_used
-        continued = last < len(tokens) and tokens[last].kind is Kind.RELATION
+        continued = last < len(tokens) and tokens[last].kind is TokenKind.RELATION
         yield Equation(
             letter, coefficients, left, right, at - left.signs_used, last, is_continued=continued
         )
@@ -115,12 +115,14 @@ def find_contradiction(first: Equation, second: Equation) -> str | None:
         root = -c / b
         if _evaluate_quadratic(first.coefficients, root) == 0 or _is_rounded(first, second, root):
             return None
-        return f"{second.letter} = {_write_fraction(root)} does not solve {_write_equation(first)}"
-    if first.degree == 1 or _have_decimals(first, second):
+        return (
+            f"{second.letter} = {_format_fraction(root)} does not solve {_format_equation(first)}"
+        )
+    if first.degree == 1 or _contain_decimals(first, second):
         return None
     if _compute_resultant(first.coefficients, second.coefficients) == 0:
         return None
-    return f"{_write_equation(first)} and {_write_equation(second)} have no common solution"
+    return f"{_format_equation(first)} and {_format_equation(second)} have no common solution"
 
 
 def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
@@ -135,12 +137,12 @@ def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
     if len(between) > _MAX_BETWEEN:
         return False
     kinds = {token.kind for token in between}
-    if Kind.LETTER in kinds and Kind.RELATION in kinds:
+    if TokenKind.LETTER in kinds and TokenKind.RELATION in kinds:
         return False
-    if Kind.WORD not in kinds and _is_list(between):
+    if TokenKind.WORD not in kinds and _are_separated_by_comma(between):
         return False
     for token in between:
-        if token.kind is Kind.WORD:
+        if token.kind is TokenKind.WORD:
             if any(word not in SOLVING for word in token.text.lower().split()):
                 return False
         elif token.text == "?" or not (token.kind in _BETWEEN or token.text == letter):
@@ -148,11 +150,14 @@ def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
     return True
 
 
-def _is_list(between: Sequence[Token]) -> bool:
+def _are_separated_by_comma(between: Sequence[Token]) -> bool:
     """Return whether a comma within a formula separates two equations, as in `x = 3, x = 7`."""
     return any(
         token.text in (",", ";")
-        and (at + 1 == len(between) or between[at + 1].kind not in (Kind.DELIMITER, Kind.STOP))
+        and (
+            at + 1 == len(between)
+            or between[at + 1].kind not in (TokenKind.DELIMITER, TokenKind.STOP)
+        )
         for at, token in enumerate(between)
     )
 
@@ -163,17 +168,17 @@ def _may_be_compared(first: Equation, second: Equation) -> bool:
     After a final value such as `x = 5` no equation is expected to follow. Two results in a row may
     belong to two cases.
     """
-    if first.names:
+    if first.is_value_of_letter:
         return (
-            second.names
+            second.is_value_of_letter
             and first.right.literal is None
             and _FRACTION.fullmatch(first.right.text) is None
-            and not are_branches(first.right.text, second.right.text)
+            and not have_same_numbers(first.right.text, second.right.text)
         )
     return True
 
 
-def are_branches(first: str, second: str) -> bool:
+def have_same_numbers(first: str, second: str) -> bool:
     """Return whether two texts have the same numbers, as the two cases `3 + 4` and `3 - 4` do."""
     return sorted(_NUMBER.findall(first)) == sorted(_NUMBER.findall(second))
 
@@ -227,21 +232,21 @@ def _is_rounded(first: Equation, second: Equation, root: Fraction) -> bool:
     else:
         solutions = [-c / b]
     distance = min(abs(float(root) - x) for x in solutions)
-    if _have_decimals(first, second):
+    if _contain_decimals(first, second):
         return distance <= float(_ROUNDED) * max(1.0, abs(float(root)))
     exact = a == 0 and (first.coefficients[2] / first.coefficients[1]).denominator == 1
     return not exact and root.denominator == 1 and distance < 1
 
 
-def _have_decimals(*equations: Equation) -> bool:
+def _contain_decimals(*equations: Equation) -> bool:
     return any(side.decimals for equation in equations for side in (equation.left, equation.right))
 
 
-def _write_equation(equation: Equation) -> str:
+def _format_equation(equation: Equation) -> str:
     return f"{equation.left.text} = {equation.right.text}"[:120]
 
 
-def _write_fraction(x: Fraction) -> str:
+def _format_fraction(x: Fraction) -> str:
     return str(x) if max(abs(x.numerator), x.denominator) < 10**15 else "this value"
 
 
@@ -264,15 +269,15 @@ def read_right_side(tokens: Sequence[Token], at: int, *, letters: bool = False) 
         side = SideParser(tokens, start, letters).run()
     except UnreadableFormula:
         return None
-    return None if _is_broken(tokens, start + side.signs_used) else side
+    return None if _continues_on_next_line(tokens, start + side.signs_used) else side
 
 
-def _is_broken(tokens: Sequence[Token], at: int) -> bool:
+def _continues_on_next_line(tokens: Sequence[Token], at: int) -> bool:
     r"""Return whether a side continues on the next line of a display: `2 \cdot 2 \\ \cdot 2`."""
     if at + 1 >= len(tokens) or tokens[at].text != "\\\\":
         return False
     following = tokens[at + 1]
-    return following.kind is Kind.OPERATOR or following.text in ("cdot", "times")
+    return following.kind is TokenKind.OPERATOR or following.text in ("cdot", "times")
 
 
 def read_left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
@@ -284,33 +289,44 @@ def read_left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -
         letters: True if single letters are read as variables.
     """
     first = at
-    while first > 0 and tokens[first - 1].kind not in (Kind.STOP, Kind.RELATION):
+    while first > 0 and tokens[first - 1].kind not in (TokenKind.STOP, TokenKind.RELATION):
         first -= 1
         if at - first > MAX_SIGNS:
             return None
-    starts = [i for i in range(first, at) if _may_start(tokens, i, first)]
+    starts = [i for i in range(first, at) if _may_begin_side(tokens, i, first)]
     for start in starts[-_MAX_STARTS:]:
         try:
-            side = SideParser(tokens, start, letters, goal=at).run()
+            side = SideParser(tokens, start, letters, end_index=at).run()
         except UnreadableFormula:
             continue
         if start + side.signs_used == at:
-            return side if _is_clean_before(tokens, start, first) else None
+            return side if _begins_formula(tokens, start, first) else None
     return None
 
 
-def _may_start(tokens: Sequence[Token], at: int, first: int) -> bool:
+def _may_begin_side(tokens: Sequence[Token], at: int, first: int) -> bool:
     token = tokens[at]
-    if token.kind in (Kind.WORD, Kind.STOP, Kind.DELIMITER, Kind.CLOSE, Kind.UNKNOWN):
+    if token.kind in (
+        TokenKind.WORD,
+        TokenKind.STOP,
+        TokenKind.DELIMITER,
+        TokenKind.CLOSE,
+        TokenKind.UNKNOWN,
+    ):
         return False
-    if token.kind is Kind.OPERATOR and token.text != "-":
+    if token.kind is TokenKind.OPERATOR and token.text != "-":
         return False
     if token.text == "{":  # elsewhere it opens an argument of a command
-        return at == first or tokens[at - 1].kind is Kind.DELIMITER
-    return at == first or tokens[at - 1].kind in (Kind.WORD, Kind.DELIMITER, Kind.OPEN, Kind.CLOSE)
+        return at == first or tokens[at - 1].kind is TokenKind.DELIMITER
+    return at == first or tokens[at - 1].kind in (
+        TokenKind.WORD,
+        TokenKind.DELIMITER,
+        TokenKind.OPEN,
+        TokenKind.CLOSE,
+    )
 
 
-def _is_clean_before(tokens: Sequence[Token], start: int, first: int) -> bool:
+def _begins_formula(tokens: Sequence[Token], start: int, first: int) -> bool:
     """Return whether no token before a left side belongs to its formula.
 
     Args:
@@ -319,25 +335,25 @@ def _is_clean_before(tokens: Sequence[Token], start: int, first: int) -> bool:
         first: index of the first token of the sentence part that contains the left side.
     """
     at = start - 1
-    while at >= first and tokens[at].kind is Kind.DELIMITER:
+    while at >= first and tokens[at].kind is TokenKind.DELIMITER:
         at -= 1
     opens = start - 1 - at > 1
     """True if one formula has been closed and another one opened before the left side."""
     minus = tokens[start].text == "-"
-    if minus and not tokens[start + 1].glued and not tokens[start].math:
+    if minus and not tokens[start + 1].is_glued and not tokens[start].math:
         return False  # a list item, joined to the line before
     if at < first:
         if first == 0 or not minus:
             return True
         before = tokens[first - 1]
-        return before.kind is Kind.RELATION or before.text not in ("\\\\", "\n")
+        return before.kind is TokenKind.RELATION or before.text not in ("\\\\", "\n")
     before = tokens[at]
-    if before.kind is Kind.OPEN:
+    if before.kind is TokenKind.OPEN:
         return before.text != "{" or not minus
-    if minus and tokens[start].glued:
+    if minus and tokens[start].is_glued:
         return False  # `a-c`: the word before it is a letter
-    if before.kind is not Kind.WORD:
-        return opens and before.kind in (Kind.NUMBER, Kind.CLOSE, Kind.LETTER)
+    if before.kind is not TokenKind.WORD:
+        return opens and before.kind in (TokenKind.NUMBER, TokenKind.CLOSE, TokenKind.LETTER)
     word = before.text.lower().rpartition(" ")[2]
     if word in CHANGE_BEFORE or _operator_precedes_words(tokens, at, first):
         return False
@@ -346,11 +362,11 @@ def _is_clean_before(tokens: Sequence[Token], start: int, first: int) -> bool:
     owner = tokens[at - 1] if at > first else None
     if owner is None:
         return True
-    return owner.kind is Kind.WORD and owner.text.lower() not in CHANGE_BEFORE
+    return owner.kind is TokenKind.WORD and owner.text.lower() not in CHANGE_BEFORE
 
 
 def _operator_precedes_words(tokens: Sequence[Token], at: int, first: int) -> bool:
     """Return whether an operator precedes the words before a side, as in `boys + his 1 teacher`."""
-    while at >= first and tokens[at].kind in (Kind.WORD, Kind.DELIMITER):
+    while at >= first and tokens[at].kind in (TokenKind.WORD, TokenKind.DELIMITER):
         at -= 1
-    return at >= first and tokens[at].kind in (Kind.OPERATOR, Kind.COMMAND)
+    return at >= first and tokens[at].kind in (TokenKind.OPERATOR, TokenKind.COMMAND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mclabel.judge.symbolic.lexing import Kind, Token
+from mclabel.judge.symbolic.lexing import Token, TokenKind
 
 
 def _split_words(text: str) -> frozenset[str]:
@@ -123,23 +123,23 @@ class UnreadableFormula(Exception):
     """Raised if a formula may continue in an unsupported form, so that its side is not read."""
 
 
-def read_unit(tokens: Sequence[Token], start: int, goal: int) -> tuple[set[str], int]:
+def read_unit(tokens: Sequence[Token], start: int, end_index: int) -> tuple[set[str], int]:
     """Return the words of the unit after a number, and the index of the token after the unit.
 
     Args:
         tokens: tokens of the step.
         start: index of the first token after the number.
-        goal: index of the token at which the side must end.
+        end_index: index of the token at which the side must end.
 
     Raises:
         UnreadableFormula: a word changes the value of the number before it.
     """
     at = start
     names: set[str] = set()
-    while at < len(tokens) and tokens[at].kind is Kind.WORD:
+    while at < len(tokens) and tokens[at].kind is TokenKind.WORD:
         pieces = tokens[at].text.lower().split()
         if any(piece in CHANGE_BEHIND for piece in pieces):
-            if at == start or at < goal < len(tokens):
+            if at == start or at < end_index < len(tokens):
                 raise UnreadableFormula
             break
         if (pieces and pieces[0] in END) or at - start == _MAX_WORDS:
@@ -152,7 +152,7 @@ def read_unit(tokens: Sequence[Token], start: int, goal: int) -> tuple[set[str],
 def is_number_near(tokens: Sequence[Token], at: int) -> bool:
     """Return whether one of the two tokens after an index is a number or a word such as `half`."""
     return any(
-        token.kind is Kind.NUMBER or token.text.lower() in ("half", "third", "quarter")
+        token.kind is TokenKind.NUMBER or token.text.lower() in ("half", "third", "quarter")
         for token in tokens[at + 1 : at + 3]
     )
 
@@ -163,7 +163,7 @@ def skip_power(tokens: Sequence[Token], at: int) -> tuple[int, Token | None]:
     If there is no power at `at`, the index is unchanged. At the end, the token is None.
     """
     if at < len(tokens) and tokens[at].text == "^":
-        if at + 1 < len(tokens) and tokens[at + 1].kind is Kind.NUMBER:
+        if at + 1 < len(tokens) and tokens[at + 1].kind is TokenKind.NUMBER:
             at += 2
         elif at + 3 < len(tokens) and tokens[at + 1].text == "{" and tokens[at + 3].text == "}":
             at += 4

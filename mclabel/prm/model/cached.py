@@ -114,16 +114,16 @@ class CachedBody:
         return body if float((states - wanted).abs().max()) <= allowed else None
 
     def group_into_batches(
-        self, asked: Sequence[NewTokens], *, num_workers: int
+        self, requests: Sequence[NewTokens], *, num_workers: int
     ) -> list[list[Row]]:
         """Group requests into batches whose rows have similar lengths.
 
         Args:
-            asked: continuations to compute, in any order.
+            requests: continuations to compute, in any order.
             num_workers: number of batches that run in parallel.
         """
-        rows = sorted(_group_into_rows(asked), key=_count_new_and_cached)
-        most = -(-sum(len(request.ids) for request in asked) // num_workers)
+        rows = sorted(_group_into_rows(requests), key=_count_new_and_cached)
+        most = -(-sum(len(request.ids) for request in requests) // num_workers)
         allowed = MAX_PADDING.get(self._network.device.type, MAX_PADDING_ELSEWHERE)
         batches: list[list[Row]] = []
         num_new = longest = 0
@@ -266,10 +266,10 @@ class _GridLayer(DynamicLayer):
         return self._num_past
 
 
-def _group_into_rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
+def _group_into_rows(requests: Sequence[NewTokens]) -> Iterator[Row]:
     """Yield rows of at most `ROW_TOKENS` tokens that group the continuations of one prefix."""
     alike: defaultdict[Hashable, Row] = defaultdict(list)
-    for request in asked:
+    for request in requests:
         alike[request.prefix_key].append(request)
     for all_of_one in alike.values():
         row: Row = []

@@ -45,7 +45,7 @@ class LikelihoodHead(StepModel):
         width = network.config.get_text_config().hidden_size if sees_states else 0
         self.hidden = nn.Linear(width, 1) if sees_states else None
         self.features = nn.Linear(NUM_FEATURES, 1, bias=not sees_states)
-        for weight in self.head_state().values():
+        for weight in self.get_head_weights().values():
             nn.init.zeros_(weight)
 
     @classmethod
@@ -81,7 +81,7 @@ class LikelihoodHead(StepModel):
             key="",
         )
         model = cls(network, sees_states="hidden.weight" in weights)
-        wanted = {name: tuple(tensor.shape) for name, tensor in model.head_state().items()}
+        wanted = {name: tuple(tensor.shape) for name, tensor in model.get_head_weights().items()}
         if wanted != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
             raise EngineError(
                 f"{folder / HEAD_FILE}: holds weights that do not fit this model's head. Copy the "
@@ -91,11 +91,11 @@ class LikelihoodHead(StepModel):
         return model
 
     @property
-    def observed_width(self) -> int:
+    def head_input_width(self) -> int:
         """Return the number of likelihood features, plus the hidden width if states are read."""
         return NUM_FEATURES + (0 if self.hidden is None else self.hidden.in_features)
 
-    def observe(self, batch: StepBatch) -> Tensor:
+    def compute_head_inputs(self, batch: StepBatch) -> Tensor:
         """Return the input of the head for each step.
 
         Its shape is [batch, steps, width]: the hidden state, if the head reads it, then the
@@ -108,20 +108,24 @@ class LikelihoodHead(StepModel):
         features = compute_likelihood_features(logprobs, batch.positions)
         return self.join_head_inputs(select_step_states(states, batch), features)
 
-    def join_head_inputs(self, ends: Tensor, features: Tensor) -> Tensor:
-        """Join hidden states and features of steps in the form that `observe` returns.
+    def join_head_inputs(self, hidden_states: Tensor, features: Tensor) -> Tensor:
+        """Join hidden states and features of steps in the form that `compute_head_inputs` returns.
 
         Args:
-            ends: hidden states at the steps' positions [..., steps, width].
+            hidden_states: hidden states at the steps' positions [..., steps, width].
             features: likelihood features of the steps [..., steps, 4].
         """
-        return features if self.hidden is None else torch.cat([ends.float(), features], dim=-1)
+        return (
+            features
+            if self.hidden is None
+            else torch.cat([hidden_states.float(), features], dim=-1)
+        )
 
-    def apply_head(self, observed: Tensor) -> Tensor:
+    def apply_head(self, head_inputs: Tensor) -> Tensor:
         """Return the log-odds [batch, steps], a linear function of the head's inputs."""
-        logits: Tensor = self.features(observed[..., -NUM_FEATURES:])
+        logits: Tensor = self.features(head_inputs[..., -NUM_FEATURES:])
         if self.hidden is not None:
-            logits = logits + self.hidden(observed[..., :-NUM_FEATURES])
+            logits = logits + self.hidden(head_inputs[..., :-NUM_FEATURES])
         return logits[..., 0]
 
     def body_and_head_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -138,9 +142,9 @@ class LikelihoodHead(StepModel):
         """Save the language model, and the head in `HEAD_FILE`."""
         self.network.save_pretrained(folder)
         (folder / HEAD_FILE).parent.mkdir(exist_ok=True)
-        save_file(self.head_state(), folder / HEAD_FILE, metadata={"format": "pt"})
+        save_file(self.get_head_weights(), folder / HEAD_FILE, metadata={"format": "pt"})
 
-    def feature_weights(self, weights: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    def make_feature_weights(self, weights: Tensor, bias: Tensor) -> dict[str, Tensor]:
         """Return weights by name with which the head is a given function of the features alone.
 
         Args:
@@ -150,7 +154,7 @@ class LikelihoodHead(StepModel):
         biased = "features" if self.hidden is None else "hidden"
         return {"features.weight": weights[None], f"{biased}.bias": bias}
 
-    def head_state(self) -> dict[str, Tensor]:
+    def get_head_weights(self) -> dict[str, Tensor]:
         """Return the head's weights by name."""
         state = self.state_dict()
         return {k: v.contiguous() for k, v in state.items() if not k.startswith("network.")}
@@ -190,11 +194,11 @@ def compute_token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) ->
     before = torch.roll(wanted, -1, dims=1)
     before[:, -1] = False
     result = hidden.new_zeros(batch.ids.shape, dtype=torch.float32)
-    result[wanted] = compute_chosen_logprobs(hidden[before], batch.ids[wanted], head)
+    result[wanted] = compute_target_logprobs(hidden[before], batch.ids[wanted], head)
     return result
 
 
-def compute_chosen_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
+def compute_target_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
     """Return the log-probability of each token in nats [tokens], from the state before it.
 
     Args:
@@ -287,7 +291,7 @@ class TokenHead(StepModel):
             trust_remote_code=settings.trust_remote_code,
             key=key,
             num_labels=len(names),
-            fresh=("score.", "classifier."),
+            new_weights=("score.", "classifier."),
         )
         for part in network.modules():  # the default dropout before the head is 0.1
             if isinstance(part, nn.Dropout):
@@ -310,19 +314,19 @@ class TokenHead(StepModel):
         )
 
     @property
-    def observed_width(self) -> int:
+    def head_input_width(self) -> int:
         """Return the width of the hidden states."""
         return self.head[0].in_features
 
-    def observe(self, batch: StepBatch) -> Tensor:
+    def compute_head_inputs(self, batch: StepBatch) -> Tensor:
         """Return the hidden state at each step's position, in float32 [batch, steps, width]."""
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         return select_step_states(states, batch).float()
 
-    def apply_head(self, observed: Tensor) -> Tensor:
+    def apply_head(self, head_inputs: Tensor) -> Tensor:
         """Return log-odds [batch, steps] for two classes, logits [batch, steps, 3] for three."""
-        with torch.autocast(observed.device.type, enabled=False):
-            logits: Tensor = self.head[0](observed)
+        with torch.autocast(head_inputs.device.type, enabled=False):
+            logits: Tensor = self.head[0](head_inputs)
         return logits if logits.shape[-1] == 3 else logits[..., 1] - logits[..., 0]
 
     def body_and_head_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

@@ -52,12 +52,12 @@ class StepModel(nn.Module, ABC):
         A head with three classes returns their logits [batch, steps, 3] instead.
 
         Args:
-            batch: encoded solutions, or the result of `observe` for them.
-            with_head: false to return the result of `observe` instead. This is needed for a sharded
-                model, whose layers are gathered only by a call of the model itself.
+            batch: encoded solutions, or the result of `compute_head_inputs` for them.
+            with_head: false to return the result of `compute_head_inputs` instead. A sharded model
+                needs this, as its layers are gathered only by a call of the model itself.
         """
-        observed = batch if isinstance(batch, Tensor) else self.observe(batch)
-        return self.apply_head(observed) if with_head else observed
+        head_inputs = batch if isinstance(batch, Tensor) else self.compute_head_inputs(batch)
+        return self.apply_head(head_inputs) if with_head else head_inputs
 
     @staticmethod
     def log_odds(logits: Tensor) -> Tensor:
@@ -77,16 +77,16 @@ class StepModel(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def observed_width(self) -> int:
-        """Return the number of head inputs per step, the last dimension of `observe`'s result."""
+    def head_input_width(self) -> int:
+        """Return the number of head inputs per step, the width in `compute_head_inputs`."""
 
     @abstractmethod
-    def observe(self, batch: StepBatch) -> Tensor:
+    def compute_head_inputs(self, batch: StepBatch) -> Tensor:
         """Run the body and return the inputs of the head for each step [batch, steps, width]."""
 
     @abstractmethod
-    def apply_head(self, observed: Tensor) -> Tensor:
-        """Compute the result of `forward` from the result of `observe`."""
+    def apply_head(self, head_inputs: Tensor) -> Tensor:
+        """Compute the result of `forward` from the result of `compute_head_inputs`."""
 
     @abstractmethod
     def body_and_head_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

@@ -13,7 +13,7 @@ from mclabel.engines.devices import has_bfloat16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class HeadProperties:
     """Properties of a head that are needed before its network is loaded."""
 
     model: str
@@ -29,14 +29,14 @@ class Head:
     """
 
 
-HEADS: Mapping[str, Head] = {
-    "token": Head(
+HEADS: Mapping[str, HeadProperties] = {
+    "token": HeadProperties(
         model="mclabel.prm.model.heads:TokenHead",
         is_token_classifier=True,
         reads_logprobs=False,
         runner="pooling",
     ),
-    "likelihood": Head(
+    "likelihood": HeadProperties(
         model="mclabel.prm.model.heads:LikelihoodHead",
         is_token_classifier=False,
         reads_logprobs=True,

@@ -63,7 +63,7 @@ class AdaptedPRM(ABC):
 
     network_class: ClassVar[Any] = AutoModelForTokenClassification
     """Class whose `from_pretrained` loads the network."""
-    form: ClassVar[str]
+    format_name: ClassVar[str]
     """Name of the format, in `FORMATS`."""
     _mark: int
     """Token id of the mark (separator) after each step, in formats that have one."""
@@ -88,7 +88,7 @@ class AdaptedPRM(ABC):
         self.network, self.tokenizer = network.eval(), tokenizer
         self._control = ControlTokens(tokenizer)
         own = LayoutSettings() if layout is None else layout
-        self.layout = merge_layout_settings(self.form, own)
+        self.layout = merge_layout_settings(self.format_name, own)
         self._is_set = own.classes is not None
         self._good, self._bad = self._find_class_indices(
             *cast(tuple[str, str], self.layout.classes)
@@ -311,7 +311,7 @@ class TrlPRM(_ClassifierPRM):
     Prompt, steps and separators are tokenised separately, without a chat template.
     """
 
-    form = "trl"
+    format_name = "trl"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode the prompt, then each step and the separator at which its score is read."""
@@ -332,7 +332,7 @@ class ShepherdPRM(_TwoTokenPRM):
     The whole text is tokenised at once.
     """
 
-    form = "math-shepherd"
+    format_name = "math-shepherd"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode the whole text. The score of a step is read at the tag `ки` after it."""
@@ -354,7 +354,7 @@ class RlhflowPRM(_TwoTokenPRM):
     contain their numbers.
     """
 
-    form = "rlhflow"
+    format_name = "rlhflow"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode a chat. The score of a step is read where the assistant's reply to it begins."""
@@ -411,7 +411,7 @@ class QwenPRM(_ClassifierPRM):
     """
 
     network_class = Qwen2ForProcessRewardModel
-    form = "qwen"
+    format_name = "qwen"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode a chat with one reply. The score of a step is read at the mark after it."""

@@ -42,13 +42,13 @@ class BatchedScorer:
         self._load, self._max_tokens = load, max_tokens
         self._executor = CpuExecutor()
         self._scorer: Any = None
-        self._batches: ScoreBatches | None = None
+        self._batches: ScoreQueue | None = None
         self._num_steps = 0
 
     async def start(self) -> None:
         """Load the model in the thread that also encodes solutions."""
         self._scorer = await self._executor.run(self._load)
-        self._batches = ScoreBatches(self._score_batch, max_tokens=self._max_tokens)
+        self._batches = ScoreQueue(self._score_batch, max_tokens=self._max_tokens)
 
     async def score(self, item: SolutionItem) -> tuple[StepEstimates, int]:
         """Score one solution, in a batch with other waiting solutions.
@@ -108,7 +108,7 @@ class BatchedScorer:
         await asyncio.to_thread(close_scorer, scorer)
 
     def _score_batch(self, encoded: Any) -> Sequence[ScoreResult]:
-        """Score a batch. `ScoreBatches` calls this in a separate thread."""
+        """Score a batch. `ScoreQueue` calls this in a separate thread."""
         import torch
 
         from mclabel.prm.scoring.score import estimate_steps
@@ -134,7 +134,7 @@ WAIT_S = 0.005
 """Seconds between two checks whether enough solutions are encoded for a batch."""
 
 
-class ScoreBatches:
+class ScoreQueue:
     """Queue of encoded solutions, which are scored in batches in a thread."""
 
     def __init__(self, score: Score, *, max_tokens: int) -> None:

@@ -28,8 +28,8 @@ from mclabel.prm.model.cached import CachedBody, NewTokens, Row
 from mclabel.prm.model.heads import (
     LikelihoodHead,
     TokenHead,
-    compute_chosen_logprobs,
     compute_likelihood_features,
+    compute_target_logprobs,
 )
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.scorer import Scorer
@@ -100,7 +100,7 @@ class ScoredPrefix:
         self._computed = computed  # None if not computed yet, or dropped to save memory
 
     @property
-    def encoded(self) -> EncodedSolution:
+    def encoded_solution(self) -> EncodedSolution:
         """Return the whole prefix as an encoded solution.
 
         Raises:
@@ -215,7 +215,7 @@ class IncrementalPRM:
         restored = self._restore_states([prefix for prefix, _, _ in places])
         results: dict[int, ScoredPrefix | DataError] = {**refused}
         self.last_computed = [0] * len(requests)
-        computed = self._compute_jobs([_PrefixJob(*key) for key in places])
+        computed = self._compute_pending_prefixes([_PendingPrefix(*key) for key in places])
         for (prefix, ids, _), at, longer in zip(places, places.values(), computed, strict=True):
             results.update(dict.fromkeys(at, longer))
             num_restored = restored.pop(prefix, 0)
@@ -243,8 +243,8 @@ class IncrementalPRM:
                     seen.add(ancestor)
         for depth in sorted(missing):
             those = list(missing[depth])
-            again = self._compute_jobs(
-                [_PrefixJob(ancestor.parent, ancestor._ids, ()) for ancestor in those]
+            again = self._compute_pending_prefixes(
+                [_PendingPrefix(ancestor.parent, ancestor._ids, ()) for ancestor in those]
             )
             for ancestor, restored in zip(those, again, strict=True):
                 ancestor._computed = restored._computed
@@ -268,18 +268,18 @@ class IncrementalPRM:
             del self._sizes[ancestor]
             total -= size
 
-    def _compute_jobs(self, jobs: Sequence[_PrefixJob]) -> list[ScoredPrefix]:
-        """Compute the tokens of jobs, and return the scored prefix of each job in order."""
+    def _compute_pending_prefixes(self, pending: Sequence[_PendingPrefix]) -> list[ScoredPrefix]:
+        """Compute the tokens of pending prefixes, and return the scored prefixes in order."""
         network = self._model.network
-        job_of = {job.new_tokens: job for job in jobs}
+        pending_by_tokens = {entry.new_tokens: entry for entry in pending}
         batches = self._body.group_into_batches(
-            list(job_of), num_workers=count_parallel_batches(network, self._threads)
+            list(pending_by_tokens), num_workers=count_parallel_batches(network, self._threads)
         )
-        by_job: dict[_PrefixJob, ScoredPrefix] = {}
+        scored_by_pending: dict[_PendingPrefix, ScoredPrefix] = {}
 
         @torch.no_grad()
-        def compute_rows(rows: list[Row]) -> dict[_PrefixJob, ScoredPrefix]:
-            group = [job_of[request] for row in rows for request in row]
+        def compute_rows(rows: list[Row]) -> dict[_PendingPrefix, ScoredPrefix]:
+            group = [pending_by_tokens[request] for row in rows for request in row]
             return dict(
                 zip(group, self._make_scored_prefixes(group, self._body.run(rows)), strict=True)
             )
@@ -287,62 +287,64 @@ class IncrementalPRM:
         if batches:
             with open_parallel_map(network, self._threads) as each:
                 for results in each(compute_rows, batches):
-                    by_job.update(results)
-        self.num_computed += sum(len(job.ids) for job in jobs)
-        return [by_job[job] for job in jobs]
+                    scored_by_pending.update(results)
+        self.num_computed += sum(len(entry.ids) for entry in pending)
+        return [scored_by_pending[entry] for entry in pending]
 
     def _make_scored_prefixes(
-        self, jobs: Sequence[_PrefixJob], computed: Sequence[tuple[Tensor, Tensor]]
+        self, pending: Sequence[_PendingPrefix], computed: Sequence[tuple[Tensor, Tensor]]
     ) -> list[ScoredPrefix]:
         """Return the scored prefixes of a batch.
 
         Args:
-            jobs: jobs of the batch.
-            computed: hidden states and cache of each job's new tokens, from `CachedBody.run`.
+            pending: pending prefixes of the batch.
+            computed: hidden states and cache of each prefix's new tokens, from `CachedBody.run`.
         """
         states = torch.cat([own for own, _ in computed])
-        logprobs = self._compute_logprobs(jobs, states)
-        scores = iter(self._compute_new_scores(jobs, states, logprobs))
+        logprobs = self._compute_logprobs(pending, states)
+        scores = iter(self._compute_new_scores(pending, states, logprobs))
         return [
             ScoredPrefix(
-                ids=job.ids,
-                parent=job.prefix,
-                positions=job.old_positions + job.positions,
-                scores=job.old_scores + tuple(next(scores) for _ in job.positions),
+                ids=entry.ids,
+                parent=entry.prefix,
+                positions=entry.old_positions + entry.positions,
+                scores=entry.old_scores + tuple(next(scores) for _ in entry.positions),
                 computed=_PrefixState(cache=cache, state=own[-1].clone(), logprobs=those),
             )
-            for job, (own, cache), those in zip(jobs, computed, logprobs, strict=True)
+            for entry, (own, cache), those in zip(pending, computed, logprobs, strict=True)
         ]
 
-    def _compute_logprobs(self, jobs: Sequence[_PrefixJob], states: Tensor) -> list[Tensor]:
-        """Return the log-probabilities of each job's new tokens, from states [tokens, width]."""
-        last = [job.prefix._required_state.state for job in jobs if job.prefix is not None]
+    def _compute_logprobs(self, pending: Sequence[_PendingPrefix], states: Tensor) -> list[Tensor]:
+        """Return the log-probabilities of each prefix's new tokens, from states [tokens, width]."""
+        last = [entry.prefix._required_state.state for entry in pending if entry.prefix is not None]
         if isinstance(self._model, TokenHead) or not last:
-            return [torch.zeros(0)] * len(jobs)
+            return [torch.zeros(0)] * len(pending)
         before = states.roll(1, dims=0)
-        before[_find_new_token_starts(jobs)] = torch.stack(last)
-        ids = torch.tensor([token for job in jobs for token in job.ids], device=states.device)
-        flat = compute_chosen_logprobs(
+        before[_find_new_token_starts(pending)] = torch.stack(last)
+        ids = torch.tensor(
+            [token for entry in pending for token in entry.ids], device=states.device
+        )
+        flat = compute_target_logprobs(
             before, ids, cast(nn.Module, self._model.network.get_output_embeddings())
         ).cpu()
-        return [part.clone() for part in flat.split([len(job.ids) for job in jobs])]
+        return [part.clone() for part in flat.split([len(entry.ids) for entry in pending])]
 
     def _compute_new_scores(
-        self, jobs: Sequence[_PrefixJob], states: Tensor, logprobs: Sequence[Tensor]
+        self, pending: Sequence[_PendingPrefix], states: Tensor, logprobs: Sequence[Tensor]
     ) -> list[float]:
-        """Return the scores of the new steps of all jobs, concatenated."""
+        """Return the scores of the new steps of all prefixes, concatenated."""
         at = [
-            start + position - job.num_before
-            for job, start in zip(jobs, _find_new_token_starts(jobs), strict=True)
-            for position in job.positions
+            start + position - entry.num_before
+            for entry, start in zip(pending, _find_new_token_starts(pending), strict=True)
+            for position in entry.positions
         ]
         if not at:
             return []
-        observed = states[at]
+        head_inputs = states[at]
         if isinstance(self._model, LikelihoodHead):
-            features = _compute_new_features(jobs, logprobs).to(states.device)
-            observed = self._model.join_head_inputs(observed, features)
-        logits = self._model.apply_head(observed.float()[None])
+            features = _compute_new_features(pending, logprobs).to(states.device)
+            head_inputs = self._model.join_head_inputs(head_inputs, features)
+        logits = self._model.apply_head(head_inputs.float()[None])
         scores: list[float] = self._model.log_odds(logits)[0].float().sigmoid().tolist()
         return scores
 
@@ -352,7 +354,7 @@ _Key = tuple[ScoredPrefix, tuple[int, ...], tuple[int, ...]]
 steps."""
 
 
-class _PrefixJob:
+class _PendingPrefix:
     """Tokens to compute: the continuation of a prefix or, if `prefix` is None, a prompt."""
 
     def __init__(
@@ -371,19 +373,20 @@ class _PrefixJob:
         )
 
 
-def _find_new_token_starts(jobs: Sequence[_PrefixJob]) -> list[int]:
-    """Return the start of each job's new tokens in the concatenation of all new tokens."""
-    return [0, *accumulate(len(job.ids) for job in jobs)][:-1]
+def _find_new_token_starts(pending: Sequence[_PendingPrefix]) -> list[int]:
+    """Return the start of each prefix's new tokens in the concatenation of all new tokens."""
+    return [0, *accumulate(len(entry.ids) for entry in pending)][:-1]
 
 
-def _compute_new_features(jobs: Sequence[_PrefixJob], logprobs: Sequence[Tensor]) -> Tensor:
-    """Return the likelihood features of the new steps of all jobs, [steps, NUM_FEATURES]."""
+def _compute_new_features(pending: Sequence[_PendingPrefix], logprobs: Sequence[Tensor]) -> Tensor:
+    """Return the likelihood features of the new steps of all prefixes, [steps, NUM_FEATURES]."""
     whole = [
-        torch.cat([*(prefix._required_state.logprobs for prefix in job.path), new])
-        for job, new in zip(jobs, logprobs, strict=True)
+        torch.cat([*(prefix._required_state.logprobs for prefix in entry.path), new])
+        for entry, new in zip(pending, logprobs, strict=True)
     ]
     ends = [
-        torch.tensor(job.old_positions + job.positions) - job.path[0].num_tokens for job in jobs
+        torch.tensor(entry.old_positions + entry.positions) - entry.path[0].num_tokens
+        for entry in pending
     ]
     features = compute_likelihood_features(
         pad_sequence(whole, batch_first=True),
@@ -391,7 +394,7 @@ def _compute_new_features(jobs: Sequence[_PrefixJob], logprobs: Sequence[Tensor]
     )
     return torch.cat(
         [
-            row[len(job.old_positions) :][: len(job.positions)]
-            for job, row in zip(jobs, features, strict=True)
+            row[len(entry.old_positions) :][: len(entry.positions)]
+            for entry, row in zip(pending, features, strict=True)
         ]
     )

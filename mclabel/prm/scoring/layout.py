@@ -56,31 +56,31 @@ LAYOUTS: Mapping[str, LayoutSettings] = {
 """Layout of the authors of each published format."""
 
 
-def merge_layout_settings(form: str, own: LayoutSettings) -> LayoutSettings:
+def merge_layout_settings(format_name: str, own: LayoutSettings) -> LayoutSettings:
     """Return the layout of a PRM of a published format.
 
     Args:
-        form: name of the format, a key of `LAYOUTS`.
+        format_name: name of the format, a key of `LAYOUTS`.
         own: settings of this PRM, which take precedence over the layout of the format's authors.
     """
-    layout = LAYOUTS[form].with_changes(**own.model_dump(exclude_none=True))
+    layout = LAYOUTS[format_name].with_changes(**own.model_dump(exclude_none=True))
     if layout.split is not None:
         return layout
     return layout.with_changes(split="paragraph" if "\n\n" in (layout.separator or "") else "line")
 
 
-def split_into_steps(solution: str, how: str) -> list[str]:
+def split_into_steps(solution: str, split_rule: str) -> list[str]:
     """Split a solution given as one text into steps.
 
     Args:
         solution: text of the solution.
-        how: name of the split rule, a `Split` or `OUR_SPLIT`.
+        split_rule: name of the split rule, a `Split` or `OUR_SPLIT`.
     """
-    if how == OUR_SPLIT:
+    if split_rule == OUR_SPLIT:
         ends = find_newline_ends(solution)
     else:
         first, last = len(solution) - len(solution.lstrip()), len(solution.rstrip())
-        places = (LINE if how == "line" else PARAGRAPH).finditer(solution)
+        places = (LINE if split_rule == "line" else PARAGRAPH).finditer(solution)
         ends = [place.end() for place in places if first < place.end() < last]
         ends += [len(solution)] if solution else []
     return [solution[a:b] for a, b in zip([0, *ends], ends, strict=False)]

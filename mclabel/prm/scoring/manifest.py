@@ -147,15 +147,15 @@ def compute_scorer_fingerprint(path: str | Path) -> str:
 
 
 def make_step_encoder(
-    text: PolicyText, manifest: PrmManifest, *, ends: Collection[int] = ()
+    text: PolicyText, manifest: PrmManifest, *, end_token_ids: Collection[int] = ()
 ) -> StepEncoder:
     """Return the encoder of a PRM.
 
     Args:
         text: tokenizer and prompt template of the PRM's base.
         manifest: manifest of the PRM.
-        ends: ids of control tokens in the base's configuration. Error messages do not suggest them
-            as step tokens.
+        end_token_ids: ids of control tokens in the base's configuration. Error messages do not
+            suggest them as step tokens.
 
     Raises:
         ConfigError: the tokenizer lacks the step token, or the token has another function.
@@ -165,7 +165,7 @@ def make_step_encoder(
         identity = text.token_id(manifest.step_token)
         if identity is None or not text.is_one_token(manifest.step_token):
             raise _make_step_token_error(
-                text, manifest, "is not a token of this model's tokenizer", ends
+                text, manifest, "is not a token of this model's tokenizer", end_token_ids
             )
         if text.is_already_used(identity):
             raise _make_step_token_error(
@@ -173,13 +173,13 @@ def make_step_encoder(
                 manifest,
                 "it cannot mark the end of a step, because the model uses it in prompts, or to "
                 "begin, end, separate or pad texts",
-                ends,
+                end_token_ids,
             )
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)
 
 
 def _make_step_token_error(
-    text: PolicyText, manifest: PrmManifest, fault: str, ends: Collection[int]
+    text: PolicyText, manifest: PrmManifest, fault: str, end_token_ids: Collection[int]
 ) -> ConfigError:
     """Return an error about the step token that suggests usable tokens.
 
@@ -187,9 +187,9 @@ def _make_step_token_error(
         text: tokenizer of the base model.
         manifest: manifest with the step token.
         fault: clause that says what is wrong with the step token.
-        ends: ids of tokens that must not be suggested.
+        end_token_ids: ids of tokens that must not be suggested.
     """
-    unused = ", ".join(text.list_unused_tokens(ends)[:8])
+    unused = ", ".join(text.list_unused_tokens(end_token_ids)[:8])
     if text.step_token not in (None, manifest.step_token):
         remedy = (
             f"Its tokenizer reserves {text.step_token} for steps: pass step_token=null to use it"

@@ -1,9 +1,9 @@
 """Likelihoods of solutions under a language model, computed once for several scorers.
 
-The likelihoods of a solution are called its *reading*: a few numbers per step. The scores of a
-`LikelihoodHead` without hidden states, and the model's own likelihood of the solution, are
-functions of its reading. A PRM, an ORM and their frozen base share one body, and almost all the
-time goes into the forward pass through the body. So the pass is made only once for all of them.
+The likelihoods of a solution are a few numbers per step. The scores of a `LikelihoodHead` without
+hidden states are functions of these numbers, as is the model's own likelihood of the solution. A
+PRM, an ORM and their frozen base share one body, and almost all the time goes into the forward
+pass through the body. So the pass is made only once for all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SolutionLikelihoods(NamedTuple):
     """Sum of the log-probabilities of all tokens of the solution."""
 
 
-def read_solutions(
+def compute_solution_likelihoods(
     network: PreTrainedModel,
     encoded: Sequence[EncodedSolution],
     *,
@@ -76,29 +76,31 @@ def read_solutions(
     )
 
 
-def find_readable_body(model: StepModel) -> PreTrainedModel | None:
+def find_likelihood_body(model: StepModel) -> PreTrainedModel | None:
     """Return the language model of a scorer that uses only its likelihoods; None for others."""
     if isinstance(model, LikelihoodHead) and model.hidden is None:
         return model.network
     return None
 
 
-def score_readings(model: StepModel, readings: Sequence[SolutionLikelihoods]) -> list[list[float]]:
-    """Return the scores of the steps of solutions, computed from their readings.
+def score_likelihoods(
+    model: StepModel, likelihoods: Sequence[SolutionLikelihoods]
+) -> list[list[float]]:
+    """Return the scores of the steps of solutions, computed from their likelihoods.
 
     Args:
-        model: step model for which `find_readable_body` returns a language model.
-        readings: readings of the solutions by that language model.
+        model: step model for which `find_likelihood_body` returns a language model.
+        likelihoods: likelihoods of the solutions by that language model.
     """
-    if not readings:
+    if not likelihoods:
         return []
     features = torch.tensor(
-        [step for reading in readings for step in reading.steps],
+        [step for solution in likelihoods for step in solution.steps],
         device=next(model.parameters()).device,
     )
     with torch.inference_mode():
         logits = model(features.view(1, -1, NUM_FEATURES))[0].float()
-    parts = logits.split([len(reading.steps) for reading in readings])
+    parts = logits.split([len(solution.steps) for solution in likelihoods])
     return [compute_step_scores(model, part) for part in parts]
 
 
@@ -146,14 +148,14 @@ class LikelihoodScorer:
         """
         of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": key}
         self.network = load_network(AutoModelForCausalLM, model, dtype="float32", **of).eval()
-        """Language model to pass to `read_solutions`."""
+        """Language model to pass to `compute_solution_likelihoods`."""
         limit = load_model_config(model, **of).get_text_config().max_position_embeddings
         text = PolicyText.load(model, revision=None, template=template, system=system, **of)
         self.encoder = StepEncoder(text, step_id=None, max_tokens=limit)
 
     @staticmethod
     def extract_total_and_minimum(
-        readings: Sequence[SolutionLikelihoods],
+        likelihoods: Sequence[SolutionLikelihoods],
     ) -> list[tuple[float, float]]:
         """Return the sum and the minimum of each solution's token log-probabilities, in nats."""
-        return [(reading.total, reading.steps[-1][LEAST]) for reading in readings]
+        return [(solution.total, solution.steps[-1][LEAST]) for solution in likelihoods]

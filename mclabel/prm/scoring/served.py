@@ -91,7 +91,7 @@ class ServedPRM:
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
-        """Encode a solution for the model; see `StepEncoder.text`."""
+        """Encode a solution for the model; see `StepEncoder.encode_text`."""
         return self.encoder.encode_text(problem, solution, place)
 
     def score(

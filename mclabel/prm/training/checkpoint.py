@@ -33,7 +33,12 @@ from mclabel.core.plain_files import check_plain_folder
 from mclabel.engines.pretrained import load_tensors, load_torch_state
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.distributed import gather_tensor, is_first_worker, is_sharded
-from mclabel.run.trainings import COMPLETE, checkpoint_step, find_checkpoint_faults, mark_checkpoint
+from mclabel.run.trainings import (
+    COMPLETE,
+    find_checkpoint_faults,
+    mark_checkpoint,
+    parse_checkpoint_step,
+)
 
 OPTIMIZER, SCHEDULER, WEIGHTS = "optimizer.pt", "scheduler.pt", "model.safetensors"
 """Names of the files of a checkpoint."""
@@ -66,7 +71,7 @@ def check_checkpoint(folder: Path) -> None:
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise TrainingError(
-            f"{folder / faults[0].name}: {faults[0].text}{more}. {_describe_remedy(folder)}"
+            f"{folder / faults[0].name}: {faults[0].description}{more}. {_describe_remedy(folder)}"
         )
 
 
@@ -94,7 +99,7 @@ def check_trainer_files(folder: Path) -> None:
             raise TrainingError(
                 f"{path}: {name}={value!r} must be of type {kind.__name__}. {remedy}"
             )
-    if state.global_step != (step := checkpoint_step(folder) or state.global_step):
+    if state.global_step != (step := parse_checkpoint_step(folder) or state.global_step):
         raise TrainingError(
             f"{path}: global_step={state.global_step} must be {step}, as the folder says. {remedy}"
         )
@@ -183,9 +188,11 @@ def _list_checkpoints(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     folders = [
-        path for path in folder.iterdir() if checkpoint_step(path) is not None and path.is_dir()
+        path
+        for path in folder.iterdir()
+        if parse_checkpoint_step(path) is not None and path.is_dir()
     ]
-    return sorted(folders, key=lambda path: checkpoint_step(path) or 0)
+    return sorted(folders, key=lambda path: parse_checkpoint_step(path) or 0)
 
 
 def _describe_remedy(folder: Path) -> str:
@@ -196,7 +203,7 @@ def _describe_remedy(folder: Path) -> str:
     earlier = [
         path
         for path in _list_checkpoints(folder.parent)
-        if (checkpoint_step(path) or 0) < (checkpoint_step(folder) or 0)
+        if (parse_checkpoint_step(path) or 0) < (parse_checkpoint_step(folder) or 0)
         and (path / COMPLETE).is_file()
     ]
     if earlier:

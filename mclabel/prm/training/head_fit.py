@@ -17,7 +17,7 @@ from mclabel.core.errors import TrainingError
 from mclabel.prm.examples.encode import PackedExamples
 from mclabel.prm.model.heads import NUM_FEATURES, LikelihoodHead
 from mclabel.prm.training.checkpoint import set_weights
-from mclabel.prm.training.items import TrainingItems, collate, precompute_body_outputs
+from mclabel.prm.training.items import TrainingItems, collate, precompute_head_inputs
 from mclabel.prm.training.losses import NOT_FINITE, compute_step_loss
 
 NUM_FITTED = 256
@@ -30,7 +30,7 @@ finite if the classes can be separated perfectly, or if there is only one class.
 def fit_head(
     model: LikelihoodHead,
     examples: PackedExamples,
-    observed: Sequence[Tensor] | None,
+    head_inputs: Sequence[Tensor] | None,
     *,
     loss: str,
     factors: tuple[float, float] | None,
@@ -43,7 +43,7 @@ def fit_head(
     Args:
         model: model whose head has zero weights.
         examples: training examples, of which `NUM_FITTED` at equal distances are used.
-        observed: result of `precompute_body_outputs` for all examples, or None to compute it for
+        head_inputs: result of `precompute_head_inputs` for all examples, or None to compute it for
             the sample.
         loss: name of the loss of a step.
         factors: factors for the weights of wrong steps and of sound steps, in this order; None for
@@ -56,20 +56,20 @@ def fit_head(
     """
     places = range(0, len(examples), -(-len(examples) // NUM_FITTED))
     sample = PackedExamples(examples[place] for place in places)
-    if observed is None:
-        inputs = precompute_body_outputs(model, sample, on_progress)
+    if head_inputs is None:
+        inputs = precompute_head_inputs(model, sample, on_progress)
     else:
-        inputs = [observed[place] for place in places]
+        inputs = [head_inputs[place] for place in places]
     if inputs is None:  # the hidden states of solutions with very many steps do not fit in memory
         return
     items = TrainingItems(sample, inputs, factors)
     batch = collate([items[place] for place in range(len(items))])
     labelled = ~batch["targets"].isnan()
-    features = batch["observed"][labelled][:, -NUM_FEATURES:]
+    features = batch["head_inputs"][labelled][:, -NUM_FEATURES:]
     weights, bias = _fit_linear_function(
         features, batch["targets"][labelled], batch["weights"][labelled], loss
     )
-    set_weights(model, model.feature_weights(weights, bias))
+    set_weights(model, model.make_feature_weights(weights, bias))
 
 
 def _fit_linear_function(

@@ -20,12 +20,12 @@ from mclabel.prm.examples.encode import EncodedSolution, Example, PackedExamples
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.distributed import is_sharded
 
-MAX_OBSERVED_BYTES = 2 * 2**30
+MAX_HEAD_INPUT_BYTES = 2 * 2**30
 """Maximum memory for the cached outputs of a frozen body. If all outputs need more, none is
 cached."""
 
 
-def precompute_body_outputs(
+def precompute_head_inputs(
     model: StepModel, examples: PackedExamples, on_progress: Callable[[int, int, str], None]
 ) -> list[Tensor] | None:
     """Compute a frozen body's outputs for the steps of all examples, before training.
@@ -38,11 +38,11 @@ def precompute_body_outputs(
 
     Returns:
         One tensor [steps, width] per example, or None if all outputs would take more than
-        `MAX_OBSERVED_BYTES`.
+        `MAX_HEAD_INPUT_BYTES`.
     """
     model.eval()
     num_steps = sum(len(example.targets) for example in examples)
-    if 4 * num_steps * model.observed_width > MAX_OBSERVED_BYTES:
+    if 4 * num_steps * model.head_input_width > MAX_HEAD_INPUT_BYTES:
         return None
 
     def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Tensor]:
@@ -78,7 +78,7 @@ class TrainingItem:
     """One example, with values computed from it before training."""
 
     example: Example
-    observed: Tensor | None
+    head_inputs: Tensor | None
     """Cached outputs of a frozen body for the example's steps [steps, width]; None if the outputs
     are not cached."""
     factors: tuple[float, float] | None
@@ -92,10 +92,10 @@ class TrainingItems(Dataset[TrainingItem]):
     def __init__(
         self,
         examples: PackedExamples,
-        observed: Sequence[Tensor] | None,
+        head_inputs: Sequence[Tensor] | None,
         factors: tuple[float, float] | None,
     ) -> None:
-        self.examples, self._observed, self._factors = examples, observed, factors
+        self.examples, self._head_inputs, self._factors = examples, head_inputs, factors
         lengths = examples.lengths
         self._shortest = min(range(len(lengths)), key=lengths.__getitem__, default=0)
 
@@ -115,7 +115,7 @@ class TrainingItems(Dataset[TrainingItem]):
                 example, problem_id="", targets=(None,) * len(example.targets), right=None
             )
         return TrainingItem(
-            example, self._observed[index] if self._observed else None, self._factors
+            example, self._head_inputs[index] if self._head_inputs else None, self._factors
         )
 
 
@@ -123,14 +123,14 @@ def collate(items: Sequence[TrainingItem]) -> dict[str, Tensor]:
     """Join items into a worker's batch.
 
     Returns:
-        Tensors by name: either the fields of a `StepBatch` or the cached outputs `observed`;
+        Tensors by name: either the fields of a `StepBatch` or the cached outputs `head_inputs`;
         `targets` [batch, steps], padded with NaN; `weights` [batch, steps], padded with 0; and
         `num_steps` [batch].
     """
     examples, nan = [item.example for item in items], float("nan")
-    observed = [item.observed for item in items if item.observed is not None]
-    if observed:
-        inputs = {"observed": pad_sequence(observed, batch_first=True)}
+    head_inputs = [item.head_inputs for item in items if item.head_inputs is not None]
+    if head_inputs:
+        inputs = {"head_inputs": pad_sequence(head_inputs, batch_first=True)}
     else:
         inputs = {
             name: part
@@ -155,25 +155,25 @@ def sort_longest_first(batch: dict[str, Tensor]) -> list[int]:
     return sorted(range(len(lengths)), key=lambda row: -lengths[row])
 
 
-def choose_num_pieces(batch: dict[str, Tensor], rows: Sequence[int], most_tokens: int) -> int:
+def choose_num_pieces(batch: dict[str, Tensor], rows: Sequence[int], max_tokens: int) -> int:
     """Return the smallest number of equal pieces in which no piece has too many tokens.
 
     Args:
         batch: result of `collate`.
         rows: row indices in the order in which they are distributed over pieces.
-        most_tokens: maximum number of tokens in a piece, including padding. A piece of a single
+        max_tokens: maximum number of tokens in a piece, including padding. A piece of a single
             row may have more.
     """
     lengths = batch["mask"].sum(1).tolist()
     for number in range(1, len(rows)):
         pieces = _split_evenly(rows, number)
-        if all(len(some) * max(lengths[row] for row in some) <= most_tokens for some in pieces):
+        if all(len(some) * max(lengths[row] for row in some) <= max_tokens for some in pieces):
             return number
     return len(rows)
 
 
 def cut_batch(
-    batch: dict[str, Tensor], rows: Sequence[int], number: int
+    batch: dict[str, Tensor], rows: Sequence[int], num_pieces: int
 ) -> list[dict[str, Tensor]]:
     """Cut a batch into pieces, each without unnecessary padding.
 
@@ -182,10 +182,10 @@ def cut_batch(
     Args:
         batch: result of `collate`.
         rows: row indices in the order in which they are distributed over pieces.
-        number: number of pieces.
+        num_pieces: number of pieces.
     """
     pieces = []
-    for some in _split_evenly(rows, number):
+    for some in _split_evenly(rows, num_pieces):
         chosen = torch.tensor(list(some or rows[-1:]))
         piece = {name: part[chosen] if part.dim() else part for name, part in batch.items()}
         width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())

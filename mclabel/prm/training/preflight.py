@@ -82,7 +82,7 @@ class Preflight:
             first = f" The first: {self.first_refused}" if self.first_refused else ""
             yield f"left out: {named}.{first}"
 
-    def check_differ(self) -> None:
+    def check_targets_differ(self) -> None:
         """Refuse labels that are almost all equal: a model would learn a constant from them.
 
         Raises:
@@ -95,12 +95,12 @@ class Preflight:
         alike = f"{self.num_labels - self.num_others:,} of {self.num_labels:,} {self.target} labels"
         raise DataError(
             f"{alike} to train on are {self.most_frequent:.4g}, so the model would learn a "
-            f"constant. At least {few} must differ from it. {_REMEDIES[self._kind]}. "
+            f"constant. At least {few} must differ from it. {_REMEDIES[self._most_frequent_kind]}. "
             "`mclabel labels RUN` shows more figures of a run's labels"
         )
 
     @property
-    def _kind(self) -> Literal["wrong", "sound", "level"]:
+    def _most_frequent_kind(self) -> Literal["wrong", "sound", "level"]:
         if find_target(self.target).is_change:
             return "level"
         return "sound" if self.most_frequent > 0.5 else "wrong"

@@ -66,7 +66,7 @@ from mclabel.prm.training.items import (
     collate,
     compute_class_balance_factors,
     cut_batch,
-    precompute_body_outputs,
+    precompute_head_inputs,
     sort_longest_first,
 )
 from mclabel.prm.training.losses import NOT_FINITE, compute_step_loss
@@ -119,20 +119,20 @@ def train_step_model(
         groups.append({"params": [p for p in body if p.requires_grad], "lr": rate})
     per_epoch = math.ceil(len(packed) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
-    observed = None
+    head_inputs = None
     if rate == 0:
-        observed = precompute_body_outputs(model, packed, on_progress)
+        head_inputs = precompute_head_inputs(model, packed, on_progress)
     factors = compute_class_balance_factors(packed) if settings.balance else None
     if last is None and isinstance(model, LikelihoodHead):
         fit_head(
-            model, packed, observed, loss=settings.loss, factors=factors, on_progress=on_progress
+            model, packed, head_inputs, loss=settings.loss, factors=factors, on_progress=on_progress
         )
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
         settings=settings,
         model=model,
         args=make_trainer_arguments(model, checkpoints, settings, num_steps),
-        train_dataset=TrainingItems(packed, observed, factors),
+        train_dataset=TrainingItems(packed, head_inputs, factors),
         data_collator=collate,
         optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0),
         callbacks=[ProgressReporter(out / "log.jsonl", on_progress)],
@@ -219,8 +219,8 @@ class _StepTrainer(CheckpointMarking, Trainer):
     ) -> Tensor:
         """Return the loss of a piece of a batch, divided by the weight of the optimizer step."""
         targets, weights, _ = (inputs.pop(n) for n in ("targets", "weights", "num_steps"))
-        observed = inputs.pop("observed", None)
-        logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
+        head_inputs = inputs.pop("head_inputs", None)
+        logits = model(StepBatch(**inputs) if head_inputs is None else head_inputs)  # type: ignore[arg-type]
         loss = compute_step_loss(logits, targets, weights, loss=self._settings.loss)
         assert isinstance(num_items_in_batch, Tensor)
         # Gradients are averaged over workers, but num_items_in_batch is the sum over workers.
@@ -257,7 +257,7 @@ class _StepTrainer(CheckpointMarking, Trainer):
 
         All workers use the same number of pieces, because they must gather sharded layers together.
         """
-        if "observed" in inputs:
+        if "head_inputs" in inputs:
             return [inputs]
         rows = sort_longest_first(inputs)
         number = choose_num_pieces(inputs, rows, self._settings.micro_tokens)

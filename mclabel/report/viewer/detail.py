@@ -27,7 +27,7 @@ from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import is_number
 from mclabel.run.kinds import has_program_solutions
 from mclabel.run.shards.catalog import labels_shard_name
-from mclabel.run.shards.manifest import MANIFEST, read_claimed_config
+from mclabel.run.shards.manifest import MANIFEST, read_manifest_config
 from mclabel.run.shards.schema import parse_consensus, parse_problem
 from mclabel.run.shards.shard import read_shard
 from mclabel.show.solutions import (
@@ -110,7 +110,7 @@ class Details:
             "truth": index_entry["truth"],
             "has_truth": index_entry["has_truth"],
             "is_code": has_program_solutions(
-                read_claimed_config(self._index.runs[run].store, MANIFEST) or {}
+                read_manifest_config(self._index.runs[run].store, MANIFEST) or {}
             ),
             "meta": {
                 name: index_entry[name] for name in GROUP_KEYS if index_entry[name] is not None
@@ -229,7 +229,7 @@ class Details:
         """
         row, table = self._read_rollouts(run, solution_id, step)
         answers = [answer for answer, _ in _count_answers(table)[:MAX_GRADED]]
-        config = read_claimed_config(self._index.runs[run].store, MANIFEST) or {}
+        config = read_manifest_config(self._index.runs[run].store, MANIFEST) or {}
         recorded_checker = config.get("checker")
         checker_name = (
             recorded_checker.get("kind")

@@ -32,7 +32,7 @@ from mclabel.core.errors import MclabelError, ShardError
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Index, IndexRefresher
 from mclabel.report.viewer.listing import Listing, ListingQuery, Selection, count_facets, is_number
-from mclabel.run.kinds import find_runs, is_finished_prm, run_identity
+from mclabel.run.kinds import find_runs, is_finished_prm, read_run_identity
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.serving.access import (
     PageAccessControl,
@@ -61,7 +61,7 @@ def make_app(index: Index, refresher: IndexRefresher, scorers: Scorers, *, token
     """
     listing, details = Listing(index), Details(index)
     selection = Selection(index, listing)
-    identities = [run_identity(run) for run in index.runs]
+    identities = [read_run_identity(run) for run in index.runs]
 
     def read_number(query: Query, name: str, default: int = 0) -> int:
         raw = query.get(name) or str(default)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from mclabel.run.shards.digest import MIN_SHARD_BYTES
 from mclabel.run.shards.finished import check_complete, read_finished
 from mclabel.run.shards.opinions import holds_opinions
-from mclabel.run.shards.plan import PackedNames, planned_blocks
+from mclabel.run.shards.plan import PackedNames, read_planned_blocks
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store, damaged_file_error
 
@@ -81,8 +81,8 @@ def read_catalog(store: Store, *, require_complete: bool = True) -> Catalog:
     # so that it contains every listed block.
     finished = read_finished(store) if require_complete else None
     too_small: list[str] = []
-    there = PackedNames(_iter_blocks(store, too_small))
-    plan = planned_blocks(store)
+    there = PackedNames(_iter_labelled_blocks(store, too_small))
+    plan = read_planned_blocks(store)
     blocks = there if plan is None else PackedNames(name for name in there if name in plan.names)
     if require_complete and (blocks or not holds_opinions(store)):
         check_complete(store, finished, blocks, FOLDER)
@@ -114,7 +114,7 @@ def read_labels_shard(store: Store, block: str) -> tuple[dict[str, Any], pa.Tabl
     return metadata, table
 
 
-def _iter_blocks(store: Store, too_small: list[str]) -> Iterator[str]:
+def _iter_labelled_blocks(store: Store, too_small: list[str]) -> Iterator[str]:
     """Yield the ids of the blocks that have a labels shard.
 
     Args:

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from mclabel.core.errors import DamagedFile
 from mclabel.core.settings import Count
 from mclabel.run.shards.digest import add_digest
-from mclabel.run.shards.manifest import read_record_file, run_id
-from mclabel.run.shards.plan import part_name, planned_blocks, read_parts
+from mclabel.run.shards.manifest import read_record_file, read_run_id
+from mclabel.run.shards.plan import part_file_name, read_parts, read_planned_blocks
 from mclabel.run.shards.store import Store
 
 FILE = "finished.json"
@@ -54,7 +54,7 @@ def write_finished(
         files: names of files that the job has written beside the shards.
     """
     content = {
-        "run": run_id(store),
+        "run": read_run_id(store),
         "num_blocks": num_blocks,
         "num_plan_parts": num_plan_parts,
         "files": list(files),
@@ -113,7 +113,7 @@ def find_missing_files(
         num_parts, blocks = find_unfinished_blocks(store, committed, max_parts=had)
         if num_parts < had:
             fault = f"missing, though the job's plan had {had:,} parts"
-            yield DamagedFile(store.location, part_name(num_parts + 1), fault, AGAIN)
+            yield DamagedFile(store.location, part_file_name(num_parts + 1), fault, AGAIN)
             return
         for block in blocks:
             fault = "missing, though the job has ended with all of its blocks done"
@@ -156,7 +156,7 @@ def find_unfinished_blocks(
 
 def _count_planned_blocks(store: Store) -> int:
     """Return the number of planned blocks of which at least one item is not superseded."""
-    plan = planned_blocks(store)
+    plan = read_planned_blocks(store)
     if plan is None:
         return 0
     touched = set(plan.superseded)

@@ -109,12 +109,12 @@ def parse_journal(content: bytes, read_entry: ReadEntry) -> list[JournalEntry]:
         ValueError: the file is damaged (gzip has a checksum), or has another format.
     """
     try:
-        return [read_entry(line) for line in journal_lines(content)]
+        return [read_entry(line) for line in parse_journal_lines(content)]
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def journal_lines(content: bytes) -> Iterator[Line]:
+def parse_journal_lines(content: bytes) -> Iterator[Line]:
     """Yield the lines of one file of a journal, without its header.
 
     Raises:
@@ -130,7 +130,7 @@ def journal_lines(content: bytes) -> Iterator[Line]:
     yield from lines
 
 
-def journaled_blocks(store: Store) -> set[str]:
+def list_journaled_blocks(store: Store) -> set[str]:
     """Return the ids of the blocks that have journals."""
     return {name.split("/")[1] for name in store.names(FOLDER)}
 

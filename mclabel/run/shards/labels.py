@@ -224,7 +224,7 @@ def read_shard_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
     return table
 
 
-def delete_uncommitted(store: Store) -> int:
+def delete_uncommitted_shards(store: Store) -> int:
     """Delete the shards of attempts that were not committed, and return the number of files.
 
     It must be called only while no attempt is running. If a committed block has only one rollouts

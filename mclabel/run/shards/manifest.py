@@ -49,7 +49,7 @@ class SemanticConfig:
         """Return a `SemanticConfig` whose identity is the whole configuration."""
         return cls(identity=config, config=config)
 
-    def stamp(self) -> dict[str, Any]:
+    def as_shard_metadata(self) -> dict[str, Any]:
         """Return the entries that every shard stores, from which a lost manifest can be
         restored.
         """
@@ -62,7 +62,7 @@ def claim_manifest(
     semantic: SemanticConfig,
     provenance: Mapping[str, Any],
     *,
-    run: str | None = None,
+    restored_id: str | None = None,
 ) -> None:
     """Create the manifest, or check that the existing manifest has the same configuration.
 
@@ -71,23 +71,23 @@ def claim_manifest(
         name: name of the manifest's file.
         semantic: configuration on which the output's content depends.
         provenance: further entries such as software versions, which are stored but not compared.
-        run: the `id` of a lost manifest that is restored; None draws a new one.
+        restored_id: the `id` of a lost manifest that is restored; None draws a new one.
 
     Raises:
         ShardError: the output belongs to another configuration.
     """
     manifest = {
         "format": FORMAT,
-        "id": run or secrets.token_hex(8),
+        "id": restored_id or secrets.token_hex(8),
         "identity": semantic.identity,
         "config": semantic.config,
         **provenance,
     }
     if store.create(name, encode_manifest(manifest)):
         return
-    there = read_claim(store, name)
-    if there is not None and (changed := find_changed_fields(there, semantic)):
-        raise other_configuration_error(store, there, semantic, changed)
+    existing = read_manifest(store, name)
+    if existing is not None and (changed := find_changed_fields(existing, semantic)):
+        raise other_configuration_error(store, existing, semantic, changed)
 
 
 def replace_configuration(
@@ -178,17 +178,17 @@ def _describe_difference(key: str, recorded: Any, current: Any) -> str:
     return f"  {key}: {shown[0]} there, {shown[1]} here"
 
 
-def read_claimed_config(store: Store, name: str) -> dict[str, Any] | None:
+def read_manifest_config(store: Store, name: str) -> dict[str, Any] | None:
     """Return the semantic configuration of an output; None if the output has no manifest.
 
     Raises:
         DamagedFile: the manifest is damaged, or the file is not a manifest.
     """
-    manifest = read_claim(store, name)
+    manifest = read_manifest(store, name)
     return None if manifest is None else manifest["config"]
 
 
-def read_claim(store: Store, name: str) -> dict[str, Any] | None:
+def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
     """Return all entries of an output's manifest; None if the output has no manifest.
 
     Raises:
@@ -226,7 +226,7 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
 
 
 def read_record_file(
-    store: Store, name: str, kind: type[T], *, ignore: Collection[str] = ()
+    store: Store, name: str, record_type: type[T], *, ignore: Collection[str] = ()
 ) -> T | None:
     """Read a JSON file that stores one record and its digest; return None if the file does not
     exist.
@@ -234,7 +234,7 @@ def read_record_file(
     Args:
         store: the run's store.
         name: name of the file.
-        kind: dataclass of the record.
+        record_type: dataclass of the record.
         ignore: keys of the file that are not fields of the record.
 
     Raises:
@@ -246,7 +246,7 @@ def read_record_file(
     try:
         content, check = parse_checked_object(raw)
         fields = {key: value for key, value in content.items() if key not in ignore}
-        record = read_record(kind, fields)
+        record = read_record(record_type, fields)
     except ValueError as error:
         raise damaged_file_error(store, name, f"not what mclabel wrote ({error})") from error
     if check != "sound":
@@ -254,10 +254,10 @@ def read_record_file(
     return record
 
 
-def run_id(store: Store) -> str | None:
+def read_run_id(store: Store) -> str | None:
     """Return the `id` of a run's manifest; None if the manifest is missing or damaged."""
     try:
-        manifest = read_claim(store, MANIFEST)
+        manifest = read_manifest(store, MANIFEST)
     except DamagedFile:
         return None
     return None if manifest is None else manifest["id"]
@@ -316,7 +316,7 @@ def _find_version(package: str) -> str | None:
 PRIORS = "priors"
 
 
-def priors_name(identity: str) -> str:
+def priors_file_name(identity: str) -> str:
     """Return the name of the file that stores the priors with this id."""
     return f"{PRIORS}/{identity}.json"
 
@@ -327,9 +327,9 @@ def read_priors(store: Store, identity: str) -> bytes | None:
     Raises:
         DamagedFile: the content does not match the id, which is its hash.
     """
-    content = store.read(priors_name(identity))
+    content = store.read(priors_file_name(identity))
     if content is not None and hashlib.sha256(content).hexdigest()[:ID_LENGTH] != identity:
-        raise damaged_file_error(store, priors_name(identity))
+        raise damaged_file_error(store, priors_file_name(identity))
     return content
 
 
@@ -348,14 +348,14 @@ def report_priors_damage(store: Store, identity: str) -> Iterator[None]:
         yield
     except ValueError as error:
         fault = f"not what mclabel wrote ({error})"
-        raise damaged_file_error(store, priors_name(identity), fault) from error
+        raise damaged_file_error(store, priors_file_name(identity), fault) from error
 
 
 def missing_priors_error(store: Store, identity: str) -> DamagedFile:
     """Return the error for labels that depend on missing priors."""
     return DamagedFile(
         store.location,
-        priors_name(identity),
+        priors_file_name(identity),
         "missing, though labels depend on it",
         "Restore it from a copy. Without this file, these labels cannot be regraded",
     )

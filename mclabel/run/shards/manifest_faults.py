@@ -24,10 +24,10 @@ from mclabel.run.shards.manifest import (
     SemanticConfig,
     describe_differences,
     get_plan_identity,
-    read_claim,
+    read_manifest,
 )
 from mclabel.run.shards.plan import FOLDER as PLAN
-from mclabel.run.shards.plan import is_plan_of
+from mclabel.run.shards.plan import is_plan_for_identity
 from mclabel.run.shards.shard import METADATA_KEY
 from mclabel.run.shards.store import Store
 
@@ -39,7 +39,7 @@ REMEDY = (
 """Remedy for a manifest that is lost or belongs to another run, for messages."""
 
 
-def check_made_for(
+def check_plan_and_shards_match(
     store: Store, recorded_manifest: Mapping[str, Any] | None, semantic: SemanticConfig
 ) -> None:
     """Raise an error if a run's plan or shards were made for another configuration.
@@ -53,7 +53,7 @@ def check_made_for(
     Raises:
         ShardError: the configurations differ. The error names the differences and the remedy.
     """
-    is_ours = is_plan_of(
+    is_ours = is_plan_for_identity(
         store,
         semantic.identity if recorded_manifest is None else get_plan_identity(recorded_manifest),
     )
@@ -79,7 +79,7 @@ def check_made_for(
     )
 
 
-def lost_run_id(store: Store) -> str | None:
+def find_lost_run_id(store: Store) -> str | None:
     """Return the `id` of a run whose manifest is lost, from `finished.json`; None if the job has
     not finished.
     """
@@ -97,7 +97,7 @@ def find_manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) 
     Raises:
         DamagedFile: the manifest, or the plan, is damaged.
     """
-    manifest = read_claim(store, MANIFEST)
+    manifest = read_manifest(store, MANIFEST)
     configs = {name: stamp["config"] for name, stamp in stamps.items() if "config" in stamp}
     if manifest is None:
         if configs:
@@ -105,7 +105,7 @@ def find_manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) 
         elif store.names(PLAN):
             yield "missing, though the run has a plan"
         return
-    if is_plan_of(store, get_plan_identity(manifest)) is False:
+    if is_plan_for_identity(store, get_plan_identity(manifest)) is False:
         yield "of another configuration than the plan beside it"
     others = {
         name: lines

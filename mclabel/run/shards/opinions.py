@@ -18,10 +18,10 @@ import pyarrow as pa
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.run.shards.digest import MIN_SHARD_BYTES, encode_parquet_with_digest, is_cut_off
 from mclabel.run.shards.finished import check_complete, read_finished
-from mclabel.run.shards.manifest import MANIFEST, read_claim
-from mclabel.run.shards.plan import PackedNames, planned_blocks
+from mclabel.run.shards.manifest import MANIFEST, read_manifest
+from mclabel.run.shards.plan import PackedNames, read_planned_blocks
 from mclabel.run.shards.schema import FLAG
-from mclabel.run.shards.shard import METADATA_KEY, read_stamped
+from mclabel.run.shards.shard import METADATA_KEY, read_table_with_digest
 from mclabel.run.shards.store import CUT_OFF, Store, damaged_file_error
 
 FOLDER, TASK, VERSION = "opinions", "judge", 1
@@ -95,7 +95,9 @@ def commit_opinions(
     table = pa.Table.from_pylist(list(rows), schema=SCHEMA).replace_schema_metadata(
         {METADATA_KEY: json.dumps(stamp).encode()}
     )
-    if store.create(shard_name(block_id), encode_parquet_with_digest(table, compression="zstd")):
+    if store.create(
+        opinions_shard_name(block_id), encode_parquet_with_digest(table, compression="zstd")
+    ):
         return True
     # The existing shard can be this attempt's own, if the store's reply was lost.
     return bool(read_block(store, block_id)[0]["attempt"] == attempt)
@@ -113,12 +115,12 @@ def read_opinion_blocks(store: Store, *, require_complete: bool = True) -> Opini
     """
     finished = read_finished(store) if require_complete else None
     sizes = {name: size for name, size in store.sizes(FOLDER) if name.endswith(".parquet")}
-    plan = planned_blocks(store)
-    there = PackedNames(block_id_of_shard(name) for name in sizes)
+    plan = read_planned_blocks(store)
+    there = PackedNames(parse_block_id(name) for name in sizes)
     blocks = there if plan is None else PackedNames(name for name in there if name in plan.names)
-    cut_off = {name for name in map(shard_name, blocks) if sizes[name] < MIN_SHARD_BYTES}
+    cut_off = {name for name in map(opinions_shard_name, blocks) if sizes[name] < MIN_SHARD_BYTES}
     if store.is_local:
-        tails = store.read_tails(map(shard_name, blocks), 8)
+        tails = store.read_tails(map(opinions_shard_name, blocks), 8)
         cut_off.update(name for name, tail in tails if is_cut_off(tail))
     if cut_off:
         raise damaged_file_error(store, min(cut_off), CUT_OFF)
@@ -126,7 +128,7 @@ def read_opinion_blocks(store: Store, *, require_complete: bool = True) -> Opini
     return OpinionBlocks(
         blocks=blocks,
         superseded={} if plan is None else plan.superseded,
-        foreign=tuple(shard_name(name) for name in there if name not in blocks),
+        foreign=tuple(opinions_shard_name(name) for name in there if name not in blocks),
     )
 
 
@@ -136,8 +138,8 @@ def read_block(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
     Raises:
         DamagedFile: the shard is missing or damaged, or has another version.
     """
-    name = shard_name(block_id)
-    metadata, table = read_stamped(store, name, SCHEMA)
+    name = opinions_shard_name(block_id)
+    metadata, table = read_table_with_digest(store, name, SCHEMA)
     own = (metadata.get("version"), metadata.get("block"))
     if own != (VERSION, block_id):
         fault = f"holds block {own[1]!r} in version {own[0]}, must hold {block_id!r} in {VERSION}"
@@ -173,12 +175,12 @@ def read_items_without_opinions(store: Store, block_ids: Iterable[str]) -> Itera
             yield from (why for name, why in set_aside.items() if name not in left_out)
 
 
-def shard_name(block_id: str) -> str:
+def opinions_shard_name(block_id: str) -> str:
     """Return the name of a block's shard."""
     return f"{FOLDER}/{block_id}.parquet"
 
 
-def block_id_of_shard(name: str) -> str:
+def parse_block_id(name: str) -> str:
     """Return the id of the block in a shard, from the shard's name."""
     return name.removeprefix(f"{FOLDER}/").removesuffix(".parquet")
 
@@ -188,7 +190,7 @@ def holds_opinions(store: Store) -> bool:
     folders.
     """
     try:
-        manifest = read_claim(store, MANIFEST)
+        manifest = read_manifest(store, MANIFEST)
     except DamagedFile:
         manifest = None
     if manifest is not None:

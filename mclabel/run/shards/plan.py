@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.seeds import ID_LENGTH, canonical_json
 from mclabel.run.shards.digest import encode_parquet_with_digest
-from mclabel.run.shards.shard import read_stamped
+from mclabel.run.shards.shard import read_table_with_digest
 from mclabel.run.shards.store import Store, damaged_file_error
 
 T = TypeVar("T")
@@ -102,11 +102,13 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
         DamagedFile: a part is damaged or missing.
     """
     for number, name in enumerate(store.names(FOLDER), 1):
-        if name != part_name(number):
-            raise damaged_file_error(store, part_name(number), f"missing, though {name} is there")
-        own, table = read_stamped(store, name, PLAN_SCHEMA, key=_NUMBER_KEY)
+        if name != part_file_name(number):
+            raise damaged_file_error(
+                store, part_file_name(number), f"missing, though {name} is there"
+            )
+        own, table = read_table_with_digest(store, name, PLAN_SCHEMA, key=_NUMBER_KEY)
         if own != number:
-            raise damaged_file_error(store, name, f"its content is that of {part_name(own)}")
+            raise damaged_file_error(store, name, f"its content is that of {part_file_name(own)}")
         yield table
 
 
@@ -120,10 +122,10 @@ def commit_part(store: Store, number: int, table: pa.Table) -> bool:
     """
     schema = PLAN_SCHEMA.with_metadata({_NUMBER_KEY: str(number)})
     content = encode_parquet_with_digest(table.cast(schema), compression="zstd")
-    return store.create(part_name(number), content)
+    return store.create(part_file_name(number), content)
 
 
-def identity_digest(identity: Mapping[str, Any]) -> bytes:
+def digest_identity(identity: Mapping[str, Any]) -> bytes:
     """Return a digest of a configuration's identity, the settings on which results depend. Every
     block id is computed from it.
     """
@@ -136,7 +138,7 @@ def make_block_id(
     """Return the id of a block: a hash of its items and of the configuration's identity.
 
     Args:
-        identity_digest: digest of the identity, from `identity_digest`.
+        identity_digest: digest of the identity, from `digest_identity`.
         contents: for each item its id, and the digest of its content in hexadecimal.
         generation: number of the plan's part, from 1, if an item was in an earlier block; else 0.
     """
@@ -145,7 +147,7 @@ def make_block_id(
     ]
 
 
-def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
+def is_plan_for_identity(store: Store, identity: Mapping[str, Any]) -> bool | None:
     """Return whether a run's plan was made for a configuration. The id of the first block shows
     this.
 
@@ -165,10 +167,10 @@ def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
     first = part.column("block")[0].as_py()
     rows = part.filter(pc.equal(part.column("block"), first)).to_pylist()
     contents = [[row["item_id"], row["content"].hex()] for row in rows]
-    return bool(make_block_id(identity_digest(identity), contents, generation=0) == first)
+    return bool(make_block_id(digest_identity(identity), contents, generation=0) == first)
 
 
-def part_name(number: int) -> str:
+def part_file_name(number: int) -> str:
     """Return the name of the file of a part.
 
     Args:
@@ -177,7 +179,7 @@ def part_name(number: int) -> str:
     return f"{FOLDER}/{number:06d}.parquet"
 
 
-def planned_blocks(store: Store) -> PlannedBlocks | None:
+def read_planned_blocks(store: Store) -> PlannedBlocks | None:
     """Return the blocks of a run's plan; None for runs without a plan (imports, regraded runs).
 
     Raises:

@@ -18,7 +18,7 @@ from typing import Any
 from mclabel.core.errors import shorten_detail
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.run.shards.digest import LinesDigest, check_lines
-from mclabel.run.shards.manifest import run_id
+from mclabel.run.shards.manifest import read_run_id
 from mclabel.run.shards.store import Store, damaged_file_error
 
 FOLDER, FILE = "rejects", "rejects.jsonl"
@@ -56,7 +56,7 @@ def list_blocks_with_set_aside_items(store: Store) -> list[str]:
     return [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
 
 
-def note_set_aside(store: Store, block_id: str) -> None:
+def create_set_aside_marker(store: Store, block_id: str) -> None:
     """Create the marker of a block that is about to be committed with items set aside."""
     store.create(f"{FOLDER}/{block_id}.json", b"{}")
 
@@ -121,7 +121,7 @@ def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
         for reject in rejects:
             content = reject.content()
             if not count:
-                content["run"] = run_id(store)
+                content["run"] = read_run_id(store)
             digest.add(content)
             if not count:  # a placeholder, which the digest of all lines overwrites below
                 content["digest"] = digest.text

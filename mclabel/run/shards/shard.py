@@ -40,13 +40,13 @@ TAIL_BYTES = 8
 _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
 
-def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.Table]:
+def read_shard(store: Store, name: str, shard_kind: str) -> tuple[dict[str, Any], pa.Table]:
     """Return a shard's metadata and table.
 
     Args:
         store: the run's store.
         name: name of the shard.
-        kind: `labels` or `rollouts`.
+        shard_kind: `labels` or `rollouts`.
 
     Raises:
         DamagedFile: the shard is missing or damaged, or has another kind or schema version.
@@ -54,10 +54,10 @@ def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.T
     content = store.read(name)
     if content is None:
         raise damaged_file_error(store, name, "missing, though it is part of the run")
-    return open_shard(store, name, content, kind)
+    return open_shard(store, name, content, shard_kind)
 
 
-def read_stamped(
+def read_table_with_digest(
     store: Store, name: str, schema: pa.Schema, *, key: bytes = METADATA_KEY
 ) -> tuple[Any, pa.Table]:
     """Read a Parquet file of a run that stores its digest.
@@ -108,7 +108,7 @@ def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[s
 
 
 def open_shard(
-    store: Store, name: str, content: bytes, kind: str
+    store: Store, name: str, content: bytes, shard_kind: str
 ) -> tuple[dict[str, Any], pa.Table]:
     """Return the metadata and table of a shard from the bytes of its file.
 
@@ -116,7 +116,7 @@ def open_shard(
         store: the run's store, for messages.
         name: name of the file, for messages.
         content: bytes of the file.
-        kind: `labels` or `rollouts`.
+        shard_kind: `labels` or `rollouts`.
 
     Raises:
         DamagedFile: the shard is damaged, or has another kind or schema version.
@@ -130,12 +130,12 @@ def open_shard(
         file = pq.ParquetFile(pa.BufferReader(content))
         metadata = _read_metadata(file)
         version = metadata.get("schema_version")
-        if metadata.get("kind") != kind or version != SCHEMA_VERSION:
+        if metadata.get("kind") != shard_kind or version != SCHEMA_VERSION:
             raise DamagedFile(
                 store.location,
                 name,
                 f"kind {metadata.get('kind')!r}, schema version {version!r}; this mclabel reads "
-                f"{kind!r}, version {SCHEMA_VERSION}",
+                f"{shard_kind!r}, version {SCHEMA_VERSION}",
                 "Make the run again with this version, in another folder",
             )
         if check == "none":
@@ -144,7 +144,7 @@ def open_shard(
             )
         if (reason := describe_oversized_table(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
-        table = _select_columns_of(_SCHEMAS[kind], read_whole_table(file))
+        table = _select_columns_of(_SCHEMAS[shard_kind], read_whole_table(file))
     except DamagedFile:
         raise
     except (
@@ -152,7 +152,7 @@ def open_shard(
         *(AttributeError, RecursionError),
     ) as error:
         raise damaged_file_error(
-            store, name, f"damaged, or not a {kind} shard ({error})"
+            store, name, f"damaged, or not a {shard_kind} shard ({error})"
         ) from error
     return metadata, table
 
@@ -214,7 +214,9 @@ def find_count_disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[s
         if counts != counted.get((identity, completer), (0,) * len(counts)):
             differing.append(identity)
     if differing:
-        yield _append_names("prefixes have counts that differ from their rollouts", differing)
+        yield _format_count_and_names(
+            "prefixes have counts that differ from their rollouts", differing
+        )
     place = ["prefix_id", "completer", "index"]
     twice = rollouts.num_rows - len(rollouts.group_by(place).aggregate([]))
     if twice:
@@ -223,10 +225,12 @@ def find_count_disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[s
         pc.unique(labels["problem_id"]).to_pylist()
     )
     if strange:
-        yield _append_names("problems have rollouts but no labels", sorted(strange))
+        yield _format_count_and_names("problems have rollouts but no labels", sorted(strange))
     through = pc.unique(rollouts["through"].combine_chunks().flatten()).to_pylist()
     if unlabeled := set(through) - labeled:
-        yield _append_names("prefixes that rollouts went through have no labels", sorted(unlabeled))
+        yield _format_count_and_names(
+            "prefixes that rollouts went through have no labels", sorted(unlabeled)
+        )
 
 
 _CountsKey = tuple[str, str | None]
@@ -290,6 +294,6 @@ def _to_counts_tuple(counts: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(counts[name] for name in (*_COUNTS, "num_tokens"))
 
 
-def _append_names(fault: str, names: list[str]) -> str:
+def _format_count_and_names(fault: str, names: list[str]) -> str:
     listed = ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
     return f"{len(names):,} {fault} ({listed})"

@@ -343,7 +343,7 @@ MAX_REASON = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class _BucketService:
+class _ServiceVariables:
     """Environment variables that configure a kind of object store."""
 
     endpoint: tuple[str, ...]
@@ -354,20 +354,20 @@ class _BucketService:
     """Names of environment variables that set the credentials, for messages."""
 
 
-_S3 = _BucketService(
+_S3 = _ServiceVariables(
     endpoint=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     default="Amazon's own address",
     credentials="AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
 )
-_AZURE = _BucketService(
+_AZURE = _ServiceVariables(
     endpoint=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     default="Azure's own address",
     credentials="AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 )
-_SERVICES: Mapping[str, _BucketService] = {
+_SERVICES: Mapping[str, _ServiceVariables] = {
     "s3": _S3,
     "s3a": _S3,
-    "gs": _BucketService(
+    "gs": _ServiceVariables(
         endpoint=(), default="Google's own address", credentials="GOOGLE_APPLICATION_CREDENTIALS"
     ),
     **dict.fromkeys(("az", "adl", "azure", "abfs", "abfss"), _AZURE),

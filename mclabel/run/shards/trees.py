@@ -19,8 +19,8 @@ from mclabel.core.settings import Amount, Count, read_record
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.digest import encode_parquet_with_digest
 from mclabel.run.shards.labels import label_tables
-from mclabel.run.shards.plan import planned_blocks
-from mclabel.run.shards.shard import METADATA_KEY, read_stamped
+from mclabel.run.shards.plan import read_planned_blocks
+from mclabel.run.shards.shard import METADATA_KEY, read_table_with_digest
 from mclabel.run.shards.store import Store, damaged_file_error
 
 FOLDER = "trees"
@@ -197,17 +197,17 @@ def write_trees(
         metadata: JSON-serialisable metadata.
     """
     rows = [{**asdict(tree), "meta": json.dumps(dict(tree.meta))} for tree in trees]
-    stamp = json.dumps({**metadata, "version": VERSION, "block": block_id, "attempt": attempt})
+    stored = json.dumps({**metadata, "version": VERSION, "block": block_id, "attempt": attempt})
     table = pa.Table.from_pylist(rows, schema=TREES_SCHEMA)
-    table = table.replace_schema_metadata({METADATA_KEY: stamp.encode()})
+    table = table.replace_schema_metadata({METADATA_KEY: stored.encode()})
     store.create(
-        tree_file(block_id, attempt), encode_parquet_with_digest(table, compression="zstd")
+        tree_file_name(block_id, attempt), encode_parquet_with_digest(table, compression="zstd")
     )
 
 
 def delete_trees(store: Store, block_id: str, attempt: str) -> None:
     """Delete the trees of an attempt that was not committed."""
-    store.delete(tree_file(block_id, attempt))
+    store.delete(tree_file_name(block_id, attempt))
 
 
 def delete_uncommitted_trees(store: Store) -> None:
@@ -217,7 +217,9 @@ def delete_uncommitted_trees(store: Store) -> None:
     """
     if not store.names(FOLDER):
         return
-    kept = {tree_file(*place) for place in committed_trees(store, require_complete=False)}
+    kept = {
+        tree_file_name(*place) for place in iter_committed_attempts(store, require_complete=False)
+    }
     for name in set(store.names(FOLDER)) - kept:
         store.delete(name)
 
@@ -258,8 +260,8 @@ def read_trees(store: Store, *, require_complete: bool = True) -> Iterator[Store
         raise ShardError(
             f"{store.location}: holds no trees/*.parquet. Give the `out` of `mclabel search`"
         )
-    plan = planned_blocks(store)
-    for block, attempt in committed_trees(store, require_complete=require_complete):
+    plan = read_planned_blocks(store)
+    for block, attempt in iter_committed_attempts(store, require_complete=require_complete):
         left_out = frozenset() if plan is None else plan.superseded.get(block, frozenset())
         yield from (
             tree for tree in read_block(store, block, attempt) if tree.problem_id not in left_out
@@ -273,13 +275,13 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
         DamagedFile: the file is missing or damaged, or belongs to another block. The error names
             the remedy.
     """
-    name = tree_file(block_id, attempt)
-    stamp, table = read_stamped(store, name, TREES_SCHEMA)
+    name = tree_file_name(block_id, attempt)
+    metadata, table = read_table_with_digest(store, name, TREES_SCHEMA)
     try:
-        if (version := stamp["version"]) != VERSION:
+        if (version := metadata["version"]) != VERSION:
             raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
-        if (own := (stamp["block"], stamp["attempt"])) != (block_id, attempt):
-            raise ValueError(f"its content is that of {tree_file(*own)}")
+        if (own := (metadata["block"], metadata["attempt"])) != (block_id, attempt):
+            raise ValueError(f"its content is that of {tree_file_name(*own)}")
         return [
             read_record(StoredTree, {**row, "meta": json.loads(row["meta"])})
             for row in table.to_pylist()
@@ -290,13 +292,13 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
         ) from error
 
 
-def committed_trees(store: Store, *, require_complete: bool) -> Iterator[tuple[str, str]]:
+def iter_committed_attempts(store: Store, *, require_complete: bool) -> Iterator[tuple[str, str]]:
     """Yield the id of each committed block, and of the attempt that committed it."""
     if blocks := read_catalog(store, require_complete=require_complete).blocks:
         for metadata, _ in label_tables(store, blocks):
             yield metadata["block"], metadata["attempt"]
 
 
-def tree_file(block_id: str, attempt: str) -> str:
+def tree_file_name(block_id: str, attempt: str) -> str:
     """Return the name of the file that holds the trees of an attempt at a block."""
     return f"{FOLDER}/{block_id}.{attempt}.parquet"

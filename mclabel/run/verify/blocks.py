@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.core.errors import DamagedFile
-from mclabel.run.shards.opinions import FOLDER, block_id_of_shard, read_block
-from mclabel.run.shards.plan import planned_blocks, read_parts
+from mclabel.run.shards.opinions import FOLDER, parse_block_id, read_block
+from mclabel.run.shards.plan import read_parts, read_planned_blocks
 from mclabel.run.shards.store import Store, damaged_file_error
 from mclabel.run.verify.single_files import SingleFilesCheck, Verification
 
@@ -144,7 +144,7 @@ def check_opinions(
         on_progress: called with the number of shards read and the number of all shards.
     """
     try:
-        plan, planned = planned_blocks(store), PlannedProblems(store)
+        plan, planned = read_planned_blocks(store), PlannedProblems(store)
     except DamagedFile as error:
         result.add_error(error)
         result.notes.append(
@@ -152,7 +152,7 @@ def check_opinions(
         )
         return
     names = {
-        block_id_of_shard(name): name for name in store.names(FOLDER) if name.endswith(".parquet")
+        parse_block_id(name): name for name in store.names(FOLDER) if name.endswith(".parquet")
     }
     blocks = sorted(block for block in names if plan is None or block in plan.names)
     files.check_complete(set(blocks), FOLDER)
@@ -161,7 +161,7 @@ def check_opinions(
         result.num_blocks += 1
         try:
             metadata, table = read_block(store, block)
-            files.add_stamp(names[block], metadata)
+            files.add_shard_metadata(names[block], metadata)
             superseded = frozenset() if plan is None else plan.superseded.get(block, frozenset())
             ids = [name for name in table["id"].to_pylist() if name not in superseded]
             left_out = [name for name in metadata["set_aside"] if name not in superseded]
@@ -172,7 +172,7 @@ def check_opinions(
                     store, names[block], "holds a score that is not a finite number"
                 )
             if left_out:
-                files.check_note(block)
+                files.check_set_aside_marker(block)
             if fault := planned.find_fault(block, {*ids, *left_out}, "solutions"):
                 raise damaged_file_error(store, names[block], fault)
             for identity in hash_names(ids).tolist():

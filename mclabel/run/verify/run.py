@@ -17,14 +17,14 @@ from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.run.shards.catalog import FOLDER as LABELS
 from mclabel.run.shards.catalog import Catalog, labels_shard_name, read_catalog, read_labels_shard
 from mclabel.run.shards.journal import FOLDER as JOURNALS
-from mclabel.run.shards.journal import journal_lines
+from mclabel.run.shards.journal import parse_journal_lines
 from mclabel.run.shards.labels import read_shard_rollouts
-from mclabel.run.shards.manifest import PRIORS, missing_priors_error, priors_name, read_priors
+from mclabel.run.shards.manifest import PRIORS, missing_priors_error, priors_file_name, read_priors
 from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import FOLDER as PLAN
 from mclabel.run.shards.shard import find_count_disagreements
 from mclabel.run.shards.store import Store, damaged_file_error, damaged_file_remedy
-from mclabel.run.shards.trees import FOLDER, is_search_config, read_block, tree_file
+from mclabel.run.shards.trees import FOLDER, is_search_config, read_block, tree_file_name
 from mclabel.run.verify.blocks import PlannedProblems, RepeatedIdsFinder, check_opinions, hash_names
 from mclabel.run.verify.single_files import (
     SingleFilesCheck,
@@ -129,7 +129,7 @@ class _LabelShardsCheck:
         except DamagedFile:
             self._unread.add(block)
             raise
-        self._files.add_stamp(name, metadata)
+        self._files.add_shard_metadata(name, metadata)
         current = self._catalog.drop_superseded_rows(block, labels)
         result.num_solutions += current.num_rows
         ids.add(block, current)
@@ -152,7 +152,7 @@ class _LabelShardsCheck:
         """Check the search trees of a block; only runs of a search have trees."""
         if is_search_config(metadata.get("config")):
             block, attempt = metadata["block"], metadata["attempt"]
-            self._named.add(tree_file(block, attempt))
+            self._named.add(tree_file_name(block, attempt))
             try:
                 read_block(self._store, block, attempt)
             except DamagedFile as error:
@@ -169,7 +169,7 @@ class _LabelShardsCheck:
             self._result.add_error(damaged_file_error(self._store, labels_shard_name(block), fault))
         planned = self._planned.item_hashes_of_block(block)
         if planned & set(hash_names(problems_without_rows["set_aside"]).tolist()):
-            self._files.check_note(block)
+            self._files.check_set_aside_marker(block)
 
     def _list_unnamed_files(self, folder: str) -> list[str]:
         """Return the files of a folder to which no labels shard refers."""
@@ -201,11 +201,11 @@ class _LabelShardsCheck:
                 + (", …" if len(catalog.foreign) > 5 else "")
             )
         ours = {*catalog.foreign, *map(labels_shard_name, catalog.blocks)}
-        strange = [name for name in self._store.iter_names(LABELS) if name not in ours]
-        if strange:
+        foreign = sorted(name for name in self._store.iter_names(LABELS) if name not in ours)
+        if foreign:
             notes.append(
-                f"{len(strange):,} files do not belong to the run: {', '.join(sorted(strange)[:5])}"
-                + (", …" if len(strange) > 5 else "")
+                f"{len(foreign):,} files do not belong to the run: {', '.join(foreign[:5])}"
+                + (", …" if len(foreign) > 5 else "")
             )
 
 
@@ -221,7 +221,7 @@ def _check_priors(store: Store, result: Verification, used: Set[str]) -> None:
         try:
             if read_priors(store, identity) is None:
                 result.add_error(
-                    damaged_file_error(store, priors_name(identity), "is not a file of priors")
+                    damaged_file_error(store, priors_file_name(identity), "is not a file of priors")
                 )
         except DamagedFile as error:
             result.add_error(error)
@@ -237,7 +237,7 @@ def _check_journals(store: Store, result: Verification, blocks: Container[str]) 
         result.num_journals += 1
         num_late += name.split("/")[1] in blocks
         try:
-            list(journal_lines(content))
+            list(parse_journal_lines(content))
         except ValueError as error:
             result.add_error(damaged_file_error(store, name, f"damaged ({error})"))
     if num_late:

@@ -22,7 +22,7 @@ from mclabel.run.shards.finished import (
     read_finished,
 )
 from mclabel.run.shards.finished import FILE as FINISHED
-from mclabel.run.shards.manifest import MANIFEST, read_claim, run_id
+from mclabel.run.shards.manifest import MANIFEST, read_manifest, read_run_id
 from mclabel.run.shards.manifest_faults import REMEDY, find_manifest_faults
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import FOLDER as NOTES
@@ -33,10 +33,10 @@ from mclabel.run.trainings import (
     CLAIM,
     COMPLETE,
     MODEL,
-    checkpoint_step,
     describe_model_remedy,
     find_checkpoint_faults,
     find_finished_faults,
+    parse_checkpoint_step,
 )
 
 SPENT, PROGRESS = "spent.json", "progress.jsonl"
@@ -66,19 +66,19 @@ class SingleFilesCheck:
     def check(self) -> None:
         """Check each file by itself."""
         self._check_manifest()
-        self._check_file(SPENT, _check_object)
+        self._check_file(SPENT, _check_json_object)
         self._check_file(REJECTS, check_lines)
         for name in self._store.names(NOTES):
             if (raw := self._store.read(name)) is not None and raw != b"{}":
                 self._result.add_error(damaged_file_error(self._store, name))
-        self._check_progress()
-        self._check_finished()
+        self._check_progress_log()
+        self._check_finished_record()
         if drivers := self._store.names("drivers"):
             self._result.notes.append(
                 f"{len(drivers):,} drivers are running or were killed (see drivers/)"
             )
 
-    def add_stamp(self, name: str, metadata: Mapping[str, Any]) -> None:
+    def add_shard_metadata(self, name: str, metadata: Mapping[str, Any]) -> None:
         """Record the metadata of a shard, for `check_configurations`."""
         config = metadata.get("config")
         if isinstance(config, Mapping):
@@ -116,7 +116,7 @@ class SingleFilesCheck:
         for loss in find_missing_files(self._store, self._finished, committed, folder):
             self._result.add_error(loss)
 
-    def check_note(self, block: str) -> None:
+    def check_set_aside_marker(self, block: str) -> None:
         """Check that a block with left-out items has its marker file, from which `rejects.jsonl` is
         made.
         """
@@ -132,11 +132,11 @@ class SingleFilesCheck:
 
     def _check_manifest(self) -> None:
         try:
-            read_claim(self._store, MANIFEST)
+            read_manifest(self._store, MANIFEST)
         except DamagedFile as error:
             self._result.add_error(error)
 
-    def _check_progress(self) -> None:
+    def _check_progress_log(self) -> None:
         raw = self._store.read(PROGRESS)
         if raw is None:
             return
@@ -153,7 +153,7 @@ class SingleFilesCheck:
                 "killed, or the log has lost its last lines"
             )
 
-    def _check_finished(self) -> None:
+    def _check_finished_record(self) -> None:
         """Check the record of a finished job, `finished.json`, and that the files that it names
         exist.
         """
@@ -186,7 +186,7 @@ class SingleFilesCheck:
 
     def _check_same_run(self, name: str, run: str | None) -> None:
         """Compare the run id in a file with the run id in the manifest."""
-        own = run_id(self._store)
+        own = read_run_id(self._store)
         if None not in (run, own) and run != own:
             self._result.add_finding(
                 name,
@@ -195,7 +195,7 @@ class SingleFilesCheck:
             )
 
 
-def _check_object(raw: bytes) -> Check:
+def _check_json_object(raw: bytes) -> Check:
     try:
         return parse_checked_object(raw)[1]
     except ValueError:
@@ -221,9 +221,9 @@ def check_training(store: Store, result: Verification) -> None:
     """
     out = Path(store.location)
     result.holds = TRAINING
-    _check_claim(store, result)
+    _check_training_manifest(store, result)
     for folder in sorted((out / CHECKPOINTS).glob("checkpoint-*")):
-        if not folder.is_dir() or checkpoint_step(folder) is None:
+        if not folder.is_dir() or parse_checkpoint_step(folder) is None:
             continue
         if not (folder / COMPLETE).is_file():
             result.notes.append(
@@ -236,7 +236,7 @@ def check_training(store: Store, result: Verification) -> None:
         for fault in find_checkpoint_faults(folder):
             result.add_finding(
                 f"{CHECKPOINTS}/{folder.name}/{fault.name}",
-                fault.text,
+                fault.description,
                 f"Remove the folder {folder}. The training resumes from the checkpoint before it",
             )
     if not (out / MODEL).is_dir() and not (out / FINISHED).is_file():
@@ -244,13 +244,13 @@ def check_training(store: Store, result: Verification) -> None:
         return
     result.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
     for fault in find_finished_faults(out):
-        result.add_finding(fault.name, fault.text, describe_model_remedy(out))
+        result.add_finding(fault.name, fault.description, describe_model_remedy(out))
 
 
-def _check_claim(store: Store, result: Verification) -> None:
+def _check_training_manifest(store: Store, result: Verification) -> None:
     """Check the manifest of a training."""
     try:
-        is_missing = read_claim(store, CLAIM) is None
+        is_missing = read_manifest(store, CLAIM) is None
     except DamagedFile as error:
         result.add_error(error)
         return
