@@ -15,7 +15,7 @@ from pathlib import Path
 import mclabel as mc
 from mclabel.domains.arith.problems import generate_problems
 
-NUM_PROBLEMS = 6
+NUM_PROBLEMS = 4
 
 
 def main(folder: Path) -> None:

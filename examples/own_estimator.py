@@ -78,7 +78,7 @@ class UntilBothEstimator(Estimator):
 
 
 def main() -> None:
-    problems = list(generate_problems(6, seed=0, split="test"))
+    problems = list(generate_problems(4, seed=0, split="test"))
     for name, estimator in (
         ("fixed, 8 rollouts", {"kind": "fixed", "rollouts": 8}),
         ("until both, 8 at most", UntilBothEstimator.Settings(most=8)),

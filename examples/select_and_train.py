@@ -2,7 +2,7 @@
 
     python examples/select_and_train.py
 
-The example uses bundled models and takes two minutes on a CPU. The sizes are too small to show the
+The example uses bundled models and takes a minute on a CPU. The sizes are too small to show the
 gain from selection. They only show how the stages fit together.
 """
 
@@ -17,11 +17,11 @@ from mclabel import jobs
 from mclabel.select.job import SelectConfig
 
 
-def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
+def main(folder: Path, turns: int = 2, budget: int = 16) -> None:
     policy = {"model": "arith:policy", "max_tokens": 200}
     for seed, name in enumerate(("pool", "test")):  # cheap: graded only, without rollouts
         mc.label(
-            {"source": "arith", "split": "test", "seed": seed, "limit": 16},
+            {"source": "arith", "split": "test", "seed": seed, "limit": 10},
             policy=policy,
             estimator="outcome",
             solutions={"per_problem": 4},

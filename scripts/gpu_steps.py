@@ -161,10 +161,9 @@ def _measure_matmul_s(place: CheckDevice) -> float:
 def tests_step(place: CheckDevice, limit_s: float) -> Figures:
     """Run the tests marked `gpu`; without a GPU, run the same tests on the CPU."""
     root, report = Path(__file__).parents[1], place.folder.parent / "tests.xml"
-    marked = "gpu" if place.device == "cuda" else "not gpu"
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q"]
     # Only this file is collected: other files under tests/ import packages that the machine lacks.
-    command += ["-o", "addopts=--import-mode=importlib", "-m", marked, f"--junitxml={report}"]
+    command += ["-o", "addopts=--import-mode=importlib", "-k", place.device, f"--junitxml={report}"]
     command += ["tests/test_on_gpu.py"]
     ended = subprocess.run(command, cwd=root, timeout=limit_s - 5, check=False)
     suite = next(ElementTree.parse(report).iter("testsuite"))

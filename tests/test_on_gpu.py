@@ -21,13 +21,9 @@ from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.trainer import train_step_model
 
-on_each_device = pytest.mark.parametrize(
-    "device",
-    [
-        pytest.param("cpu", marks=pytest.mark.slow),
-        pytest.param("cuda", marks=pytest.mark.gpu),
-    ],
-)
+pytestmark = pytest.mark.gpu
+on_each_device = pytest.mark.parametrize("device", ["cpu", "cuda"])
+"""The check of a machine runs the tests of its device: the GPU or, without one, the CPU."""
 MAX_TOKENS = 40
 
 

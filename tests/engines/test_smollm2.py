@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,9 @@ from mclabel.domains.words.smollm2 import (
     SMOLLM2_FILE,
     SMOLLM2_INSTALL,
     SMOLLM2_PACKAGE,
-    prepare_smollm2_folder,
+    _make_folder,
 )
 from mclabel.engines.hub import resolve_model
-from tests.support.forked import CONTEXT
-from tests.support.in_child import smollm2_folder_of
 
 
 def test_another_file_and_another_name_are_refused(
@@ -38,17 +35,13 @@ def test_another_file_and_another_name_are_refused(
         resolve_model("smollm2:1b")
 
 
-@pytest.mark.slow
-def test_two_processes_make_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if find_spec(SMOLLM2_PACKAGE) is None or find_spec("gguf") is None:
-        pytest.skip(f"SmolLM2 is not installed: {SMOLLM2_INSTALL}")
-    monkeypatch.setenv(CACHE, str(tmp_path))
-    makers = [CONTEXT.Process(target=smollm2_folder_of, args=(str(tmp_path),)) for _ in range(2)]
-    for maker in makers:
-        maker.start()
-    for maker in makers:
-        maker.join(500)
-    assert [maker.exitcode for maker in makers] == [0, 0]
-    assert [str(path) for path in (tmp_path / "mclabel").iterdir()] == [
-        str(prepare_smollm2_folder())
-    ]
+def test_another_process_may_make_the_folder_meanwhile(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "model"
+
+    def make(own: Path) -> None:
+        for each in (own, folder):
+            each.mkdir()
+            (each / "config.json").touch()
+
+    assert _make_folder(folder, make) == folder
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]

@@ -62,7 +62,7 @@ def test_its_estimator_labels(folder: Path) -> None:
     assert "thinned" not in os.listdir(folder)
     run(blocks("bash")[1], folder)
     rows = list(read_labels(Store(str(folder / "runs" / "thinned"))))
-    assert len(rows) == 16
+    assert len(rows) == 8
     for row in rows:
         assert {step.source for step in row.steps[:-1:3]} <= {"fixed"}
         assert row.steps[-1].source == "outcome"
