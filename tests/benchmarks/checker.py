@@ -75,13 +75,13 @@ def _math_verify() -> Theirs:
 def _accuracy(checker: Checker, theirs: Theirs, name: str, every: int) -> dict[str, Any]:
     cases = list(read_cases(f"{name}.txt"))[::every]
     ours = [case.grade(checker).verdict is Verdict.RIGHT for case in cases]
-    other = [theirs(case.answer, case.gold, case.is_completion) for case in cases]
+    their_verdicts = [theirs(case.answer, case.gold, case.is_completion) for case in cases]
     for case, verdict in zip(cases, ours, strict=True):
         if verdict != case.right:
             print(f"  false {verdict}: {case.kind}: {case.gold} ;; {case.answer}")
     prefix = "" if name == "cases" else f"{name}_"
     accuracy, positives, negatives = _errors(cases, ours)
-    their_accuracy, their_positives, _ = _errors(cases, other)
+    their_accuracy, their_positives, _ = _errors(cases, their_verdicts)
     return {
         f"{prefix}accuracy": round(accuracy, 4),
         f"{prefix}false_positives": positives,

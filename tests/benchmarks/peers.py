@@ -61,7 +61,7 @@ def main() -> None:
                 _speed(a) / _speed(b) for a, b in zip(result[kind], result[peer], strict=True)
             ]
             spread = (statistics.median(speeds), min(speeds), max(speeds))
-            figures[key] = [round(one, 2) for one in spread]
+            figures[key] = [round(share, 2) for share in spread]
     kinds: dict[str, Callable[[Run], float]] = {
         "solutions_per_s": _speed,
         "tokens_per_s": lambda run: run.tokens_per_s,
@@ -90,7 +90,7 @@ async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str,
     async with loaded_policy(str(bundled_model("policy"))) as policy:
         await label_job(policy, problems[:8], kind="fixed", rollouts=1)  # warms up the engine
         for _ in range(repeats):
-            found = {
+            run_by_library = {
                 "sequential": await _sequential(policy, problems[:few]),
                 "fixed": await label_job(policy, problems[:some], kind="fixed", rollouts=ROLLOUTS),
                 "waves": await _waves(policy, problems),
@@ -99,7 +99,7 @@ async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str,
                 ),
                 "posterior": await label_job(policy, problems, kind="posterior", min_gain=MIN_GAIN),
             }
-            for name, run in found.items():
+            for name, run in run_by_library.items():
                 runs.setdefault(name, []).append(run)
     return runs
 
@@ -136,8 +136,8 @@ class _Solution:
         A wrong solution without such a step is labelled at its last step.
         """
         wrong = [index for index, value in enumerate(self.values) if not value]
-        found = None if self.right and not wrong else [*wrong, len(self.steps) - 1][0]
-        return found == find_true_first_error(self.problem.meta, self.steps)
+        first_error = None if self.right and not wrong else [*wrong, len(self.steps) - 1][0]
+        return first_error == find_true_first_error(self.problem.meta, self.steps)
 
 
 def _accuracy(solutions: Sequence[_Solution]) -> float:

@@ -151,7 +151,7 @@ def _ratio_to_raw(size: BenchmarkSize) -> list[float] | None:
 
     problems = size.pick(smoke=2, quick=8, full=60)
     ratios = ratios_to_raw(problems, alternations=size.pick(smoke=1, quick=1, full=5), rollouts=1)
-    return [round(one, 4) for one in (statistics.median(ratios), min(ratios), max(ratios))]
+    return [round(ratio, 4) for ratio in (statistics.median(ratios), min(ratios), max(ratios))]
 
 
 def label_all(
@@ -163,14 +163,14 @@ def label_all(
     bank = _label(work, "fixed", f"solutions.run={source}", _estimator(fixed), *WORDS)
     asking = {"kind": f"tests.benchmarks.real_model:{AskingPosterior.__name__}"}
     settings = _estimator({**asking, "rollouts": rollouts})
-    found = {FIXED: bank}
-    found[POSTERIOR] = _label(work, "posterior", f"solutions.run={bank}", settings, *WORDS)
-    keys = [f"solutions={found[POSTERIOR]}", f"out={work / 'symbolic'}", "judge=symbolic"]
+    folders = {FIXED: bank}
+    folders[POSTERIOR] = _label(work, "posterior", f"solutions.run={bank}", settings, *WORDS)
+    keys = [f"solutions={folders[POSTERIOR]}", f"out={work / 'symbolic'}", "judge=symbolic"]
     jobs.judge(load_config(JudgeConfig, None, keys))
-    found[WITH_CHECKS] = str(work / "combined")
+    folders[WITH_CHECKS] = str(work / "combined")
     opinions = [f"symbolic={work / 'symbolic'}"]
-    jobs.combine(found[POSTERIOR], opinions, found[WITH_CHECKS])
-    return {name: read_rows(run) for name, run in found.items()}
+    jobs.combine(folders[POSTERIOR], opinions, folders[WITH_CHECKS])
+    return {name: read_rows(run) for name, run in folders.items()}
 
 
 def _of_first_problems(judged: Sequence[JudgedSolution], count: int) -> list[JudgedSolution]:
@@ -229,8 +229,10 @@ def _reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
     """Return the share of completions of bare problems that end right, and the share of problems
     within reach.
     """
-    found = {row.problem.id: add_counts((row.root, row.siblings)) for row in bank}
-    right, tried = np.array([(one.num_right, one.num_rollouts) for one in found.values()]).T
+    counts_by_problem = {row.problem.id: add_counts((row.root, row.siblings)) for row in bank}
+    right, tried = np.array(
+        [(counts.num_right, counts.num_rollouts) for counts in counts_by_problem.values()]
+    ).T
     low, high = REACH
     within = (right >= low * tried) & (right <= high * tried)
     return float(right.sum() / tried.sum()), float(within.mean())

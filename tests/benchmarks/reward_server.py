@@ -84,10 +84,10 @@ def _served(prm: Path) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            said = next((line for line in server.stdout if "http" in line), "")
-            found = re.search(r"http://\S+", said)
-            assert found is not None, f"The server printed no address: {said!r}"
-            yield found[0]
+            address_line = next((line for line in server.stdout if "http" in line), "")
+            address = re.search(r"http://\S+", address_line)
+            assert address is not None, f"The server printed no address: {address_line!r}"
+            yield address[0]
         finally:
             server.terminate()
 

@@ -30,11 +30,11 @@ def main() -> None:
         prm = trained_prm(Path(scratch), "head=token", "backbone_lr=1.0e-4")
         scores = {}
         for dtype, name in (("float32", "fp32"), ("bfloat16", "bf16")):
-            here = PRM.load(prm, dtype=dtype)
-            encoded = [here.encoder.encode_labelled(row) for row in arith_rows(count, seed=5)]
+            local_prm = PRM.load(prm, dtype=dtype)
+            encoded = [local_prm.encoder.encode_labelled(row) for row in arith_rows(count, seed=5)]
             with served(prm, Path(scratch) / "server.log", dtype=dtype) as url:
                 theirs = np.concatenate(ServedPRM.connect(url, prm).score_encoded(encoded))
-            ours = scores[name] = np.concatenate(here.score_encoded(encoded))
+            ours = scores[name] = np.concatenate(local_prm.score_encoded(encoded))
             apart = np.abs(ours - theirs)
             figures[f"max_abs_difference_{name}"] = float(apart.max())
             figures[f"p99_abs_difference_{name}"] = float(np.quantile(apart, 0.99))

@@ -106,7 +106,7 @@ def _figures(measured: Measurement) -> dict[str, float | None]:
         "width": sum(tally.width for tally in tallies) / fixed if fixed else None,
         "problems_per_s": len(measured.table) / max(measured.seconds, 1e-9),
     }
-    return {name: None if one is None else round(one, 4) for name, one in figures.items()}
+    return {name: None if value is None else round(value, 4) for name, value in figures.items()}
 
 
 def _chosen(words: Sequence[str]) -> dict[str, EstimatorSettings]:

@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS)
     args = parser.read()
     size: BenchmarkSize = args.size
-    found: dict[str, dict[str, Any]] = {}
+    parts: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         # The other parts load a real model, which other benchmarks do at their smoke size.
         default = size.pick(smoke=("arith", "simulated"), quick=PARTS, full=PARTS)
@@ -74,11 +74,11 @@ def main() -> None:
             if missing:
                 print(f"{part}: not run, {missing} is not installed")
             elif part == "simulated":
-                found[part] = simulated(size)
+                parts[part] = simulated(size)
             else:
-                found[part] = labelled(part, Path(scratch) / part, size)
-    ratios = {name: figures.pop("wall_ratio") for name, figures in found.items()}
-    finish({"wall_ratio": ratios, "parts": found})
+                parts[part] = labelled(part, Path(scratch) / part, size)
+    ratios = {name: figures.pop("wall_ratio") for name, figures in parts.items()}
+    finish({"wall_ratio": ratios, "parts": parts})
 
 
 def _missing(part: str) -> str | None:
@@ -108,7 +108,10 @@ def labelled(part: str, work: Path, size: BenchmarkSize) -> dict[str, Any]:
         rows = read_rows(labels[name])
         quality = measure_label_quality(rows, truth_of(rows))
         parts[name] = {
-            **{key: _spread([one[key] for one in results[name]]) for key in results[name][0]},
+            **{
+                key: _spread([figures[key] for figures in results[name]])
+                for key in results[name][0]
+            },
             "first_error": numbers(quality.first_error_accuracy),
             "decided": numbers(quality.decided),
         }
@@ -174,7 +177,7 @@ def label_timed(part: str, keys: Sequence[str]) -> dict[str, float]:
 
 def _cpu_s() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def simulated(size: BenchmarkSize) -> dict[str, Any]:
@@ -187,15 +190,17 @@ def simulated(size: BenchmarkSize) -> dict[str, Any]:
     learner = PosteriorEstimator.learner(posterior, lambda name: "")
     parts: dict[str, Any] = {}
     for settings, waits_for in ((fixed, None), (posterior, learner)):
-        known = knowledge if waits_for else None
-        point = Point(name="", label="", settings=settings, knowledge=known)
+        start_knowledge = knowledge if waits_for else None
+        point = Point(name="", label="", settings=settings, knowledge=start_knowledge)
         job = JobSimulation(cases, point.make, GPU_7B, learner=waits_for).run()
         hits = [
             [judgement.is_decided and judgement.first_error == truth for judgement, truth in pairs]
             for number, case in enumerate(cases)
             if (pairs := list(zip(job.replays[number].judgements, case.truth, strict=True)))
         ]
-        right, solutions = (np.array([f(one) for one in hits], float) for f in (sum, len))
+        right, solutions = (
+            np.array([f(problem_hits) for problem_hits in hits], float) for f in (sum, len)
+        )
         spans = [(at, length, live / GPU_7B.slots) for at, length, live in job.spans]
         parts[settings.kind] = {
             "seconds": round(job.seconds, 1),
@@ -229,12 +234,14 @@ def _middle_share(spans: Sequence[tuple[float, float, float]], seconds: float) -
 
 def _paired_ratio(results: Mapping[str, Sequence[Mapping[str, float]]]) -> list[float]:
     pairs = zip(results["posterior"], results["fixed"], strict=True)
-    return _spread([one["seconds"] / other["seconds"] for one, other in pairs])
+    return _spread(
+        [first_run["seconds"] / second_run["seconds"] for first_run, second_run in pairs]
+    )
 
 
 def _spread(values: Sequence[float]) -> list[float]:
     """Return the median, the least and the most."""
-    return [round(one, 4) for one in (statistics.median(values), min(values), max(values))]
+    return [round(value, 4) for value in (statistics.median(values), min(values), max(values))]
 
 
 if __name__ == "__main__":

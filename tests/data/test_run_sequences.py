@@ -101,8 +101,8 @@ class Run:
         if not self.labelled:
             return
         store = Store(str(self.out))
-        found = verify(store)
-        assert found.is_sound, found.damage
+        verification = verify(store)
+        assert verification.is_sound, verification.damage
         blocks = committed_blocks(store, require_complete=self.is_complete)
         rows = read_labels(store, blocks) if blocks else ()
         counts = Counter((row.problem.id, row.problem.answer) for row in rows)
@@ -152,16 +152,16 @@ def dying(after: int | None) -> Iterator[Callable[[], bool]]:
 
     Yields a function that says whether the store has failed.
     """
-    left = after
+    writes_left = after
     patch = pytest.MonkeyPatch()
 
     def step() -> None:
-        nonlocal left
-        if left is not None:
-            if left <= 0:
-                left = -1
+        nonlocal writes_left
+        if writes_left is not None:
+            if writes_left <= 0:
+                writes_left = -1
                 raise ShardError("the disk is gone")
-            left -= 1
+            writes_left -= 1
 
     for name in ("create", "append", "replace", "delete"):
         method = getattr(Store, name)
@@ -169,7 +169,7 @@ def dying(after: int | None) -> Iterator[Callable[[], bool]]:
             Store, name, lambda store, *args, method=method: (step(), method(store, *args))[1]
         )
     try:
-        yield lambda: left == -1
+        yield lambda: writes_left == -1
     finally:
         patch.undo()
 

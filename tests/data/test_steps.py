@@ -200,8 +200,8 @@ def test_no_pattern_hangs(pattern: str) -> None:
 
 def test_a_pattern_counts_characters_and_knows_lines() -> None:
     text = "é: so\nStep 1 é\nstep 2 \U0001f600\nSTEP 3"
-    found = split(words(text), by="pattern", pattern="(?im)^step \\d")
-    assert found == ["é: so\n", "Step 1 é\n", "step 2 \U0001f600\n", "STEP 3"]
+    parts = split(words(text), by="pattern", pattern="(?im)^step \\d")
+    assert parts == ["é: so\n", "Step 1 é\n", "step 2 \U0001f600\n", "STEP 3"]
 
 
 @pytest.mark.parametrize("pattern", ["(", r"(?=Step)", r"(a)\1", "(?<!x)y"])

@@ -55,9 +55,9 @@ def simulated_cases(
             prefixes = [] if first is None else first[1][:shared]
             if first is not None and shared:
                 trace[:shared] = first[0][:shared]
-                known = first[2]
-                if known is not None and known < shared:
-                    error = known
+                first_error = first[2]
+                if first_error is not None and first_error < shared:
+                    error = first_error
                 elif error is not None:
                     error = max(error, shared)
                 trace[shared:] = _onwards(profile, trace[shared - 1], error, shared, steps, rng)
@@ -206,11 +206,11 @@ def _to_go(paths: Sequence[SolutionPath], num_prefixes: int) -> list[int]:
     """Return the number of tokens of a rollout from each prefix."""
     tokens = [0] * num_prefixes
     for path in paths:
-        left = sum(path.step_tokens)
-        tokens[0] = max(tokens[0], left)
+        tokens_left = sum(path.step_tokens)
+        tokens[0] = max(tokens[0], tokens_left)
         for prefix, step in zip(path.prefixes, path.step_tokens, strict=False):
-            left -= step
-            tokens[prefix] = max(tokens[prefix], left)
+            tokens_left -= step
+            tokens[prefix] = max(tokens[prefix], tokens_left)
     return tokens
 
 
@@ -234,10 +234,10 @@ def _draws(
 
     def draw(probe: Probe, index: int) -> RecordedRollout:
         prefix = probe.prefix
-        known = ends[prefix]
-        while index >= len(known):
-            rng = np.random.default_rng([*key, prefix, len(known)])
-            known += (rng.random(DRAWN_ROLLOUTS) < values[prefix]).tolist()
-        return rollouts[prefix][known[index]]
+        drawn_ends = ends[prefix]
+        while index >= len(drawn_ends):
+            rng = np.random.default_rng([*key, prefix, len(drawn_ends)])
+            drawn_ends += (rng.random(DRAWN_ROLLOUTS) < values[prefix]).tolist()
+        return rollouts[prefix][drawn_ends[index]]
 
     return draw
