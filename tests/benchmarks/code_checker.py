@@ -80,5 +80,5 @@ def _item(row: Mapping[str, Any], completion: str) -> GradeItem:
 
 
 def _num_right(checker: CodeChecker, items: Sequence[GradeItem]) -> int:
-    grades_ = asyncio.run(checker.grade(items, asyncio.to_thread))
-    return sum(grade.verdict is Verdict.RIGHT for grade in grades_)
+    graded = asyncio.run(checker.grade(items, asyncio.to_thread))
+    return sum(grade.verdict is Verdict.RIGHT for grade in graded)

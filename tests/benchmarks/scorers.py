@@ -190,7 +190,7 @@ class Pool:
         return self.index.shape[1]
 
     def first_samples(self, num_samples: int) -> Iterator[tuple[int, int]]:
-        """Yield the problem and the index in `rows` of the first `num_samples` samples of all problems."""
+        """Yield the problem and the index in `rows` of the first `num_samples` of each problem."""
         for problem, places in enumerate(self.index[:, :num_samples]):
             yield from ((problem, int(place)) for place in places)
 

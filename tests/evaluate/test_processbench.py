@@ -21,23 +21,23 @@ def judged(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
 
 
 def f1_at(rows: list[JudgedSolution], scores: dict[str, list[float]], threshold: float) -> float:
-    found = measure_processbench(
+    measurement = measure_processbench(
         {"s": rows}, {"s": {row.id: find_first_below(scores[row.id], threshold) for row in rows}}
     ).mean_f1.value
-    assert found is not None
-    return found
+    assert measurement is not None
+    return measurement
 
 
 def test_the_metric_by_hand() -> None:
-    found = measure_processbench(
+    measurement = measure_processbench(
         {"s": judged(2, 0, 3, None, None)}, {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}}
     )
-    split = found.splits["s"]
+    split = measurement.splits["s"]
     assert (split.num_wrong, split.num_right, split.missing) == (3, 2, ())
     # F1 is 2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2).
     values = (split.wrong_accuracy.value, split.right_accuracy.value, split.f1.value)
     assert values == pytest.approx((1 / 3, 1 / 2, 0.4))
-    assert found.mean_f1 == split.f1 and found.threshold is None
+    assert measurement.mean_f1 == split.f1 and measurement.threshold is None
 
 
 def test_missing_solutions_are_left_out_and_named() -> None:
@@ -50,9 +50,9 @@ def test_missing_solutions_are_left_out_and_named() -> None:
 
 def test_a_split_of_one_kind_has_no_f1_and_no_mean() -> None:
     rows = {"s": judged(2, 0), "t": judged(1, None)}
-    found = measure_processbench(rows, {"s": {"0": 2, "1": 0}, "t": {"0": 1, "1": None}})
-    assert [found.splits[name].f1.value for name in rows] == [None, 1]
-    assert found.mean_f1.value is None
+    measurement = measure_processbench(rows, {"s": {"0": 2, "1": 0}, "t": {"0": 1, "1": None}})
+    assert [measurement.splits[name].f1.value for name in rows] == [None, 1]
+    assert measurement.mean_f1.value is None
 
 
 def test_threshold_by_hand() -> None:
@@ -73,13 +73,15 @@ def test_threshold_by_hand() -> None:
 def test_no_threshold_is_better(data: st.DataObject) -> None:
     steps = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]), min_size=1, max_size=4)
     lists = [data.draw(steps) for _ in range(data.draw(st.integers(2, 8)))]
-    errors = [data.draw(st.none() | st.integers(0, len(one) - 1)) for one in lists]
+    errors = [data.draw(st.none() | st.integers(0, len(step_scores) - 1)) for step_scores in lists]
     errors[:2] = [0, None]
     rows = [
-        JudgedSolution(id=str(i), problem=f"p{i}", steps=("x",) * len(one), first_error=errors[i])
-        for i, one in enumerate(lists)
+        JudgedSolution(
+            id=str(i), problem=f"p{i}", steps=("x",) * len(step_scores), first_error=errors[i]
+        )
+        for i, step_scores in enumerate(lists)
     ]
-    scores = {str(i): one for i, one in enumerate(lists)}
+    scores = {str(i): step_scores for i, step_scores in enumerate(lists)}
     best = f1_at(rows, scores, find_best_threshold(rows, scores))
     assert best == pytest.approx(
         max(
@@ -99,8 +101,12 @@ def test_a_threshold_between_neighbouring_floats() -> None:
 def test_scores_are_calibrated_up_to_the_first_error() -> None:
     rows = judged(1, None, steps=3)
     scores = {"0": [0.9, 0.3, 0.0], "1": [0.9, 0.9, 0.9]}
-    said = {row.id: find_first_below(scores[row.id], 0.5) for row in rows}
-    found = measure_processbench({"s": rows}, {"s": said}, scores={"s": scores}).splits["s"].ece
+    first_errors = {row.id: find_first_below(scores[row.id], 0.5) for row in rows}
+    calibration_error = (
+        measure_processbench({"s": rows}, {"s": first_errors}, scores={"s": scores}).splits["s"].ece
+    )
     # Four sound steps have .9 and one wrong step has .3. Steps after the error are not judged.
-    assert found is not None and found.value == pytest.approx((4 * 0.1 + 0.3) / 5)
-    assert measure_processbench({"s": rows}, {"s": said}).splits["s"].ece is None
+    assert calibration_error is not None and calibration_error.value == pytest.approx(
+        (4 * 0.1 + 0.3) / 5
+    )
+    assert measure_processbench({"s": rows}, {"s": first_errors}).splits["s"].ece is None

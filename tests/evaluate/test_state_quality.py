@@ -39,9 +39,14 @@ def test_by_hand() -> None:
         # truncated, so left out
         "SEC": labelled("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),
     }
-    truth = {one.solution.id: [NAMES[c] or "sound" for c in true] for true, one in rows.items()}
-    found = measure_state_quality(rows.values(), lambda one: truth[one.solution.id])
-    assert found is not None and found.num_solutions == 4
+    truth = {
+        labelled_row.solution.id: [NAMES[c] or "sound" for c in true]
+        for true, labelled_row in rows.items()
+    }
+    quality = measure_state_quality(
+        rows.values(), lambda labelled_row: truth[labelled_row.solution.id]
+    )
+    assert quality is not None and quality.num_solutions == 4
     expected = {
         "first_error_accuracy": 2 / 4,
         "agreement": (6 + 3 + 1 + 2) / 19,
@@ -53,8 +58,8 @@ def test_by_hand() -> None:
         # carried, and one in b.0 error.
         "false_alarms": 2 / 13,
     }
-    assert {name: getattr(found, name).value for name in expected} == pytest.approx(expected)
-    assert measure_state_quality([row("a", [step()], None)], lambda one: ["sound"]) is None
+    assert {name: getattr(quality, name).value for name in expected} == pytest.approx(expected)
+    assert measure_state_quality([row("a", [step()], None)], lambda _: ["sound"]) is None
 
 
 def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
@@ -68,9 +73,9 @@ def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
     assert states is not None and states.agreement.value == 1 and states.false_alarms.value == 0
     title = "States of steps against exact truth [95% interval]"
     assert title in [grid.title for grid in label_grids(report)]
-    for other in (
+    for without_states in (
         measure_labels(rows, Truth(kind="people", first_errors={rows[0].solution.id: None})),
         measure_labels(rows, None),
     ):
-        assert other.groups["all"].states is None
-        assert title not in [grid.title for grid in label_grids(other)]
+        assert without_states.groups["all"].states is None
+        assert title not in [grid.title for grid in label_grids(without_states)]

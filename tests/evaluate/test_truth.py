@@ -25,8 +25,10 @@ def test_exact_truth_of_arith() -> None:
     rows = arith_rows(12)
     truth = find_exact_truth(rows)
     assert truth.known_rows(rows) == rows
-    assert [truth.first_error(one) for one in rows] == [find_exact_first_error(one) for one in rows]
-    assert {truth.first_error(one) for one in rows} >= {None}
+    assert [truth.first_error(labelled) for labelled in rows] == [
+        find_exact_first_error(labelled) for labelled in rows
+    ]
+    assert {truth.first_error(labelled) for labelled in rows} >= {None}
     with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*not belong to a built-in"):
         find_exact_truth([*rows, row("a", THREE)])
 
@@ -57,10 +59,10 @@ def test_any_accepted_first_error_is_right() -> None:
     truths = [
         match_judged_truth(
             "processbench",
-            [one],
+            [labelled],
             [replace(judged("x", "Problem a", texts, 2), also=frozenset({1, None}))],
         )
-        for one in rows
+        for labelled in rows
     ]
     assert [truth.first_errors for truth in truths] == [{"a.0": 2}, {"a.0": 1}, {"a.0": None}]
 
@@ -101,7 +103,7 @@ def test_a_run_over_other_problems_under_the_same_ids_is_an_error() -> None:
 
 def test_another_run_its_own_solution_first() -> None:
     texts = ["one\n", "two\n", "three"]
-    other = [
+    other_run = [
         row("a", THREE, 1, sample=0, texts=texts),
         row("a", THREE, 2, sample=1, texts=texts),
         row("a", THREE, 0, sample=2, texts=["cut\n", "two\n", "three"], outcome=Outcome.TRUNCATED),
@@ -109,7 +111,7 @@ def test_another_run_its_own_solution_first() -> None:
     ]
     rows = [row("a", THREE, sample=n, texts=texts) for n in (0, 1, 7)]
     rows.append(row("a", THREE, sample=2, texts=["cut\n", "two\n", "three"]))
-    assert match_judged_truth("run", rows, to_judged_solutions(other)).first_errors == {
+    assert match_judged_truth("run", rows, to_judged_solutions(other_run)).first_errors == {
         "a.0": 1,
         "a.1": 2,
         "a.7": 1,

@@ -70,11 +70,11 @@ class Run:
     def check(self, rows: Sequence[dict[str, str]], store: Store | None = None) -> None:
         """Check that the labels hold each problem of the input once, unchanged, and no other."""
         store = store or self.store
-        found = [
+        labelled = [
             (row.problem.id, row.problem.text, row.problem.answer, row.solution.sample_index)
             for row in read_labels(store)
         ]
-        assert sorted(found) == sorted(
+        assert sorted(labelled) == sorted(
             (row["id"], row["problem"], row["answer"], index)
             for row in rows
             for index in range(PER_PROBLEM)
@@ -180,8 +180,8 @@ def test_a_viewer_that_follows_drops_what_is_superseded(run: Run) -> None:
     run.write(rows)
     run.label(accept=True)
     index.refresh()
-    found = index.query("SELECT problem_id, problem FROM solutions")
-    assert sorted((row["problem_id"], row["problem"]) for row in found) == sorted(
+    indexed = index.query("SELECT problem_id, problem FROM solutions")
+    assert sorted((row["problem_id"], row["problem"]) for row in indexed) == sorted(
         (row["id"], row["problem"]) for row in rows for _ in range(PER_PROBLEM)
     )
     assert not index.refresh()
@@ -192,22 +192,22 @@ def test_two_drivers_with_different_inputs_agree_on_blocks(tmp_path: Path) -> No
     """The second driver plans while the first one is between reading the plan and writing it."""
     few, many = ([Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(n)] for n in (6, 10))
     store = Store(str(tmp_path / "out"), create=True)
-    other: dict[str, int] = {}
+    other_counts: dict[str, int] = {}
 
     class Slow(list[Problem]):
         """A list that lets the other driver plan when it is first read."""
 
         def __iter__(self):  # type: ignore[no-untyped-def]
-            if not other:
-                other.update({"": 0})
-                other.update(planned(store, few, 4).iter_item_counts())
+            if not other_counts:
+                other_counts.update({"": 0})
+                other_counts.update(planned(store, few, 4).iter_item_counts())
             return super().__iter__()
 
     blocks = planned(store, Slow(many), 4)
-    del other[""]
-    assert sorted(other.values()) == [2, 4]
+    del other_counts[""]
+    assert sorted(other_counts.values()) == [2, 4]
     assert sorted(dict(blocks.iter_item_counts()).values()) == [2, 4, 4]
-    assert other.items() <= dict(blocks.iter_item_counts()).items()
+    assert other_counts.items() <= dict(blocks.iter_item_counts()).items()
     ids = [name for part in read_parts(store) for name in part["item_id"].to_pylist()]
     assert sorted(ids) == sorted(p.id for p in many)
 

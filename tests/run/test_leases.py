@@ -165,10 +165,10 @@ def test_problems_that_kill_their_engines_are_set_aside_and_no_others(
         LeaseBook([big(i, 1 if i == 5 else 4) for i in range(6)], num_blocks=6), poison, workers
     )
     assert sorted(DONE) == [f"b{i}" for i in range(6)]
-    assert {name for found in DONE.values() for name in found} == poison
-    assert all(name[1] == block_id[1] for block_id, found in DONE.items() for name in found)
-    for found in DONE.values():
-        for why in found.values():
+    assert {name for reasons in DONE.values() for name in reasons} == poison
+    assert all(name[1] == block_id[1] for block_id, reasons in DONE.items() for name in reasons)
+    for reasons in DONE.values():
+        for why in reasons.values():
             assert why.reason == "kills_engine"
             assert why.detail.startswith("out of memory xxx") and len(why.detail) == 500
     assert deaths <= 4 * len(poison)

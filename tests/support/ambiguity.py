@@ -87,14 +87,14 @@ class Analysis:
     def stumbling_word(self) -> str | None:
         """Return a word whose repetition adds paths; None if there is no such word."""
         circles = self._circles()
-        for one in circles:
-            for p in sorted(one):
-                word = self._two_ways_round(p, one)
+        for circle in circles:
+            for p in sorted(circle):
+                word = self._two_ways_round(p, circle)
                 if word is not None:
                     return word
-                for other in circles:
-                    for q in sorted(other - {p}):
-                        word = self._word(p, q, one, other)
+                for other_circle in circles:
+                    for q in sorted(other_circle - {p}):
+                        word = self._word(p, q, circle, other_circle)
                         if word is not None:
                             return word
         return None
@@ -180,33 +180,33 @@ class Analysis:
 
     def _single(self, items: Any) -> frozenset[int]:
         """Return the classes of characters each of which is always read as one full repetition."""
-        found = list(items)
-        if len(found) != 1:
+        listed = list(items)
+        if len(listed) != 1:
             return frozenset()
-        op, value = found[0]
+        op, value = listed[0]
         if op in CHARACTERS:
             return self._classes(op, value)
         if op is names.SUBPATTERN:
             return self._single(value[3])
         if op is names.BRANCH:
-            return frozenset().union(*(self._single(one) for one in value[1]))
+            return frozenset().union(*(self._single(branch) for branch in value[1]))
         if op in REPEATS and value[0] <= 1:
             return self._single(value[2])
         return frozenset()
 
     def _look(self, wanted: bool, direction: int, items: Any, at: int) -> int:
-        found = list(items)
-        if len(found) == 1 and found[0][0] in CHARACTERS:
-            taken = self._classes(*found[0])
+        listed = list(items)
+        if len(listed) == 1 and listed[0][0] in CHARACTERS:
+            taken = self._classes(*listed[0])
             if direction < 0:
                 return self._edge(at, lambda before, _: (before in taken) is wanted)
             return self._edge(at, lambda _, following: (following in taken) is wanted)
-        if len(found) == 1 and found[0][0] is names.BRANCH and direction < 0 and not wanted:
-            for one in found[0][1][1]:
-                at = self._look(False, direction, one, at)
+        if len(listed) == 1 and listed[0][0] is names.BRANCH and direction < 0 and not wanted:
+            for branch in listed[0][1][1]:
+                at = self._look(False, direction, branch, at)
             return at
         if direction > 0:
-            self._sequence(found, self._edge(at, None))
+            self._sequence(listed, self._edge(at, None))
         return self._edge(at, None)
 
     def _anchor(self, where: Any) -> Guard | None:
@@ -234,33 +234,35 @@ class Analysis:
         """Return, for each last read class, the first class that all guards treat alike."""
         guards = [guard for edges in self.graph.empty for guard, _ in edges if guard is not None]
         first: dict[tuple[bool, ...], int] = {}
-        found = {}
+        contexts = {}
         for before in (_START, *sorted(self.all)):
             alike = tuple(guard(before, following) for guard in guards for following in self.all)
-            found[before] = first.setdefault(alike, before)
-        return found
+            contexts[before] = first.setdefault(alike, before)
+        return contexts
 
     def _walk(self, state: int, context: int) -> Walks:
         """Return the states after reading one character, by its class if it can be read."""
-        if (known := self._walked.get((state, context))) is not None:
-            return known
-        found: Walks = {}
+        if (walks := self._walked.get((state, context))) is not None:
+            return walks
+        new_walks: Walks = {}
 
         def visit(at: int, seen: tuple[int, ...], open_to: frozenset[int]) -> None:
             for classes, end in self.graph.reads[at]:
                 for following in classes & open_to:
-                    found.setdefault(following, Counter())[end] += 1
+                    new_walks.setdefault(following, Counter())[end] += 1
             for guard, end in self.graph.empty[at]:
                 passing = open_to
                 if guard is not None:
-                    passing = frozenset(one for one in open_to if guard(context, one))
+                    passing = frozenset(
+                        read_class for read_class in open_to if guard(context, read_class)
+                    )
                 if passing and seen.count(end) < 2:
                     # A body that may be empty can be repeated a second time.
                     visit(end, (*seen, end), passing)
 
         visit(state, (state,), self.all)
-        self._walked[state, context] = found
-        return found
+        self._walked[state, context] = new_walks
+        return new_walks
 
     def _circles(self) -> list[frozenset[int]]:
         """Return the sets of reachable states that lie on a common cycle."""
@@ -279,7 +281,11 @@ class Analysis:
             waiting.extend(after[state])
         self._reach = {state: _closure(state, after) for state in after}
         circles = {
-            frozenset(other for other in self._reach[state] if state in self._reach[other])
+            frozenset(
+                other_state
+                for other_state in self._reach[state]
+                if state in self._reach[other_state]
+            )
             for state in after
             if state in self._reach[state]
         }
@@ -322,7 +328,7 @@ class Analysis:
 
     def _repeated(self, begin: tuple[int, ...], goal: tuple[int, ...], moves: Moves) -> str | None:
         """Return a repeatable word from one state of a product to another."""
-        for last in sorted({self.context[one] for one in self.all}):
+        for last in sorted({self.context[last_read] for last_read in self.all}):
             words = {(begin, last): ""}  # the word repeats, so its own end comes before it
             waiting = deque(words)
             while waiting:
@@ -342,8 +348,8 @@ def _closure(state: int, after: dict[int, set[int]]) -> set[int]:
     seen: set[int] = set()
     waiting = list(after[state])
     while waiting:
-        one = waiting.pop()
-        if one not in seen:
-            seen.add(one)
-            waiting.extend(after[one])
+        reached = waiting.pop()
+        if reached not in seen:
+            seen.add(reached)
+            waiting.extend(after[reached])
     return seen

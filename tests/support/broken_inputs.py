@@ -117,17 +117,17 @@ def broken_contents(folder: Path, suffix: str) -> dict[str, str]:
         "wrong-types": b'{"problem": {"a": [1]}, "answer": [1], "steps": 3, "label": "x"}\n',
         "other-columns": b'{"a": 1}\n',
     }
-    found = {}
+    paths = {}
     for name, content in contents.items():
         path = folder / f"{name}{suffix}"
         path.write_bytes(content)
-        found[name] = str(path)
-    return found
+        paths[name] = str(path)
+    return paths
 
 
 def broken_files(folder: Path, suffix: str) -> dict[str, str]:
     """Return paths of files that cannot be read or have unusable content."""
-    found = broken_contents(folder, suffix)
+    paths = broken_contents(folder, suffix)
     torn = folder / "torn.parquet"
     pq.write_table(pa.table({"problem": ["x"] * 1000, "answer": ["1"] * 1000}), torn)
     torn.write_bytes(torn.read_bytes()[:-700])
@@ -138,7 +138,7 @@ def broken_files(folder: Path, suffix: str) -> dict[str, str]:
     secret = folder / f"forbidden{suffix}"
     secret.write_text("x")
     secret.chmod(0)
-    found |= {
+    paths |= {
         "missing": str(folder / f"missing{suffix}"),
         "nothing": "",
         "folder": str(folder / f"folder{suffix}"),
@@ -152,8 +152,8 @@ def broken_files(folder: Path, suffix: str) -> dict[str, str]:
         "rubbish-parquet": str(rubbish),
     }
     if os.geteuid():
-        found["forbidden"] = str(secret)
-    return found
+        paths["forbidden"] = str(secret)
+    return paths
 
 
 def broken_runs(folder: Path, run: Path) -> dict[str, str]:

@@ -120,8 +120,8 @@ readers in `READERS`.
 
 def _priors(run: Path) -> list[Any]:
     priors = sorted(path.stem for path in (run / "priors").iterdir())
-    found = [read_priors(Store(str(run)), identity) for identity in priors]
-    return [content for content in found if content is not None]
+    contents = [read_priors(Store(str(run)), identity) for identity in priors]
+    return [content for content in contents if content is not None]
 
 
 def _journals(run: Path) -> list[Any]:
@@ -188,29 +188,33 @@ def file_damages(name: str, whole: bytes, *, flips: int = 6) -> Iterator[tuple[s
         yield kind, kind
 
 
-def damages(run: Path, other: Path) -> Iterator[tuple[str, Mapping[str, Content]]]:
+def damages(run: Path, other_run: Path) -> Iterator[tuple[str, Mapping[str, Content]]]:
     """Yield damages of an output: damaged files, swapped files, and missing folders.
 
     Args:
         run: folder of the output.
-        other: folder of another output of the same kind.
+        other_run: folder of another output of the same kind.
     """
     names, theirs = (
         sorted(str(path.relative_to(of)) for path in of.rglob("*") if path.is_file())
-        for of in (run, other)
+        for of in (run, other_run)
     )
     for name in names:
         whole = (run / name).read_bytes()
-        for what, content in file_damages(name, whole):
-            yield what, {name: content}
-        siblings = [one for one in names if _kind_of(one) == _kind_of(name) and one != name]
+        for damage, content in file_damages(name, whole):
+            yield damage, {name: content}
+        siblings = [
+            other_name
+            for other_name in names
+            if _kind_of(other_name) == _kind_of(name) and other_name != name
+        ]
         if siblings:
             sibling = (run / siblings[-1]).read_bytes()
             yield "a sibling's", {name: sibling}
             yield "swapped", {name: sibling, siblings[-1]: whole}
-        like = [one for one in theirs if _kind_of(one) == _kind_of(name)]
+        like = [candidate for candidate in theirs if _kind_of(candidate) == _kind_of(name)]
         if like and name != "progress.jsonl":  # a heartbeat file that does not affect results
-            yield "another output's", {name: (other / like[0]).read_bytes()}
+            yield "another output's", {name: (other_run / like[0]).read_bytes()}
     for folder in [path for path in run.iterdir() if path.is_dir()]:
         below = [name for name in names if name.startswith(f"{folder.name}/")]
         yield "folder gone", dict.fromkeys(below)

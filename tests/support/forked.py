@@ -61,8 +61,8 @@ class Forked:
             variables: additional environment variables.
         """
         self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 - as long as this
-        given = (list(map(str, arguments)), folder, self._output.name, variables)
-        self._process = CONTEXT.Process(target=_run, args=given)
+        process_arguments = (list(map(str, arguments)), folder, self._output.name, variables)
+        self._process = CONTEXT.Process(target=_run, args=process_arguments)
         self._process.start()
         self.pid = self._process.pid or 0
 

@@ -49,7 +49,7 @@ def verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         *(f"solutions.path={folder}/solutions.jsonl", "policy.max_tokens=200000"),
         *("ray.address=none", "estimator.rollouts=1"),
     ]
-    outcome = [one for one in label if not one.startswith("estimator.rollouts")]
+    outcome = [override for override in label if not override.startswith("estimator.rollouts")]
     yield "label outcome", (*outcome, "estimator=outcome", f"out={folder}/outcome")
     yield "label fixed", (*label, "estimator=fixed", f"out={fixed}")
     yield "label posterior", (*label, "estimator=posterior", f"out={folder}/posterior")

@@ -161,7 +161,7 @@ class Server:
         return ids
 
     def _unauthorised(self, request: web.Request) -> web.Response | None:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self.key is None or given == self.key:
+        sent_key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if self.key is None or sent_key == self.key:
             return None
-        return web.json_response({"error": f"Incorrect API key: {given}"}, status=401)
+        return web.json_response({"error": f"Incorrect API key: {sent_key}"}, status=401)

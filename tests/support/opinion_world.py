@@ -129,26 +129,35 @@ def _chances(right: Ints, rollouts: int, outcome: NDArray[np.bool_], num_steps: 
         _evidence(right[row, : steps - 1], rollouts, bool(outcome[row]))
         for row, steps in enumerate(num_steps.tolist())
     ]
-    fitted = fit_priors({"number": [{AUTHOR: one} for one in evidence]}).rounded_as_stored
+    fitted = fit_priors(
+        {"number": [{AUTHOR: solution_evidence} for solution_evidence in evidence]}
+    ).rounded_as_stored
     priors = fitted.for_completer(AUTHOR).for_class("number").with_rare_luck
     requests = [
         ChainEvidence(
-            num_steps=one.num_steps,
-            counts=np.stack([one.right, one.wrong, one.num_agreeing, one.num_other_samples]),
-            outcome=one.outcome,
-            external_likelihood=one.external_likelihood,
+            num_steps=solution_evidence.num_steps,
+            counts=np.stack(
+                [
+                    solution_evidence.right,
+                    solution_evidence.wrong,
+                    solution_evidence.num_agreeing,
+                    solution_evidence.num_other_samples,
+                ]
+            ),
+            outcome=solution_evidence.outcome,
+            external_likelihood=solution_evidence.external_likelihood,
             priors=priors,
             previous_plan=None,
             changed_chains=range(1),
         )
-        for one in evidence
+        for solution_evidence in evidence
     ]
-    found = np.zeros((len(num_steps), LONGEST + 1))
+    chances = np.zeros((len(num_steps), LONGEST + 1))
     for row, (to_go,) in enumerate(infer_first_errors(requests)):
         steps = int(num_steps[row])
         ordered = np.append(to_go[steps:0:-1], to_go[0])
-        found[row, : steps + 1] = ordered / ordered.sum()
-    return found
+        chances[row, : steps + 1] = ordered / ordered.sum()
+    return chances
 
 
 def _evidence(right: Ints, rollouts: int, outcome: bool) -> Evidence:
@@ -183,8 +192,12 @@ def scripted(world: World) -> dict[str, Mapping[str, JudgeModel]]:
         "a fair judge": {"fair": location_model(fair)},
         "the same twice": _several(location_model(fair), 2),
         "the same five times": _several(location_model(fair), 5),
-        "five that repeat it on 80%": {str(n): location_model(one) for n, one in enumerate(echoes)},
-        "five independent fair judges": {str(n): location_model(one) for n, one in enumerate(five)},
+        "five that repeat it on 80%": {
+            str(n): location_model(echo) for n, echo in enumerate(echoes)
+        },
+        "five independent fair judges": {
+            str(n): location_model(judge) for n, judge in enumerate(five)
+        },
         "a random judge": {"random": location_model(random)},
         "the same five times, random": _several(location_model(random), 5),
         "a fair judge and a random one five times": {
