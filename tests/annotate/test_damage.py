@@ -94,7 +94,7 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
-def revalued(folder: Path, name: str, field: str, value: Any) -> dict[str, Content]:
+def change_value(folder: Path, name: str, field: str, value: Any) -> dict[str, Content]:
     """Change a value and update its digests, so that only rules of fields find the change."""
     manifest, changed = json.loads((folder / MANIFEST).read_text()), dict[str, Content]()
     del manifest["digest"]
@@ -117,7 +117,7 @@ def damages(folder: Path, name: str) -> Iterator[tuple[str, dict[str, Content]]]
         yield damage_name, {name: content}
     for field, values in VALUES[name].items():
         for value in values:
-            yield f"{field}={str(value)[:20]}", revalued(folder, name, field, value)
+            yield f"{field}={str(value)[:20]}", change_value(folder, name, field, value)
     lines = whole.splitlines(keepends=True)
     for damage_name, change in LINES.items() if len(lines) > 1 else ():
         for place in (0, len(lines) // 2, len(lines) - 2):

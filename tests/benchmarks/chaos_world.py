@@ -177,7 +177,7 @@ class World:
         if self.setting.storage != "s3":
             kinds["torn writes"] = self._tear_writes
         if self.disk is not None:
-            kinds["disk full"] = lambda _: self._fill()
+            kinds["disk full"] = lambda _: self._fill_disk()
         if self.s3 is not None:
             kinds |= {
                 "s3 errors": lambda _: self._fail_s3(),
@@ -196,7 +196,7 @@ class World:
         if self.cluster is not None:
             for actor in self.cluster.actors():
                 with contextlib.suppress(psutil.Error):
-                    _limit(actor.pid, resource.RLIM_INFINITY)
+                    _limit_file_size(actor.pid, resource.RLIM_INFINITY)
 
     def end(self) -> None:
         """Kill all drivers that still run."""
@@ -210,9 +210,9 @@ class World:
         writers = [actor.pid for actor in self.cluster.actors()] if self.cluster else [driver.pid]
         for pid in writers:
             with contextlib.suppress(ProcessLookupError):
-                _limit(pid, TIGHT_BYTES)
+                _limit_file_size(pid, TIGHT_BYTES)
 
-    def _fill(self) -> None:
+    def _fill_disk(self) -> None:
         assert self.disk is not None
         with contextlib.suppress(OSError), (self.disk / "ballast").open("wb", buffering=0) as file:
             while True:
@@ -326,6 +326,6 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = content
 
 
-def _limit(pid: int, num_bytes: int) -> None:
+def _limit_file_size(pid: int, num_bytes: int) -> None:
     """Limit the size of files that a process writes; a write past the limit fails half-way."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))

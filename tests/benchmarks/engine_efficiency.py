@@ -73,11 +73,11 @@ async def _compare(
         jobs, flats = [], []
         for _ in range(repeats):
             jobs.append(await label_job(policy, problems, kind="fixed", rollouts=rollouts))
-            flats.append(await _flat(policy))
+            flats.append(await _submit_at_once(policy))
     return jobs, flats
 
 
-async def _flat(policy: LoadedPolicy) -> Run:
+async def _submit_at_once(policy: LoadedPolicy) -> Run:
     """Submit all completions that the previous job requested at once."""
     requests = policy.requests
     await policy.reset_cache()

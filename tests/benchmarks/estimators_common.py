@@ -133,7 +133,7 @@ def difference(
 ) -> list[float]:
     """Return the value, low and high of the paired difference of two shares."""
     (value, drawn), (its, others) = (_share(m, top, bottom, weights) for m in (first, second))
-    return [round(n, 4) for n in (value - its, *_ends(drawn - others))]
+    return [round(n, 4) for n in (value - its, *_interval_bounds(drawn - others))]
 
 
 def share(
@@ -141,7 +141,7 @@ def share(
 ) -> list[float]:
     """Return the value, low and high of one column's sum divided by another's."""
     value, drawn = _share(measurement, top, bottom, weights)
-    return [round(n, 4) for n in (value, *_ends(drawn))]
+    return [round(n, 4) for n in (value, *_interval_bounds(drawn))]
 
 
 def _share(
@@ -151,7 +151,7 @@ def _share(
     return measurement.ratio(top, bottom), weights @ a / np.maximum(weights @ b, 1e-9)
 
 
-def _ends(drawn: NDArray[np.float64]) -> list[float]:
+def _interval_bounds(drawn: NDArray[np.float64]) -> list[float]:
     low, high = np.quantile(drawn, [0.025, 0.975])
     return [float(low), float(high)]
 

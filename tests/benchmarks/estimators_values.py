@@ -52,7 +52,7 @@ def simulate_intervals(
     `coverage` has a 99% lower bound. `width_ratio` is relative to the interval of Clopper and
     Pearson.
     """
-    kinds = _kinds(rollouts=16, most=64)
+    kinds = _list_settings(rollouts=16, most=64)
     num_fitted = size.pick(smoke=4, quick=40, full=150)
     tallies: dict[str, SourceTally] = defaultdict(SourceTally)
     means = SourceTally()
@@ -91,7 +91,7 @@ def _source_name(source: str, settings: EstimatorSettings) -> str:
     return f"{source} ({settings.kind})" if source == "fixed" else source
 
 
-def _kinds(*, rollouts: int, most: int) -> list[EstimatorSettings]:
+def _list_settings(*, rollouts: int, most: int) -> list[EstimatorSettings]:
     return [
         FixedEstimator.Settings(rollouts=rollouts),
         FirstErrorEstimator.Settings(rollouts=rollouts),
@@ -126,7 +126,7 @@ def real_intervals(truth: Sequence[Case], priors: Knowledge | None) -> dict[str,
     weights = resample_weights(len(truth), 0)
     drawn = min(DRAWN, len(_outcomes(truth[0], ROOT)) // 2)
     by_problem = [_parts(case, drawn, MAX_PARTS["intervals"]) for case in truth]
-    for settings in _kinds(rollouts=drawn, most=drawn):
+    for settings in _list_settings(rollouts=drawn, most=drawn):
         point = Point(name=settings.kind, label="", settings=settings, knowledge=priors)
         found_sources = [measure(point.make, cases, intervals=True).sources for cases in by_problem]
         for source in sorted({source for sources in found_sources for source in sources}):
@@ -224,7 +224,7 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
     return [
         replace(
             case,
-            draw=partial(_later, case, first, first + drawn),
+            draw=partial(_draw_later_rollout, case, first, first + drawn),
             values=tuple(
                 float(np.nanmean(np.delete(ends, np.s_[first : first + drawn])))
                 for ends in outcomes
@@ -234,7 +234,9 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
     ]
 
 
-def _later(case: Case, first: int, end: int, probe: Probe, index: int) -> RecordedRollout:
+def _draw_later_rollout(
+    case: Case, first: int, end: int, probe: Probe, index: int
+) -> RecordedRollout:
     if first + index >= end:
         raise IndexError(f"rollout {index}: must be below {end - first}, the number of rollouts")
     return case.draw(probe, first + index)

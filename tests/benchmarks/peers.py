@@ -91,9 +91,9 @@ async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str,
         await label_job(policy, problems[:8], kind="fixed", rollouts=1)  # warms up the engine
         for _ in range(repeats):
             run_by_library = {
-                "sequential": await _sequential(policy, problems[:few]),
+                "sequential": await _run_sequentially(policy, problems[:few]),
                 "fixed": await label_job(policy, problems[:some], kind="fixed", rollouts=ROLLOUTS),
-                "waves": await _waves(policy, problems),
+                "waves": await _run_in_waves(policy, problems),
                 "first_error": await label_job(
                     policy, problems, kind="first_error", rollouts=ROLLOUTS
                 ),
@@ -124,7 +124,7 @@ class _Solution:
         """Measure the value of the prefix of `end` ids, by one call for all of its rollouts."""
         prefix = self.ids[:end]
         name = f"peer {self.number} {end}"
-        done = await _call(policy, self.problem, self.prompt, prefix, ROLLOUTS, name)
+        done = await _sample_completions(policy, self.problem, self.prompt, prefix, ROLLOUTS, name)
         text = policy.decode(prefix)
         right = [_is_right(text + completion.text, self.problem) for completion in done]
         self.values.append(sum(right) / len(right))
@@ -144,13 +144,13 @@ def _accuracy(solutions: Sequence[_Solution]) -> float:
     return sum(solution.error_is_found for solution in solutions) / len(solutions)
 
 
-async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
+async def _run_sequentially(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     await policy.reset_cache()
     solutions = []
     async with watch(policy) as watched:
         for problem in problems:
             prompt = policy.prompt_ids(problem.text)
-            sampled = await _call(policy, problem, prompt, (), SOLUTIONS, "peer")
+            sampled = await _sample_completions(policy, problem, prompt, (), SOLUTIONS, "peer")
             for number, completion in enumerate(sampled):
                 solution = _Solution(policy, problem, number, completion)
                 solutions.append(solution)
@@ -159,11 +159,14 @@ async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     return watched.run(policy, len(solutions), accuracy=_accuracy(solutions))
 
 
-async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
+async def _run_in_waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     await policy.reset_cache()
     async with watch(policy) as watched:
         sampled = await asyncio.gather(
-            *(_call(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS, "peer") for p in problems)
+            *(
+                _sample_completions(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS, "peer")
+                for p in problems
+            )
         )
         solutions = [
             _Solution(policy, problem, number, completion)
@@ -177,7 +180,7 @@ async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     return watched.run(policy, len(solutions), accuracy=_accuracy(solutions))
 
 
-async def _call(
+async def _sample_completions(
     policy: LoadedPolicy,
     problem: Problem,
     prompt: Sequence[int],

@@ -77,7 +77,8 @@ class Study:
         self._chosen = chosen
         self.steps = _by_key(out, trainings, pool)
         self.scores = {
-            key: aggregated(steps, _how(key, chosen)) for key, steps in self.steps.items()
+            key: aggregated(steps, _aggregation_of(key, chosen))
+            for key, steps in self.steps.items()
         }
         self._likelihood = {
             model: likelihood_scores(out, model, pool, part)
@@ -263,5 +264,5 @@ def _by_key(out: Path, trainings: Sequence[Training], pool: str) -> dict[Key, li
     return {key: step_scores(out, group, pool) for key, group in groups.items()}
 
 
-def _how(key: Key, chosen: Chosen) -> str:
+def _aggregation_of(key: Key, chosen: Chosen) -> str:
     return "last" if key[0] == ORM else chosen.aggregation

@@ -24,10 +24,10 @@ def ratios_to_raw(num_problems: int, *, alternations: int, rollouts: int) -> lis
     limits and seeds. It does not decode its output. Both engines stay loaded in child processes,
     whose CPU time counts; one is idle while the other computes.
     """
-    return asyncio.run(_alternate(num_problems, alternations, rollouts))
+    return asyncio.run(_alternate_runs(num_problems, alternations, rollouts))
 
 
-async def _alternate(num_problems: int, alternations: int, rollouts: int) -> list[float]:
+async def _alternate_runs(num_problems: int, alternations: int, rollouts: int) -> list[float]:
     folder = resolve_model("smollm2:words")
     settings = WordsReader.Settings(limit=num_problems)
     problems = [problem for _, problem in WordsReader(settings).rows()]

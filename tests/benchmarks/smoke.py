@@ -146,7 +146,7 @@ def run(
     if is_late:
         verdict, reason = Verdict.FAILED, f"it has not ended within {longest_s:g} s"
     else:
-        verdict, reason = _judge(process.exitcode, texts[0], keys)
+        verdict, reason = _judge_run(process.exitcode, texts[0], keys)
     return Ended(
         verdict=verdict,
         reason=reason,
@@ -161,7 +161,7 @@ def _benchmark(name: str, size: str) -> None:
     runpy.run_module(f"tests.benchmarks.{name}", run_name="__main__", alter_sys=True)
 
 
-def _judge(code: int | None, stdout: str, keys: Sequence[str]) -> tuple[Verdict, str]:
+def _judge_run(code: int | None, stdout: str, keys: Sequence[str]) -> tuple[Verdict, str]:
     """Return the verdict on a benchmark that ended by itself, and the reason if it did not pass."""
     last = (stdout.splitlines() or [""])[-1]
     if code == NOT_RUN:

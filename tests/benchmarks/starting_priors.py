@@ -65,7 +65,7 @@ from tests.benchmarks.runs import SMOLLM2, label, read_rows, sampled_source, wri
 from tests.benchmarks.simulation.measure import measure
 from tests.benchmarks.simulation.profiles import guessed_cases
 from tests.benchmarks.simulation.replay import Case, Replay, read_pool
-from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
+from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, require_package
 
 JUDGED, FEW_SHOT = "judged_smollm2_plain.jsonl", "smollm2_plain_few_shot.jsonl"
 PROCESSBENCH_FILE, GSM8K = "processbench_gsm8k.jsonl", "gsm8k_test.jsonl"
@@ -122,7 +122,7 @@ def main() -> None:
     if args.write:
         if missing := COPIES.keys() - sets.keys():
             parser.error(f"--write needs the pools of {', '.join(sorted(missing))}: use --out")
-        args.write.write_text(rounded(priors).to_json() + "\n", encoding="utf-8")
+        args.write.write_text(round_priors(priors).to_json() + "\n", encoding="utf-8")
     testing = testing_sets(sets, pools)
     count = size.pick(smoke=1, quick=20, full=60)
     for guessed, solved in product(GUESSED, SOLVED):
@@ -210,8 +210,8 @@ def sample_pools(out: Path) -> Path:
     Args:
         out: folder of the runs, and of `pools`, where each pool is written as one block.
     """
-    need(SMOLLM2_PACKAGE, remedy=SMOLLM2_INSTALL)
-    need("gguf", remedy=SMOLLM2_INSTALL)
+    require_package(SMOLLM2_PACKAGE, remedy=SMOLLM2_INSTALL)
+    require_package("gguf", remedy=SMOLLM2_INSTALL)
     pools = out / "pools"
     _pack(make_pool(out, "validation", NUM_ARITH, ROLLOUTS), pools / ARITH)
     for name, judged in judged_sets().items():
@@ -324,7 +324,7 @@ def _with_truth(evidence: Evidence, case: Case) -> Evidence:
     return replace(evidence, external_likelihood=external_likelihood)
 
 
-def rounded(priors: Priors) -> Priors:
+def round_priors(priors: Priors) -> Priors:
     """Keep only the pooled class, with four digits, as priors that no run has fitted."""
     content = json.loads(priors.to_json())
     parts = [content, content["agreement"]]
@@ -359,7 +359,7 @@ def measure_estimators(
             for count in sorted({min(4, settings.rollouts), settings.rollouts})
         },
         "posterior, first problems": Point(
-            name="", label="", settings=settings, knowledge=rounded(start)
+            name="", label="", settings=settings, knowledge=round_priors(start)
         ),
         "posterior": Point(
             name="", label="", settings=settings, knowledge=learned(cases, settings)

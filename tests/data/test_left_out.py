@@ -76,7 +76,7 @@ def test_export_leaves_out_what_a_format_cannot_hold(tmp_path: Path) -> None:
     assert not list(out.glob("*.partial"))
 
 
-def turns(*contents: str) -> dict[str, Any]:
+def make_conversation(*contents: str) -> dict[str, Any]:
     pairs = zip(("user", "assistant") * len(contents), contents, strict=False)
     return {"conversations": [{"role": role, "content": text} for role, text in pairs]}
 
@@ -85,13 +85,17 @@ def turns(*contents: str) -> dict[str, Any]:
     ("row", "problem", "steps"),
     [
         (
-            turns("Tom has 3? He buys 4. How many? To find it, we add.", "+", "3 + 4 = 8.", "-"),
+            make_conversation(
+                "Tom has 3? He buys 4. How many? To find it, we add.", "+", "3 + 4 = 8.", "-"
+            ),
             "Tom has 3? He buys 4. How many?",
             ("To find it, we add.", "3 + 4 = 8."),
         ),
-        (turns("Find 3 + 4.\n\nIt is 7.", "+"), "Find 3 + 4.", ("It is 7.",)),
+        (make_conversation("Find 3 + 4.\n\nIt is 7.", "+"), "Find 3 + 4.", ("It is 7.",)),
         (
-            turns("Use Step 1: of the figure. How many? Step 1: 3 + 4.", "+", "Step 2: 7", "-"),
+            make_conversation(
+                "Use Step 1: of the figure. How many? Step 1: 3 + 4.", "+", "Step 2: 7", "-"
+            ),
             "Use Step 1: of the figure. How many?",
             ("3 + 4.", "7"),
         ),

@@ -120,7 +120,7 @@ OPINION |= {
 }
 
 
-def finished(folder: Path, content: Mapping[str, Any]) -> object:
+def rewrite_finished(folder: Path, content: Mapping[str, Any]) -> object:
     """Write and read `finished.json`."""
     (folder / "finished.json").write_text(json.dumps(add_digest(content)))
     return read_finished(Store(str(folder)))
@@ -134,12 +134,24 @@ def opinion(folder: Path, content: Mapping[str, Any]) -> object:
 @pytest.mark.parametrize(
     ("read", "content", "message"),
     [
-        (finished, FINISHED | {"num_blocks": -1}, "finished.json: .*num_blocks=-1: must be at le"),
-        (finished, FINISHED | {"num_plan_parts": True}, "num_plan_parts=True: must be a whole nu"),
-        (finished, FINISHED | {"num_blocks": 10**30}, "num_blocks=1.*: must be at most"),
-        (finished, FINISHED | {"files": "a.json"}, "files='a.json': must be a list, is a text"),
-        (finished, FINISHED | {"more": 1}, "more=1: unknown key"),
-        (finished, {"run": None}, "num_blocks: required"),
+        (
+            rewrite_finished,
+            FINISHED | {"num_blocks": -1},
+            "finished.json: .*num_blocks=-1: must be at le",
+        ),
+        (
+            rewrite_finished,
+            FINISHED | {"num_plan_parts": True},
+            "num_plan_parts=True: must be a whole nu",
+        ),
+        (rewrite_finished, FINISHED | {"num_blocks": 10**30}, "num_blocks=1.*: must be at most"),
+        (
+            rewrite_finished,
+            FINISHED | {"files": "a.json"},
+            "files='a.json': must be a list, is a text",
+        ),
+        (rewrite_finished, FINISHED | {"more": 1}, "more=1: unknown key"),
+        (rewrite_finished, {"run": None}, "num_blocks: required"),
         (opinion, {"sureness": 1.5}, "judged: .*'s1'.*sureness=1.5: must be at most 1"),
         (opinion, {"votes": [-2]}, "votes.0=-2: must be at least -1"),
         (opinion, {"scores": [float("inf")]}, "scores.0=inf: must be a finite number"),

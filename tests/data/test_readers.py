@@ -196,7 +196,7 @@ def test_each_layout_is_read_and_its_programs_have_their_verdicts() -> None:
         assert reject == ["right", "wrong"], case["name"]
 
 
-def _packed(value: Any) -> str:
+def _pack_value(value: Any) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
 
 
@@ -213,8 +213,11 @@ class Hostile:
         ({"official_tests": [], "generated_checker": "x", "prompt": "?"}, "generated_checker"),
         ({"verification_info": '{"language": "cpp", "test_cases": []}', "prompt": "?"}, "'cpp'"),
         ({"verification_info": "{", "prompt": "?"}, "cannot be read"),
-        ({"public_test_cases": "[]", "private_test_cases": _packed(Hostile())}, "abort"),
-        ({"public_test_cases": "[]", "private_test_cases": _packed("[" + " " * (1 << 25))}, "than"),
+        ({"public_test_cases": "[]", "private_test_cases": _pack_value(Hostile())}, "abort"),
+        (
+            {"public_test_cases": "[]", "private_test_cases": _pack_value("[" + " " * (1 << 25))},
+            "than",
+        ),
         ({"public_test_cases": "[]", "private_test_cases": "?"}, "cannot be unpacked"),
         ({"test_cases": ["assert f(1) == 1"], "question": " "}, "no text"),
     ],

@@ -29,24 +29,24 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that makes a run with given settings once, and returns its folder."""
 
     @cache
-    def made(*more: str) -> Path:
+    def label_problems(*more: str) -> Path:
         folder = tmp_path_factory.mktemp("labelled")
         source = write_problems(folder, 12)
         run_label_job(scripted_overrides(source, folder / "run", "ray.address=none", *more))
         return folder
 
-    return made
+    return label_problems
 
 
 @pytest.fixture
 def copy_run(make_run: Callable[..., Path], tmp_path: Path) -> Label:
     """Return a function that copies a run with given settings to the test's folder."""
 
-    def copied(*more: str) -> Store:
+    def copy_files(*more: str) -> Store:
         shutil.copytree(make_run(*more), tmp_path, dirs_exist_ok=True)
         return Store(str(tmp_path / "run"))
 
-    return copied
+    return copy_files
 
 
 def faults(verification: Verification) -> list[str]:

@@ -38,7 +38,7 @@ class Rough(np.ndarray[Any, Any]):
         return result * (1 + np.finfo(float).eps * (rows % 3 - 1))
 
 
-def rough(priors: ClassPriors) -> ClassPriors:
+def make_rough(priors: ClassPriors) -> ClassPriors:
     names = ("sound", "wrong", "unsound", "leaf")
     return replace(priors, **{name: getattr(priors, name).view(Rough) for name in names})
 
@@ -64,7 +64,7 @@ def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) ->
 def two_priors() -> list[ClassPriors]:
     wide = uninformed_priors().for_class("any")
     agreement = np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]])
-    return [rough(replace(wide, agreement=agreement)), rough(wide.with_rare_luck)]
+    return [make_rough(replace(wide, agreement=agreement)), make_rough(wide.with_rare_luck)]
 
 
 @pytest.fixture

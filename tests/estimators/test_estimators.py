@@ -176,7 +176,7 @@ def test_any_estimator_ends_within_its_cap_whatever_the_order(
     assert results[0][0] == results[1][0] == results[2][0]
 
 
-def ended(
+def make_rollout(
     prefix: int, outcome: Outcome, path: tuple[int, ...] = (), tokens: int = 50
 ) -> RecordedRollout:
     return RecordedRollout(prefix=prefix, outcome=outcome, path=path, num_tokens=tokens)
@@ -196,12 +196,12 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     # Steps 0..4; bracket (-1, 4): the middle is step 1, prefix 2.
     assert tree.wanted() == [2, 2]
     assert tree.wanted() == []  # both rollouts are pending
-    tree.record(ended(2, RIGHT, (6,), tokens=60))
-    tree.record(ended(2, WRONG, (7, 8), tokens=60))
+    tree.record(make_rollout(2, RIGHT, (6,), tokens=60))
+    tree.record(make_rollout(2, WRONG, (7, 8), tokens=60))
     # MC(2) = 1/2 > 0: the error is later. Bracket (1, 4), the middle is step 2, prefix 3.
     assert tree.wanted() == [3, 3]
-    tree.record(ended(3, WRONG, (9,)))
-    tree.record(ended(3, WRONG))
+    tree.record(make_rollout(3, WRONG, (9,)))
+    tree.record(make_rollout(3, WRONG))
     # MC(3) = 0, so the first error is step 2. The only visit so far is one of the problem alone.
     assert tree.states[0].num_searches == 1
     ours = SearchCandidate(2, (7, 8), 60, is_given_solution=False)
@@ -214,8 +214,8 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     assert lost in tree.candidates
     assert tree.wanted() == [7, 7]
     assert tree.states[2].num_searches == 1
-    tree.record(ended(7, WRONG))
-    tree.record(ended(7, WRONG))
+    tree.record(make_rollout(7, WRONG))
+    tree.record(make_rollout(7, WRONG))
     assert tree.wanted() == []  # both allowed searches are done
     counts = [Counts()] * 10
     counts[2] = Counts(num_right=1, num_wrong=1)
@@ -240,7 +240,7 @@ def test_steps_behind_a_probe_without_a_verdict_are_not_taken_for_wrong() -> Non
             (prefix,) = wanted
             outcome = {1: RIGHT, 4: WRONG}.get(prefix, Outcome.UNGRADED)
             counts[prefix] = Counts().plus(outcome)
-            tree.record(ended(prefix, outcome))
+            tree.record(make_rollout(prefix, outcome))
         judgement = tree.judge(counts)[0]
         # The binary search over steps 0 to 4 leaves step 1 without a verdict; step 0 recovers.
         assert judgement.hard == (True, None, None, hard, False)
@@ -257,6 +257,6 @@ def test_a_state_is_probed_once_for_all_rollouts_through_it() -> None:
     while wanted := tree.wanted():
         requested += wanted
         for prefix in wanted:
-            tree.record(ended(prefix, RIGHT if prefix == 2 else WRONG))
+            tree.record(make_rollout(prefix, RIGHT if prefix == 2 else WRONG))
     assert requested == [2, 4, 3] or requested == [2, 3, 4]
     assert [j.first_error for j in tree.judge([Counts()] * 5)] == [2, 2]

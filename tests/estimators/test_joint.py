@@ -37,7 +37,7 @@ from mclabel.labeling.estimators.posterior.priors import (
 from mclabel.labeling.estimators.posterior.views import CompleterView, update_plans
 from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
 from tests.benchmarks.simulation.replay import Case, Game, Replay
-from tests.estimators.test_batches import rough
+from tests.estimators.test_batches import make_rough
 from tests.support.estimating import settings_of
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
@@ -187,7 +187,7 @@ def test_what_others_know_is_no_evidence_of_ones_own() -> None:
 
 
 def test_who_is_asked_is_decided_together_as_alone_to_the_last_bit() -> None:
-    knowledge = knowledge_of([rough(class_priors) for class_priors in CLASSES])
+    knowledge = knowledge_of([make_rough(class_priors) for class_priors in CLASSES])
 
     def games() -> list[Game]:
         rng = np.random.default_rng(4)
@@ -304,7 +304,7 @@ def test_priors_of_several_completers_survive_being_written() -> None:
     assert again.for_completer("nobody").num_solutions == 0  # an unknown completer gets wide priors
 
 
-def simulated(
+def simulate_cases(
     rates: Sequence[tuple[float, float]],
     count: int,
     *,
@@ -388,7 +388,7 @@ def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(
     hazard: float, sampled: bool
 ) -> None:
     # Where most solutions are right, their author easily appears lucky.
-    cases = simulated([(0.1, 0.02), (1.0, 0.0)], 100, seed=0, hazard=hazard, sampled=sampled)
+    cases = simulate_cases([(0.1, 0.02), (1.0, 0.0)], 100, seed=0, hazard=hazard, sampled=sampled)
     plain_cases = [replace(case, completers=case.completers[:1]) for case in cases]
     run, measurement = run_over(cases)
     plain_run, plain = run_over(plain_cases)

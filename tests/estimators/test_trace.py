@@ -195,7 +195,9 @@ def content(keys: str) -> list[str]:
     return ["numbers 9" if key == "-" else f"numbers 1 {ord(key)}" for key in keys]
 
 
-def seen(agreement: dict[str, np.ndarray], name: str, chain: int = 0) -> list[tuple[int, ...]]:
+def list_counts(
+    agreement: dict[str, np.ndarray], name: str, chain: int = 0
+) -> list[tuple[int, ...]]:
     return [tuple(int(x) for x in counts) for counts in agreement[name][:, :, chain]]
 
 
@@ -205,28 +207,30 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
     right, wrong = path("abcdz", Outcome.RIGHT, 1), path("abxyz", Outcome.WRONG, 2)
     chosen = path("abcdz", Outcome.RIGHT, 3, sampled=False)
     agreement = count_step_agreement([mine, right, wrong, chosen], [mine, right, wrong, chosen])
-    ways = [way.index(1) if 1 in way else None for way in seen(agreement, "way")]
+    ways = [way.index(1) if 1 in way else None for way in list_counts(agreement, "way")]
     # The answer, the step without content and the last step are not compared.
     assert ways == [FIRST, FIRST, FIRST, FIRST, None, None, BACK, AGAIN, OTHERWISE, FIRST, None]
     none = (0, 0)
     new = [0, 1, 2, 3, 8, 9]
-    held = {name: seen(agreement, name) for name in ("held by right", "held by wrong")}
+    held = {name: list_counts(agreement, name) for name in ("held by right", "held by wrong")}
     assert [held["held by right"][n] for n in new] == [(1, 0)] * 2 + [(0, 1)] * 2 + [(1, 0)] * 2
     assert [held["held by wrong"][n] for n in new] == [(1, 0)] * 4 + [(0, 1)] * 2
     assert all(held["held by right"][n] == none for n in range(11) if n not in new)
-    follows = seen(agreement, "follows")
+    follows = list_counts(agreement, "follows")
     assert follows[1:4] == [(2, 0), (1, 1), (1, 0)] and follows[9] == (1, 0)
-    assert seen(agreement, "turns to")[8] == (1, 1) and seen(agreement, "turns from")[8] == (1, 1)
-    assert sum(map(sum, seen(agreement, "turns to"))) == 2
+    assert list_counts(agreement, "turns to")[8] == (1, 1) and list_counts(agreement, "turns from")[
+        8
+    ] == (1, 1)
+    assert sum(map(sum, list_counts(agreement, "turns to"))) == 2
 
 
 def test_a_solution_alone_is_compared_with_itself_only() -> None:
     agreement = count_step_agreement(
         [path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2
     )
-    assert [np.argmax(way) for way in seen(agreement, "way")[:3]] == [FIRST, FIRST, BACK]
+    assert [np.argmax(way) for way in list_counts(agreement, "way")[:3]] == [FIRST, FIRST, BACK]
     # For two copies, each is a sample of the other.
-    assert seen(agreement, "held by right")[:2] == [(1, 0), (1, 0)]
+    assert list_counts(agreement, "held by right")[:2] == [(1, 0), (1, 0)]
 
 
 def test_a_rollout_counts_up_to_where_it_leaves() -> None:
@@ -234,7 +238,7 @@ def test_a_rollout_counts_up_to_where_it_leaves() -> None:
     agreement = count_step_agreement([mine], [mine])
     count_rollout_agreement(agreement, mine, 0, 1, content("bcxe"))
     count_rollout_agreement(agreement, mine, 0, 2, content("c"))
-    assert seen(agreement, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
+    assert list_counts(agreement, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
 
 
 def test_a_completion_leaves_the_way_of_what_it_continues() -> None:

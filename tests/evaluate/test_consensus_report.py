@@ -19,7 +19,7 @@ TRUTH: dict[str, int | None] = {
 RATES = {"critic": {"false_alarm": 0.08, "detection": 0.7, "later": 0.4}}
 
 
-def says(
+def make_opinions(
     rollouts: int | None, critic: int | None, flagged: int | None
 ) -> tuple[SourceOpinion, ...]:
     """Return the opinions of rollouts, of a judge that names steps and of one that flags steps."""
@@ -34,7 +34,7 @@ def says(
     )
 
 
-def combined(
+def make_combined_solution(
     name: str,
     outcome: Outcome,
     label: int | None,
@@ -59,14 +59,16 @@ def combined(
 
 def rows() -> list[LabeledSolution]:
     return [
-        combined("a.0", Outcome.WRONG, 1, 0.9, says(1, 1, 3)),
-        combined("a.1", Outcome.RIGHT, None, 0.85, says(None, 2, None)),
+        make_combined_solution("a.0", Outcome.WRONG, 1, 0.9, make_opinions(1, 1, 3)),
+        make_combined_solution("a.1", Outcome.RIGHT, None, 0.85, make_opinions(None, 2, None)),
         # a right answer through a wrong step
-        combined("b.0", Outcome.RIGHT, 2, 0.6, says(None, 2, 0)),
-        combined("b.1", Outcome.WRONG, 3, 0.5, says(2, UNKNOWN, 2)),
-        combined("c.0", Outcome.RIGHT, None, 0.8, says(None, None, None)),
+        make_combined_solution("b.0", Outcome.RIGHT, 2, 0.6, make_opinions(None, 2, 0)),
+        make_combined_solution("b.1", Outcome.WRONG, 3, 0.5, make_opinions(2, UNKNOWN, 2)),
+        make_combined_solution("c.0", Outcome.RIGHT, None, 0.8, make_opinions(None, None, None)),
         # The truncated solution counts for the rates of judges, but not for labels.
-        combined("c.1", Outcome.TRUNCATED, None, 1.0, says(UNKNOWN, 2, None)),
+        make_combined_solution(
+            "c.1", Outcome.TRUNCATED, None, 1.0, make_opinions(UNKNOWN, 2, None)
+        ),
     ]
 
 
@@ -148,7 +150,12 @@ def test_agreement_beside_as_many_of_which_the_posterior_is_surest() -> None:
 
 def test_solutions_without_steps_are_not_kept() -> None:
     measurement = measured(
-        [*rows(), combined("c.2", Outcome.RIGHT, None, 0, says(None, None, None), num_steps=0)]
+        [
+            *rows(),
+            make_combined_solution(
+                "c.2", Outcome.RIGHT, None, 0, make_opinions(None, None, None), num_steps=0
+            ),
+        ]
     )
     assert values(measurement.labels.kept, measurement.same_location.labels.kept) == [5 / 6, 2 / 6]
     assert measurement.sources["critic"].labels.kept.value == 4 / 6

@@ -39,7 +39,7 @@ def solution(
     prefix: str | None = None,
     root: Counts | None = None,
 ) -> LabeledSolution:
-    """A labelled solution; the rollouts of every step but the last are `counts`."""
+    """Return a labelled solution with rollouts `counts` of each step but the last."""
     name = f"{problem}.{sample}" if prefix is None else prefix
     steps = [
         step(label, prefix=f"{name}.{i}", counts=counts if i < len(hard) - 1 else None)
@@ -113,12 +113,15 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
     assert health.findings == ()  # of so few nothing is concluded
 
 
-def either(number: int) -> Outcome:
+def alternate_outcome(number: int) -> Outcome:
     return R if number % 2 == 0 else W
 
 
 def cut_first(num_cut: int) -> list[LabeledSolution]:
-    return [solution(f"p{i}", [i % 2 == 0] * 3, T if i < num_cut else either(i)) for i in range(20)]
+    return [
+        solution(f"p{i}", [i % 2 == 0] * 3, T if i < num_cut else alternate_outcome(i))
+        for i in range(20)
+    ]
 
 
 NEVER_OR_ALWAYS = [
@@ -134,7 +137,7 @@ UNDECIDED = [
     *(solution(f"q{i}", [True, False], W) for i in range(8)),
 ]
 LONG_CUT = [
-    solution(f"p{i}", [i % 2 == 0] * 2, T if i == 0 else either(i), tokens=tokens)
+    solution(f"p{i}", [i % 2 == 0] * 2, T if i == 0 else alternate_outcome(i), tokens=tokens)
     for i, tokens in enumerate([100, *[10] * 19])
 ]
 KEPT = replace(
@@ -166,13 +169,16 @@ DROPPED = {f"d{i}": {"num_sampled": 8, "num_right": 0} for i in range(19)}
             {"never_solved": (19, 20)},
         ),
         (
-            [solution(f"p{i}", [i % 2 == 0], either(i)) for i in range(20)],
+            [solution(f"p{i}", [i % 2 == 0], alternate_outcome(i)) for i in range(20)],
             {},
             {"one_step": "error"},
             {},
         ),
         (
-            [solution(f"p{i}", [True] * 30 + [i % 2 == 0] * 21, either(i)) for i in range(20)],
+            [
+                solution(f"p{i}", [True] * 30 + [i % 2 == 0] * 21, alternate_outcome(i))
+                for i in range(20)
+            ],
             {},
             {"many_steps": "warning"},
             {},

@@ -81,15 +81,19 @@ def test_what_is_said_and_what_came() -> None:
 def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> None:
     """Of three solutions chosen by a rule, one label is right; of two drawn from eight, one."""
 
-    def chosen(name: str, error: int | None, probability: float) -> LabeledSolution:
+    def make_selected_solution(name: str, error: int | None, probability: float) -> LabeledSolution:
         return replace(
             row(name, [step(value=0.5), LAST], error),
             selection_probability=probability,
             chosen_by_outcome=True,
         )
 
-    certain = [chosen("a", 0, 1.0), chosen("b", 1, 1.0), chosen("c", None, 1.0)]
-    drawn = [chosen("d", 0, 0.25), chosen("e", None, 0.25)]
+    certain = [
+        make_selected_solution("a", 0, 1.0),
+        make_selected_solution("b", 1, 1.0),
+        make_selected_solution("c", None, 1.0),
+    ]
+    drawn = [make_selected_solution("d", 0, 0.25), make_selected_solution("e", None, 0.25)]
     truth = Truth(kind="exact", first_errors={f"{name}.0": 0 for name in "abcde"})
     report = measure_labels([*certain, *drawn], truth)
     assert _accuracy(report) == (1 + 4) / (3 + 8)

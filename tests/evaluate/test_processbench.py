@@ -13,7 +13,7 @@ from mclabel.evaluate.processbench.figures import measure_processbench
 from mclabel.prm.scoring.manifest import find_best_threshold, find_first_below
 
 
-def judged(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
+def make_judged_solutions(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
     return [
         JudgedSolution(id=str(i), problem=f"p{i}", steps=("x",) * steps, first_error=error)
         for i, error in enumerate(errors)
@@ -30,7 +30,8 @@ def f1_at(rows: list[JudgedSolution], scores: dict[str, list[float]], threshold:
 
 def test_the_metric_by_hand() -> None:
     measurement = measure_processbench(
-        {"s": judged(2, 0, 3, None, None)}, {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}}
+        {"s": make_judged_solutions(2, 0, 3, None, None)},
+        {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}},
     )
     split = measurement.splits["s"]
     assert (split.num_wrong, split.num_right, split.missing) == (3, 2, ())
@@ -41,29 +42,29 @@ def test_the_metric_by_hand() -> None:
 
 
 def test_missing_solutions_are_left_out_and_named() -> None:
-    split = measure_processbench({"s": judged(2, 0, None, None)}, {"s": {"0": 2, "3": 1}}).splits[
-        "s"
-    ]
+    split = measure_processbench(
+        {"s": make_judged_solutions(2, 0, None, None)}, {"s": {"0": 2, "3": 1}}
+    ).splits["s"]
     assert (split.missing, split.num_wrong, split.num_right) == (("1", "2"), 1, 1)
     assert split.wrong_accuracy.value == 1
 
 
 def test_a_split_of_one_kind_has_no_f1_and_no_mean() -> None:
-    rows = {"s": judged(2, 0), "t": judged(1, None)}
+    rows = {"s": make_judged_solutions(2, 0), "t": make_judged_solutions(1, None)}
     measurement = measure_processbench(rows, {"s": {"0": 2, "1": 0}, "t": {"0": 1, "1": None}})
     assert [measurement.splits[name].f1.value for name in rows] == [None, 1]
     assert measurement.mean_f1.value is None
 
 
 def test_threshold_by_hand() -> None:
-    rows = judged(1, None, None, steps=2)
+    rows = make_judged_solutions(1, None, None, steps=2)
     scores = {"0": [0.9, 0.3], "1": [0.5, 0.6], "2": [0.2, 0.9]}
     # For thresholds over .3 and up to .5, the first row is found, the second is right and the third
     # is wrong, so F1 is 2/3.
     assert find_best_threshold(rows, scores) == pytest.approx(0.4)
     assert f1_at(rows, scores, 0.4) == pytest.approx(2 / 3)
     with pytest.raises(DataError, match=r"2 scored solutions with a wrong step and 0 without"):
-        find_best_threshold(judged(0, 1), {"0": [0.1], "1": [0.1, 0.2]})
+        find_best_threshold(make_judged_solutions(0, 1), {"0": [0.1], "1": [0.1, 0.2]})
     with pytest.raises(DataError, match=r"0 scored solutions .* Set a threshold"):
         find_best_threshold(rows, {})
 
@@ -95,11 +96,15 @@ def test_no_threshold_is_better(data: st.DataObject) -> None:
 
 def test_a_threshold_between_neighbouring_floats() -> None:
     low, high = 0.5, float(np.nextafter(0.5, 1))
-    assert low < find_best_threshold(judged(0, None, steps=1), {"0": [low], "1": [high]}) <= high
+    assert (
+        low
+        < find_best_threshold(make_judged_solutions(0, None, steps=1), {"0": [low], "1": [high]})
+        <= high
+    )
 
 
 def test_scores_are_calibrated_up_to_the_first_error() -> None:
-    rows = judged(1, None, steps=3)
+    rows = make_judged_solutions(1, None, steps=3)
     scores = {"0": [0.9, 0.3, 0.0], "1": [0.9, 0.9, 0.9]}
     first_errors = {row.id: find_first_below(scores[row.id], 0.5) for row in rows}
     calibration_error = (

@@ -51,7 +51,7 @@ def run(*arguments: str, code: int = 0) -> str:
     return " ".join((result.stdout if code == 0 else result.output).split())
 
 
-def judged(source: str, out: Path, name: str, kind: str | None = None) -> str:
+def write_opinions(source: str, out: Path, name: str, kind: str | None = None) -> str:
     """Write the opinions of a scripted judge on a file, and return the folder."""
     judge = f"tests.support.row_judges:{kind or CLASSES[name]}"
     run(
@@ -95,8 +95,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         "file": file,
         "other": other_file,
-        "other-a": judged(other_file, root / "oa", "a"),
-        **{name: judged(file, root / name, name) for name in CLASSES},
+        "other-a": write_opinions(other_file, root / "oa", "a"),
+        **{name: write_opinions(file, root / name, name) for name in CLASSES},
     }
 
 
@@ -135,9 +135,10 @@ def test_one_judge_by_hand(
 
 def test_a_scorer_keeps_its_own_threshold(toy: dict[str, str], tmp_path: Path) -> None:
     assert values(
-        measured([toy["file"]], [judged(toy["file"], tmp_path / "scorer", "b", "ScoringRowJudge")])[
-            "splits"
-        ]["toy"]
+        measured(
+            [toy["file"]],
+            [write_opinions(toy["file"], tmp_path / "scorer", "b", "ScoringRowJudge")],
+        )["splits"]["toy"]
     ) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
 
 
@@ -226,7 +227,7 @@ def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_
     rows[0]["steps"] = rows[0]["steps"][:3]
     rows[1]["steps"] = [*rows[1]["steps"][:3], "The answer is 5."]
     rows[4]["steps"] = [f" {step}\n" for step in rows[4]["steps"]]  # whitespace is not a difference
-    short = judged(write(tmp_path / "short.jsonl", rows), tmp_path / "short", "b")
+    short = write_opinions(write(tmp_path / "short.jsonl", rows), tmp_path / "short", "b")
     split = measured([toy["file"]], [short], "-o", str(tmp_path / "out"))["splits"]["toy"]
     assert split["missing"] == ["toy-0", "toy-1", "toy-6", "toy-7"]
     assert split["reasons"] == {"not_in_run": 2, "other_steps": 1, "other_text": 1}

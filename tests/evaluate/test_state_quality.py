@@ -23,7 +23,9 @@ NAMES: dict[str, StepState | None] = {
 }
 
 
-def labelled(problem: str, states: str, first_error: int | None, **more: object) -> LabeledSolution:
+def make_labelled_solution(
+    problem: str, states: str, first_error: int | None, **more: object
+) -> LabeledSolution:
     return row(
         problem, [replace(step(), state=NAMES[letter]) for letter in states], first_error, **more
     )  # type: ignore[arg-type]
@@ -31,13 +33,13 @@ def labelled(problem: str, states: str, first_error: int | None, **more: object)
 
 def test_by_hand() -> None:
     rows = {
-        "SSECRS": labelled("a", "SSECRS", 2, outcome=Outcome.RIGHT),
-        "SECRS": labelled("a", "SECCR", 1, sample=1),
-        "SSSS": labelled("b", "SER-", 1, outcome=Outcome.RIGHT),
-        "SSEC": labelled("b", "SSSS", None, sample=1),
-        "SE": labelled("c", "--", 1),  # no states, so left out
+        "SSECRS": make_labelled_solution("a", "SSECRS", 2, outcome=Outcome.RIGHT),
+        "SECRS": make_labelled_solution("a", "SECCR", 1, sample=1),
+        "SSSS": make_labelled_solution("b", "SER-", 1, outcome=Outcome.RIGHT),
+        "SSEC": make_labelled_solution("b", "SSSS", None, sample=1),
+        "SE": make_labelled_solution("c", "--", 1),  # no states, so left out
         # truncated, so left out
-        "SEC": labelled("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),
+        "SEC": make_labelled_solution("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),
     }
     truth = {
         labelled_row.solution.id: [NAMES[c] or "sound" for c in true]
@@ -66,7 +68,9 @@ def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
     problem = generate_problems(1, seed=1, split="test")[0]
     texts = write_reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
     rows = [
-        labelled("a", "S" * len(texts), None, texts=texts, meta=problem.meta, outcome=Outcome.RIGHT)
+        make_labelled_solution(
+            "a", "S" * len(texts), None, texts=texts, meta=problem.meta, outcome=Outcome.RIGHT
+        )
     ]
     report = measure_labels(rows, find_exact_truth(rows))
     states = report.groups["all"].states

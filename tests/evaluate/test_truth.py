@@ -17,7 +17,9 @@ from tests.support.rows import row, step
 THREE = [step()] * 3
 
 
-def judged(identity: str, problem: str, steps: list[str], error: int | None) -> JudgedSolution:
+def make_judged_solution(
+    identity: str, problem: str, steps: list[str], error: int | None
+) -> JudgedSolution:
     return JudgedSolution(id=identity, problem=problem, steps=tuple(steps), first_error=error)
 
 
@@ -43,10 +45,10 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
         "processbench",
         rows,
         [
-            judged("x", "Problem  a", ["one", "two", "three"], 2),
+            make_judged_solution("x", "Problem  a", ["one", "two", "three"], 2),
             # a single step, so the error is in the last step
-            judged("y", "Problem b", ["one two three"], 0),
-            judged("z", "Problem c", ["one", "two", "three"], 0),
+            make_judged_solution("y", "Problem b", ["one two three"], 0),
+            make_judged_solution("z", "Problem c", ["one", "two", "three"], 0),
         ],
     )
     assert truth.first_errors == {"a.0": 2, "b.0": 2}
@@ -60,7 +62,7 @@ def test_any_accepted_first_error_is_right() -> None:
         match_judged_truth(
             "processbench",
             [labelled],
-            [replace(judged("x", "Problem a", texts, 2), also=frozenset({1, None}))],
+            [replace(make_judged_solution("x", "Problem a", texts, 2), also=frozenset({1, None}))],
         )
         for labelled in rows
     ]
@@ -72,7 +74,9 @@ def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
     texts = ["\ufb01rst\n", "second\n", "third"]
     rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
     rows += [row("b", THREE, sample=1, texts=texts, origin="given"), row("c", THREE, texts=texts)]
-    people = [judged(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"]
+    people = [
+        make_judged_solution(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"
+    ]
     # b has two solutions, and c's solution was sampled.
     assert match_judged_truth("processbench", rows, people).first_errors == {"a.0": 1}
 
@@ -88,7 +92,10 @@ def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
 def test_an_id_that_names_other_texts_is_an_error(problem: str, steps: list[str]) -> None:
     texts = ["one\n", "two\n", "three"]
     rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
-    people = [judged("a", problem, steps, 1), judged("b", "Problem b", texts, 1)]
+    people = [
+        make_judged_solution("a", problem, steps, 1),
+        make_judged_solution("b", "Problem b", texts, 1),
+    ]
     with pytest.raises(DataError, match=r"other texts for 1 of the 2 .* a\.0 of problem a"):
         match_judged_truth("processbench", rows, people)
 

@@ -76,11 +76,11 @@ def test_a_completer_of_another_vocabulary_rolls_out_from_the_same_texts(kind: s
         label_with_completer(engine(scripted()), kind) for engine in (ScriptedEngine, Shifted)
     )
 
-    def seen(rollout: Rollout) -> Rollout:
+    def without_ids(rollout: Rollout) -> Rollout:
         return rollout if kind != "tree" else replace(rollout, prefix_id="", seed=0)
 
     if kind != "tree":  # the prefix ids and seeds of `tree` depend on token ids
-        assert [*map(seen, same.rollouts)] == [*map(seen, shifted.rollouts)]
+        assert [*map(without_ids, same.rollouts)] == [*map(without_ids, shifted.rollouts)]
         assert same.labeled == shifted.labeled
     assert [row.solution for row in same.labeled] == [row.solution for row in shifted.labeled]
     assert len(shifted.rollouts) > 0

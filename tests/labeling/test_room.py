@@ -66,7 +66,7 @@ def solution(index: int, steps: Sequence[str], end: FinishReason) -> Solution:
     )
 
 
-def needs(*solutions: Solution) -> dict[str, float]:
+def list_needed_tokens(*solutions: Solution) -> dict[str, float]:
     table = PrefixTable(PROBLEM, solutions, kept_regardless_of_outcome=True)
     return {prefix.text: prefix.num_tokens_needed for prefix in table.prefixes}
 
@@ -79,9 +79,9 @@ def test_the_need_of_a_prefix_by_hand() -> None:
     # more than the limit leaves to the cut one. After two steps they took 1, 6 and more. After
     # three, the two whole ones took 1 each and the cut one more.
     expected = {"": 0, "a": 3, "abb": 1, "ad": 6, "adeeeee": 1}
-    assert needs(short, long, cut) == expected | {CUT: 7, CUT + "h": 6, CUT + "hi": 1}
+    assert list_needed_tokens(short, long, cut) == expected | {CUT: 7, CUT + "h": 6, CUT + "hi": 1}
     # Where most solutions were cut, the need is one token more than the limit leaves.
-    most = needs(short, cut, replace(cut, id="3"))
+    most = list_needed_tokens(short, cut, replace(cut, id="3"))
     assert [most["a"], most[CUT], most[CUT + "h"], most[CUT + "hi"]] == [3, 7, 6, 5]
 
 

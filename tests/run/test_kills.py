@@ -138,7 +138,7 @@ JOBS = {
 }
 
 
-def written(out: Path) -> Content:
+def read_written_files(out: Path) -> Content:
     """Return the contents of the journals and shards, none of which may be lost."""
     paths = chain(out.glob("journals/*/*.gz"), out.glob("opinions/*.parquet"))
     return {path.name: path.read_bytes() for path in paths}
@@ -161,7 +161,7 @@ def test_what_was_written_is_kept_and_each_result_is_there_once(
     command, out, kept = job.command(tmp_path), tmp_path / job.folder, Content()
     for _ in range(2):
         process, num_kept = Forked(*command), len(kept)
-        wait_until(lambda: len(written(out)) > num_kept, process)  # noqa: B023
+        wait_until(lambda: len(read_written_files(out)) > num_kept, process)  # noqa: B023
         started = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         output, _ = process.communicate(HANGS_S)
@@ -174,7 +174,7 @@ def test_what_was_written_is_kept_and_each_result_is_there_once(
             assert process.returncode == 128 + number and message in " ".join(output.split())
             assert "Traceback" not in output and not list(out.glob("drivers/*"))
             assert psutil.wait_procs(started, HANGS_S)[1] == []
-        results = written(out)
+        results = read_written_files(out)
         assert kept.items() <= results.items()
         kept = results
     assert not list(out.glob("labels/*")) and not (tmp_path / "out.jsonl").exists()
@@ -183,7 +183,7 @@ def test_what_was_written_is_kept_and_each_result_is_there_once(
     assert last.returncode == 0, output
     job.check(tmp_path, kept)
     if job.folder == "out":
-        assert written(out) == {} and verify(Store(str(out))).is_sound
+        assert read_written_files(out) == {} and verify(Store(str(out))).is_sound
 
 
 NUM_PROBLEMS = 24

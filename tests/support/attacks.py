@@ -62,11 +62,11 @@ def _alphabet(tree: Sequence[Any], flags: int) -> list[str]:
     for op, value in nodes(tree):
         if op in CHARACTERS:
             sets.append(fits(op, value, flags))
-            chars.update(_written(op, value))
+            chars.update(_list_literals(op, value))
     return list({tuple(fit(c) for fit in sets): c for c in sorted(chars)}.values())
 
 
-def _written(op: Any, value: Any) -> Iterator[str]:
+def _list_literals(op: Any, value: Any) -> Iterator[str]:
     if op in (names.LITERAL, names.NOT_LITERAL):
         yield chr(value)
     elif op is names.IN:

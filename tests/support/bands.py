@@ -34,11 +34,16 @@ def figures(num_problems: int, seed: int) -> dict[str, Estimate]:
     rows, judged = [], []
     for i in range(num_problems):
         for j in range(PER_PROBLEM):
-            error = _index(true[i][j])
+            error = _error_index(true[i][j])
             outcome = Outcome.RIGHT if error is None else Outcome.WRONG
             rows.append(
                 row(
-                    f"p{i}", _STEPS, _index(labelled[i][j]), sample=j, outcome=outcome, texts=_TEXTS
+                    f"p{i}",
+                    _STEPS,
+                    _error_index(labelled[i][j]),
+                    sample=j,
+                    outcome=outcome,
+                    texts=_TEXTS,
                 )
             )
             judged.append(
@@ -134,5 +139,5 @@ def _forecasts(
     return predicted, (rng.random(predicted.shape) < predicted**missed).astype(np.float64)
 
 
-def _index(place: int) -> int | None:
+def _error_index(place: int) -> int | None:
     return None if place == NUM_STEPS else place

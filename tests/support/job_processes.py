@@ -98,7 +98,7 @@ def vllm_engine(job: Job) -> psutil.Process | None:
     sharing = {
         process.pid: process
         for process in started_by(job)
-        if any(path.name.startswith("psm_") for path in _mapped(process))
+        if any(path.name.startswith("psm_") for path in _list_mapped_files(process))
     }
     for process in sharing.values():
         with suppress(psutil.Error):  # the process has ended
@@ -165,11 +165,11 @@ def check_nothing_is_left(job: Job, memory: set[Path], timeout_s: float = 60) ->
 
 def shared_memory(job: Job) -> set[Path]:
     """Return the files in /dev/shm that a command's processes map now; empty without /proc."""
-    mapped = {path for process in started_by(job) for path in _mapped(process)}
+    mapped = {path for process in started_by(job) for path in _list_mapped_files(process)}
     return {path for path in mapped if path.exists()}
 
 
-def _mapped(process: psutil.Process) -> set[Path]:
+def _list_mapped_files(process: psutil.Process) -> set[Path]:
     try:
         maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
     except OSError:

@@ -25,12 +25,12 @@ def write_given(folder: Path, num_steps: int, tokens_per_step: int) -> None:
     (folder / "problems.jsonl").write_text(json.dumps(problem))
     with (folder / "solutions.jsonl").open("w") as file:
         for number in range(NUM_SOLUTIONS):
-            text = _trace(num_steps, tokens_per_step, random.Random(number))
+            text = _make_trace(num_steps, tokens_per_step, random.Random(number))
             file.write(json.dumps({"problem_id": "p0", "solution": text}) + "\n")
     (folder / "empty.yaml").write_text("seed: 1\n")
 
 
-def _trace(num_steps: int, tokens_per_step: int, rng: random.Random) -> str:
+def _make_trace(num_steps: int, tokens_per_step: int, rng: random.Random) -> str:
     lines = []
     for number in range(num_steps - 1):
         a, b = rng.randrange(10, 99), rng.randrange(10, 99)

@@ -175,7 +175,7 @@ def _row(case: Case, done: Replay, measurement: Measurement) -> list[float]:
         if judgement.posterior is not None:
             measurement.beliefs.append((max(judgement.posterior), right))
         if not right:
-            measurement.causes[_cause(truth, judgement.first_error)] += 1
+            measurement.causes[_name_cause(truth, judgement.first_error)] += 1
     return [
         len(case.paths),
         done.num_tokens,
@@ -190,7 +190,7 @@ def _row(case: Case, done: Replay, measurement: Measurement) -> list[float]:
     ]
 
 
-def _cause(truth: int | None, label: int | None) -> str:
+def _name_cause(truth: int | None, label: int | None) -> str:
     if truth is None:
         return "error where there is none"
     if label is None:

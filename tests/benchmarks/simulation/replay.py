@@ -198,12 +198,12 @@ def read_pool(
     """
     rows: dict[str, list[LabeledSolution]] = defaultdict(list)
     for row in read_labels(store):
-        outcome = _regraded(row.solution, row.problem.answer, modulus)
+        outcome = _regrade_outcome(row.solution, row.problem.answer, modulus)
         rows[row.problem.id].append(replace(row, solution=replace(row.solution, outcome=outcome)))
     rollouts: dict[tuple[str, str], list[Rollout]] = defaultdict(list)
     for rollout in read_rollouts(store):
         gold = rows[rollout.problem_id][0].problem.answer if rollout.problem_id in rows else ""
-        rollout = replace(rollout, outcome=_regraded(rollout, gold, modulus))
+        rollout = replace(rollout, outcome=_regrade_outcome(rollout, gold, modulus))
         rollouts[rollout.completer, rollout.prefix_id].append(rollout)
     return [
         _case(
@@ -258,7 +258,7 @@ def _case(
         completer_draws = []
         for index, name in enumerate(ids):
             recorded = [
-                _recorded(rollout, index, texts[index], index_of, key, number)
+                _make_recorded_rollout(rollout, index, texts[index], index_of, key, number)
                 for rollout in rollouts.get((completer.name, name), [])
             ]
             random.Random(f"{seed}:{name}").shuffle(recorded)
@@ -270,14 +270,14 @@ def _case(
         num_prefixes=len(ids),
         answer_class=answer_class(problem),
         truth=tuple(truth(row) for row in rows),
-        draw=partial(_draw, drawn),
+        draw=partial(_get_rollout, drawn),
         values=tuple(_share(recorded) for recorded in drawn[strongest_completer_index(completers)]),
         completers=completers,
         group=problem.meta.get(group, ""),
     )
 
 
-def _regraded(answered: Solution | Rollout, gold: str, modulus: int | None) -> Outcome:
+def _regrade_outcome(answered: Solution | Rollout, gold: str, modulus: int | None) -> Outcome:
     """Grade a wrong whole number as right if it equals the gold modulo `modulus`."""
     prediction = answered.prediction
     if modulus and answered.outcome is Outcome.WRONG and prediction is not None:
@@ -289,11 +289,13 @@ def _regraded(answered: Solution | Rollout, gold: str, modulus: int | None) -> O
     return answered.outcome
 
 
-def _draw(drawn: list[list[list[RecordedRollout]]], probe: Probe, index: int) -> RecordedRollout:
+def _get_rollout(
+    drawn: list[list[list[RecordedRollout]]], probe: Probe, index: int
+) -> RecordedRollout:
     return drawn[probe.completer][probe.prefix][index]
 
 
-def _recorded(
+def _make_recorded_rollout(
     rollout: Rollout,
     index: int,
     prefix: str,
