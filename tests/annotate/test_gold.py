@@ -68,9 +68,7 @@ def test_gold_lies_unseen_among_the_others(tmp_path: Path) -> None:
               for person in people}  # fmt: skip
     for person in people:
         assert len(hidden[person]) == round(len(others[person]) / 3) > 0
-        assert [item_id for item_id in ordered[person] if item_id in others[person]] == others[
-            person
-        ]
+        assert [name for name in ordered[person] if name in others[person]] == others[person]
         assert sorted(ordered[person]) == sorted(others[person] + hidden[person])
     assert any(not set(ordered[name][: len(hidden[name])]) <= set(hidden[name]) for name in people)
     assert set(hidden["ana"]) != set(hidden["ben"])

@@ -36,7 +36,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-def said_by_two(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, str], Any]:
+def opinions_of_two(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, str], Any]:
     """Return what ana and ben say on the first solutions."""
     return {
         (person, f"solution-{number}"): opinion
@@ -52,9 +52,8 @@ def test_shares_are_of_the_whole_run(tmp_path: Path, caplog: pytest.LogCaptureFi
     wrong = [item.id for item in items if item.probability == 2 / 4]
     right = [item.id for item in items if item.probability == 3 / 12]
     assert (len(wrong), len(right)) == (2, 3)
-    opinions = {
-        ("me", solution_id): WRONG for solution_id in wrong
-    }  # as the run labels these solutions
+    # The run labels these solutions in the same way.
+    opinions = {("me", solution_id): WRONG for solution_id in wrong}
     opinions |= {("me", right[0]): RIGHT, ("me", right[1]): FIRST, ("me", right[2]): DOUBT}
     annotated_folder(out, ROWS, opinions, sample=5)
     with caplog.at_level(logging.WARNING):
@@ -71,7 +70,7 @@ def test_shares_are_of_the_whole_run(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_either_first_error_is_accepted_where_two_people_differ(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ROWS, None)
-    opinions = said_by_two((WRONG, FIRST), (FIRST, WRONG), (RIGHT, FIRST), (DOUBT, WRONG))
+    opinions = opinions_of_two((WRONG, FIRST), (FIRST, WRONG), (RIGHT, FIRST), (DOUBT, WRONG))
     annotated_folder(tmp_path / "out", ROWS, opinions, **PEOPLE)
     quality = evaluate_labels(run, str(tmp_path / "out"), None, seed=0).groups["all"].quality
     assert quality is not None and quality.num_solutions == 4
@@ -103,7 +102,7 @@ def test_alpha_is_krippendorffs() -> None:
 
 
 def test_people_are_summed_up(tmp_path: Path) -> None:
-    opinions = said_by_two((WRONG, WRONG), (FIRST, WRONG), (RIGHT, RIGHT), (DOUBT, WRONG))
+    opinions = opinions_of_two((WRONG, WRONG), (FIRST, WRONG), (RIGHT, RIGHT), (DOUBT, WRONG))
     annotated_folder(tmp_path / "out", ROWS, opinions, **PEOPLE)
     summary = summarise(AnnotationFolder.read(str(tmp_path / "out")))
     assert (summary.num_done, summary.num_twice) == (4, 3)

@@ -218,9 +218,7 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
     assert all(held["held by right"][n] == none for n in range(11) if n not in new)
     follows = list_counts(agreement, "follows")
     assert follows[1:4] == [(2, 0), (1, 1), (1, 0)] and follows[9] == (1, 0)
-    assert list_counts(agreement, "turns to")[8] == (1, 1) and list_counts(agreement, "turns from")[
-        8
-    ] == (1, 1)
+    assert [list_counts(agreement, f"turns {way}")[8] for way in ("to", "from")] == [(1, 1)] * 2
     assert sum(map(sum, list_counts(agreement, "turns to"))) == 2
 
 

@@ -43,5 +43,5 @@ def test_a_share_of_events_counts_as_its_single_events() -> None:
     )
     assert together is not None and apart is not None
     for name in ("ece", "brier", "base_brier"):
-        of_shares, four = getattr(together, name).value, getattr(apart, name).value
-        assert of_shares == pytest.approx(four) and of_shares > 0
+        of_shares, of_events = getattr(together, name).value, getattr(apart, name).value
+        assert of_shares == pytest.approx(of_events) and of_shares > 0

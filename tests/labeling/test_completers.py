@@ -94,9 +94,8 @@ def test_solutions_of_the_author_are_no_rollouts_of_a_completer() -> None:
     assert without_completer.labeled[0].siblings.num_rollouts == 3
     # sibling counts estimate the policy's own value
     assert with_completer.labeled[0].siblings == without_completer.labeled[0].siblings
-    assert (
-        with_completer.labeled[0].root_value is None
-    )  # `fixed` makes no rollouts from the problem alone
+    # `fixed` makes no rollouts from the problem alone
+    assert with_completer.labeled[0].root_value is None
     assert [row.solution for row in without_completer.labeled] == [
         row.solution for row in with_completer.labeled
     ]

@@ -116,9 +116,8 @@ def test_a_mended_gold_is_refused_then_labelled_anew(run: Run) -> None:
     assert (report.num_items, report.changes.num_changed, report.changes.num_gone) == (1, 1, 1)
     run.check(rows)
     assert run.label().num_items == 0
-    run.write(
-        make_problems(*range(8))
-    )  # the original input again: superseded problems stay superseded
+    # the original input again: superseded problems stay superseded
+    run.write(make_problems(*range(8)))
     assert run.label(accept=True).num_items == 2
     run.check(make_problems(*range(8)))
 

@@ -39,13 +39,11 @@ def shards(run: Path) -> dict[str, bytes]:
 
 def check_scores(prm: str, scored: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     """Check that every row occurs once, in order, with the scores that the PRM gives it."""
-    assert [{k: v for k, v in scored_row.items() if k in rows[0]} for scored_row in scored] == rows
+    assert [{k: v for k, v in row.items() if k in rows[0]} for row in scored] == rows
     expected = PRM.load(prm).score([r["problem"] for r in rows], [r["solution"] for r in rows])
-    for scored_row, scores in zip(scored, expected, strict=True):
-        assert scored_row["scores"] == pytest.approx(scores, abs=1e-5)
-        assert scored_row["last"] == scored_row["scores"][-1] and scored_row["min"] == min(
-            scored_row["scores"]
-        )
+    for row, scores in zip(scored, expected, strict=True):
+        assert row["scores"] == pytest.approx(scores, abs=1e-5)
+        assert row["last"] == row["scores"][-1] and row["min"] == min(row["scores"])
 
 
 def score_into(prm: str, source: Path, out: Path, *more: str) -> Result:

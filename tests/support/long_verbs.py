@@ -17,7 +17,7 @@ NUM_SOLUTIONS = 2
 FORMATS = ("parquet", "trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
 
 
-def write_given(folder: Path, num_steps: int, tokens_per_step: int) -> None:
+def write_given_solutions(folder: Path, num_steps: int, tokens_per_step: int) -> None:
     """Write a problem, two solutions that differ from their first step on, and a tiny model."""
     folder.mkdir(parents=True)
     tiny_model(folder / "base", 2 * num_steps * tokens_per_step + 1000)
