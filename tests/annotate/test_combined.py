@@ -20,10 +20,10 @@ from tests.support.shown import write_run
 def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ROWS, None)
     beyond = {"ratings": ["good", "bad", "bad"], "finish": "found_error"}
-    said = {("ana", "solution-0"): beyond, ("ana", "solution-1"): DOUBT,
+    opinions = {("ana", "solution-0"): beyond, ("ana", "solution-1"): DOUBT,
             ("ben", "solution-0"): FIRST, ("ben", "solution-5"): RIGHT}  # fmt: skip
     out = str(tmp_path / "out")
-    annotated_folder(tmp_path / "out", ROWS, said, people=("ana", "ben"), overlap=1.0)
+    annotated_folder(tmp_path / "out", ROWS, opinions, people=("ana", "ben"), overlap=1.0)
     ana, ben = read_people_sources(out)
     assert ana.run.opinions["solution-0"].first_error == 1
     assert not ana.run.opinions["solution-1"].is_known
@@ -33,10 +33,10 @@ def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path)
     assert "person:ben: 14 solutions are not labelled by this person" in report.lines()
     with pytest.raises(ConfigError, match="people have the names that they label under"):
         combine(run, [f"x={out}"], str(tmp_path / "other"))
-    other = write_run(tmp_path / "changed", ROWS[4:], None)
+    changed_run = write_run(tmp_path / "changed", ROWS[4:], None)
     annotated_folder(tmp_path / "old", ROWS, {("me", "solution-0"): WRONG})
     with pytest.raises(DataError, match="has no opinion on the solutions of"):
-        combine(other, [str(tmp_path / "old")], str(tmp_path / "third"))
+        combine(changed_run, [str(tmp_path / "old")], str(tmp_path / "third"))
     annotated_folder(tmp_path / "gold", ROWS, {}, [OWN], gold_share=0.1)
     assert not is_run_solution(AnnotationFolder.read(str(tmp_path / "gold")).items[-1])
     annotated_folder(tmp_path / "none", ROWS, {})

@@ -35,13 +35,13 @@ from tests.support.shown import write_run
 FILES = (MANIFEST, ITEMS, EVENTS)
 
 
-def serve(run: str, folder: Path, **given: Any) -> None:
+def serve(run: str, folder: Path, **settings: Any) -> None:
     """Start the server, and end it as Ctrl-C does, once it is ready."""
 
     def stop(addresses: Mapping[str, str]) -> None:
         raise KeyboardInterrupt
 
-    annotate(run, str(folder), given, port=None, on_ready=stop)
+    annotate(run, str(folder), settings, port=None, on_ready=stop)
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,11 @@ def folder(run: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the annotations of two people, one of which was revised."""
     place = tmp_path_factory.mktemp("annotations") / "sound"
     serve(run, place, people=("ana", "ben"), overlap=1.0)
-    said = [WRONG, RIGHT, FIRST, GAVE_UP, {**RIGHT, "note": "why ü"}, WRONG]
+    contents = [WRONG, RIGHT, FIRST, GAVE_UP, {**RIGHT, "note": "why ü"}, WRONG]
     items = read_folder(place).items
     events = [
         event(n, person=person, solution=item.id, digest=item.digest, revision=1, **content)
-        for n, (item, content) in enumerate(zip(items, said, strict=False))
+        for n, (item, content) in enumerate(zip(items, contents, strict=False))
         for person in (item.people[n % 2],)
     ]
     first = events[0]
@@ -94,7 +94,7 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
-def revalued(folder: Path, name: str, field: str, value: Any) -> dict[str, Content]:
+def change_value(folder: Path, name: str, field: str, value: Any) -> dict[str, Content]:
     """Change a value and update its digests, so that only rules of fields find the change."""
     manifest, changed = json.loads((folder / MANIFEST).read_text()), dict[str, Content]()
     del manifest["digest"]
@@ -113,33 +113,33 @@ def revalued(folder: Path, name: str, field: str, value: Any) -> dict[str, Conte
 def damages(folder: Path, name: str) -> Iterator[tuple[str, dict[str, Content]]]:
     """Yield a description of each damage to a file, and the new contents."""
     whole = (folder / name).read_bytes()
-    for what, content in file_damages(name, whole, flips=20):
-        yield what, {name: content}
+    for damage_name, content in file_damages(name, whole, flips=20):
+        yield damage_name, {name: content}
     for field, values in VALUES[name].items():
         for value in values:
-            yield f"{field}={str(value)[:20]}", revalued(folder, name, field, value)
+            yield f"{field}={str(value)[:20]}", change_value(folder, name, field, value)
     lines = whole.splitlines(keepends=True)
-    for what, change in LINES.items() if len(lines) > 1 else ():
+    for damage_name, change in LINES.items() if len(lines) > 1 else ():
         for place in (0, len(lines) // 2, len(lines) - 2):
-            yield f"{what} at {place}", {name: b"".join(change(lines, place))}
+            yield f"{damage_name} at {place}", {name: b"".join(change(lines, place))}
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_damage_is_silent(name: str, folder: Path) -> None:
     before, num_harmless, silent = read_folder(folder), 0, []
-    for what, changes in damages(folder, name):
+    for damage_name, changes in damages(folder, name):
         with damaged(folder, changes):
-            found = verify_annotations(str(folder))
-            told = "".join(f"{finding}\n" for finding in found.damage)
+            verification = verify_annotations(str(folder))
+            report = "".join(f"{finding}\n" for finding in verification.damage)
             try:
-                is_harmless = read_folder(folder) == before and found.is_sound
+                is_harmless = read_folder(folder) == before and verification.is_sound
             except MclabelError as error:  # any other exception is a traceback, and fails the test
                 is_harmless = False
                 if name not in str(error) or "\n" in str(error):
-                    silent.append((what, str(error)))
+                    silent.append((damage_name, str(error)))
         num_harmless += is_harmless  # white space in JSON
-        if not is_harmless and name not in told:
-            silent.append((what, told))
+        if not is_harmless and name not in report:
+            silent.append((damage_name, report))
     assert silent == [] and num_harmless < 5
 
 
@@ -158,7 +158,7 @@ def test_every_reader_refuses_a_damaged_folder(run: str, folder: Path, tmp_path:
             with pytest.raises(MclabelError, match=r"events.jsonl, line 2: is not the line that w"):
                 read()
         ended = CliRunner().invoke(main, ["verify", str(folder), "--json"])
-    found = json.loads(ended.stdout)["damage"]
-    assert ended.exit_code == 1 and [fault["name"] for fault in found][1:] == ["events.jsonl"]
-    assert "has 5 complete lines, but annotations.json counts 7" in found[1]["fault"]
+    faults = json.loads(ended.stdout)["damage"]
+    assert ended.exit_code == 1 and [fault["name"] for fault in faults][1:] == ["events.jsonl"]
+    assert "has 5 complete lines, but annotations.json counts 7" in faults[1]["fault"]
     run_verb(["verify", str(folder)])

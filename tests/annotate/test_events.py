@@ -18,7 +18,7 @@ from tests.support.annotated import add_events, begun_log, event
 
 
 def ids(folder: Path) -> list[str]:
-    return [one.id for one in read_folder(folder).events]
+    return [recorded.id for recorded in read_folder(folder).events]
 
 
 def test_an_event_sent_twice_is_one(tmp_path: Path) -> None:
@@ -43,9 +43,9 @@ def test_the_order_of_recording_counts_and_no_clock(tmp_path: Path) -> None:
             ):
                 log.add(wrong)
         assert log.first_event("ana", "solution-1") == blind
-    found = AnnotationFolder.read(str(tmp_path))
+    annotated = AnnotationFolder.read(str(tmp_path))
     key = ("ana", "solution-1")
-    assert (found.first_events[key], found.last_events[key]) == (blind, later)
+    assert (annotated.first_events[key], annotated.last_events[key]) == (blind, later)
 
 
 def test_nothing_acknowledged_is_lost_wherever_a_kill_strikes(
@@ -145,5 +145,5 @@ def test_an_event_that_breaks_a_rule_is_refused(changes: dict[str, Any], why: st
 def test_the_first_error_is_the_first_bad_step_if_no_doubt_comes_before(
     ratings: list[str | None], finish: str, sure: bool, error: int | None
 ) -> None:
-    one = event(ratings=ratings, finish=finish, note="why")
-    assert (one.is_sure, one.first_error) == (sure, error)
+    opinion = event(ratings=ratings, finish=finish, note="why")
+    assert (opinion.is_sure, opinion.first_error) == (sure, error)

@@ -36,12 +36,12 @@ ROWS = [
 ]  # fmt: skip
 
 
-def said_by_two(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, str], Any]:
+def opinions_of_two(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, str], Any]:
     """Return what ana and ben say on the first solutions."""
     return {
-        (person, f"solution-{number}"): said
+        (person, f"solution-{number}"): opinion
         for number, pair in enumerate(pairs)
-        for person, said in zip(PEOPLE["people"], pair, strict=True)
+        for person, opinion in zip(PEOPLE["people"], pair, strict=True)
     }
 
 
@@ -52,9 +52,10 @@ def test_shares_are_of_the_whole_run(tmp_path: Path, caplog: pytest.LogCaptureFi
     wrong = [item.id for item in items if item.probability == 2 / 4]
     right = [item.id for item in items if item.probability == 3 / 12]
     assert (len(wrong), len(right)) == (2, 3)
-    said = {("me", one): WRONG for one in wrong}  # as the run labels these solutions
-    said |= {("me", right[0]): RIGHT, ("me", right[1]): FIRST, ("me", right[2]): DOUBT}
-    annotated_folder(out, ROWS, said, sample=5)
+    # The run labels these solutions in the same way.
+    opinions = {("me", solution_id): WRONG for solution_id in wrong}
+    opinions |= {("me", right[0]): RIGHT, ("me", right[1]): FIRST, ("me", right[2]): DOUBT}
+    annotated_folder(out, ROWS, opinions, sample=5)
     with caplog.at_level(logging.WARNING):
         report = evaluate_labels(run, str(out), None, seed=0)
     assert "1 solutions have no first error" in caplog.text
@@ -69,8 +70,8 @@ def test_shares_are_of_the_whole_run(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_either_first_error_is_accepted_where_two_people_differ(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ROWS, None)
-    said = said_by_two((WRONG, FIRST), (FIRST, WRONG), (RIGHT, FIRST), (DOUBT, WRONG))
-    annotated_folder(tmp_path / "out", ROWS, said, **PEOPLE)
+    opinions = opinions_of_two((WRONG, FIRST), (FIRST, WRONG), (RIGHT, FIRST), (DOUBT, WRONG))
+    annotated_folder(tmp_path / "out", ROWS, opinions, **PEOPLE)
     quality = evaluate_labels(run, str(tmp_path / "out"), None, seed=0).groups["all"].quality
     assert quality is not None and quality.num_solutions == 4
     # step 1, the run's first error, is accepted for all solutions but the third
@@ -101,8 +102,8 @@ def test_alpha_is_krippendorffs() -> None:
 
 
 def test_people_are_summed_up(tmp_path: Path) -> None:
-    said = said_by_two((WRONG, WRONG), (FIRST, WRONG), (RIGHT, RIGHT), (DOUBT, WRONG))
-    annotated_folder(tmp_path / "out", ROWS, said, **PEOPLE)
+    opinions = opinions_of_two((WRONG, WRONG), (FIRST, WRONG), (RIGHT, RIGHT), (DOUBT, WRONG))
+    annotated_folder(tmp_path / "out", ROWS, opinions, **PEOPLE)
     summary = summarise(AnnotationFolder.read(str(tmp_path / "out")))
     assert (summary.num_done, summary.num_twice) == (4, 3)
     assert summary.agreement.value == pytest.approx(2 / 3)
@@ -120,18 +121,18 @@ def test_people_are_summed_up(tmp_path: Path) -> None:
 
 
 def test_prm800k_reads_back_what_was_written(tmp_path: Path) -> None:
-    said = {
+    opinions = {
         ("ana", "solution-0"): WRONG,
         ("ben", "solution-0"): {**GAVE_UP, "at": 1_700_000_000_123},
         ("ana", "solution-5"): RIGHT,
         ("ana", "solution-6"): DOUBT,
     }
-    annotated_folder(tmp_path / "out", ROWS, said, **PEOPLE)
+    annotated_folder(tmp_path / "out", ROWS, opinions, **PEOPLE)
     arguments = ["export", str(tmp_path / "out"), "-o", str(tmp_path / "data"), "--to"]
     assert run_verb([*arguments, "prm800k"]).output.startswith("4 rows written")
     path = tmp_path / "data" / "data.jsonl"
-    found = {one.problem: one.first_error for one in read_prm800k(path)}
-    assert found == {"Problem 0": 1, "Problem 5": None}
+    first_errors = {exported.problem: exported.first_error for exported in read_prm800k(path)}
+    assert first_errors == {"Problem 0": 1, "Problem 5": None}
     rows = {
         (row["labeler"], row["question"]["problem"]): row
         for row in map(json.loads, path.read_text().splitlines())

@@ -84,15 +84,17 @@ def test_by_keyboard_alone_and_through_a_lost_connection(tmp_path: Path) -> None
         # What the browser logs depends on how far a request was when the server was killed.
         lost = re.compile("ERR_CONNECTION_(REFUSED|RESET|CLOSED)|ERR_EMPTY_RESPONSE")
         assert [c for c in logged_problems(browser) if not lost.search(c["message"])] == []
-    found = AnnotationFolder.read(str(out)).last_events
-    said = [(found["me", one].ratings, found["me", one].finish) for one in order]
-    assert said == [
+    last_events = AnnotationFolder.read(str(out)).last_events
+    recorded = [
+        (last_events["me", item_id].ratings, last_events["me", item_id].finish) for item_id in order
+    ]
+    assert recorded == [
         (("good", "bad", None), "found_error"),
         ((None, None, None), "give_up"),
         (("good", "okay", "unsure"), "solution"),
         (("good", "good", "good"), "solution"),
     ]
-    assert found["me", order[1]].note == "too hard"
+    assert last_events["me", order[1]].note == "too hard"
 
 
 def test_the_overseer_sees_where_people_differ_and_settles_it(tmp_path: Path) -> None:
@@ -107,10 +109,13 @@ def test_the_overseer_sees_where_people_differ_and_settles_it(tmp_path: Path) ->
     with chromium() as browser, AnnotateProcess(*begun) as page:
         count_violations(browser)
         for person, word in (("ana", "bad"), ("ben", "good")):
-            for one in ("solution-0", "solution-1"):
-                said = ["good", word if one == "solution-1" else "good", "good"]
-                said = [*said[:2], None] if "bad" in said else said
-                assert page.post(page.opinion(person, one, said, note=hostile), person)[0] == 200
+            for solution_id in ("solution-0", "solution-1"):
+                ratings = ["good", word if solution_id == "solution-1" else "good", "good"]
+                ratings = [*ratings[:2], None] if "bad" in ratings else ratings
+                assert (
+                    page.post(page.opinion(person, solution_id, ratings, note=hostile), person)[0]
+                    == 200
+                )
         open_page(browser, page.addresses["overseer"], "#differ section h3")
         assert texts(browser, "#differ section h3") == ["Solution solution-1"]
         heads = texts(browser, "#differ thead th")

@@ -32,7 +32,7 @@ def world() -> list[LabeledSolution]:
 ROWS = world()
 
 
-def drawn(**changes: object) -> list[Item]:
+def draw_sample(**changes: object) -> list[Item]:
     settings = AnnotationSettings(id="x", run="r", run_id="r", **{"sample": 40, **changes})  # type: ignore[arg-type]
     rows = list(ROWS)
     random.Random(settings.seed + len(settings.people)).shuffle(rows)
@@ -40,7 +40,7 @@ def drawn(**changes: object) -> list[Item]:
 
 
 def test_weights_add_up_to_the_run_and_rare_cases_are_drawn() -> None:
-    items = drawn()
+    items = draw_sample()
     assert len(items) == 40
     assert sum(1 / item.probability for item in items) == pytest.approx(200)
     by_stratum = Counter(item.stratum for item in items)
@@ -54,19 +54,19 @@ def test_weights_add_up_to_the_run_and_rare_cases_are_drawn() -> None:
 
 
 def test_the_draw_is_of_ids_and_seed_alone() -> None:
-    assert drawn() == drawn()
-    assert {item.id for item in drawn()} != {item.id for item in drawn(seed=1)}
+    assert draw_sample() == draw_sample()
+    assert {item.id for item in draw_sample()} != {item.id for item in draw_sample(seed=1)}
 
 
 @pytest.mark.parametrize("sample", [1, 2, 3, 200, 1000])
 def test_any_size_gives_every_solution_a_chance(sample: int) -> None:
-    items = drawn(sample=sample)
+    items = draw_sample(sample=sample)
     assert len(items) == min(sample, 200)
     assert sum(1 / item.probability for item in items) == pytest.approx(200)
 
 
 def test_people_share_the_work_and_overlap_in_what_was_asked() -> None:
-    items = drawn(people=("ana", "ben", "eva"), overlap=0.25)
+    items = draw_sample(people=("ana", "ben", "eva"), overlap=0.25)
     twice = [item for item in items if len(item.people) == 2]
     assert len(twice) == 10
     assert all(len(set(item.people)) == 2 for item in twice)
@@ -74,7 +74,7 @@ def test_people_share_the_work_and_overlap_in_what_was_asked() -> None:
     assert max(work.values()) - min(work.values()) <= 2
     # every pair of people shares solutions
     assert len({frozenset(item.people) for item in twice}) == 3
-    assert all(len(item.people) == 1 for item in drawn(overlap=1.0))
+    assert all(len(item.people) == 1 for item in draw_sample(overlap=1.0))
 
 
 def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_other_settings_or_another_run_are_refused(tmp_path: Path, run: str) -> 
     out = str(tmp_path / "out")
     with AnnotateProcess(run, "-o", out):
         pass
-    other = write_run(tmp_path / "other", [solution(0, ["a\n", "b"], [4, 4])], None)
+    other_run = write_run(tmp_path / "other", [solution(0, ["a\n", "b"], [4, 4])], None)
     changed = [solution(n, [f"{n}\n", "b"], [4, 4]) for n in (0, 1)]
     twin = write_run(tmp_path / "again" / Path(run).name, changed, None)
 
@@ -127,7 +127,7 @@ def test_other_settings_or_another_run_are_refused(tmp_path: Path, run: str) -> 
         write_run(tmp_path / "two" / name, changed, None)
     for arguments, words in (
         ((run, "--seed", "1"), "seed='1', was '0'"),
-        ((other,), "run_id="),
+        ((other_run,), "run_id="),
         ((twin,), "3 of the 3 solutions .* have other texts"),
         ((str(tmp_path / "two"),), "contains 2 labelling runs, but must"),
         ((run, "--people", "ana,ana"), "different names"),

@@ -85,24 +85,26 @@ def main() -> None:
     num_faults = args.size.pick(smoke=1, quick=NUM_FAULTS, full=NUM_FAULTS)
     results = []
     for seed in range(args.first, args.first + num_seeds):
-        found = run_seed(seed, num_faults=num_faults)
-        results.append(found)
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.kills.items()))
-        wrong = "; ".join(found.faults[:5]) or "nothing"
-        if found.lost or found.duplicated:
-            wrong += f"; {found.lost} solutions lost, {found.duplicated} duplicated"
-        mean = f"{found.cost_s / max(1, found.num_kills):.0f} s"
+        figures = run_seed(seed, num_faults=num_faults)
+        results.append(figures)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(figures.kills.items()))
+        wrong = "; ".join(figures.faults[:5]) or "nothing"
+        if figures.lost or figures.duplicated:
+            wrong += f"; {figures.lost} solutions lost, {figures.duplicated} duplicated"
+        mean = f"{figures.cost_s / max(1, figures.num_kills):.0f} s"
         world = WORLDS[seed % len(WORLDS)]
         print(f"seed {seed}, {world}: {kinds}; wrong: {wrong}; a fault costs {mean}", flush=True)
-    kills = sum(found.num_kills for found in results)
+    kills = sum(seed_figures.num_kills for seed_figures in results)
     result = {
         "kills": kills,
-        "lost": sum(found.lost for found in results),
-        "duplicated": sum(found.duplicated for found in results),
-        "mismatched": sum(found.mismatched for found in results),
-        "mean_cost_s": round(sum(found.cost_s for found in results) / max(1, kills), 1),
+        "lost": sum(seed_figures.lost for seed_figures in results),
+        "duplicated": sum(seed_figures.duplicated for seed_figures in results),
+        "mismatched": sum(seed_figures.mismatched for seed_figures in results),
+        "mean_cost_s": round(
+            sum(seed_figures.cost_s for seed_figures in results) / max(1, kills), 1
+        ),
         "seeds": len(results),
-        "by_kind": dict(sum((found.kills for found in results), Counter[str]())),
+        "by_kind": dict(sum((seed_figures.kills for seed_figures in results), Counter[str]())),
     }
     finish(result)
 
@@ -116,39 +118,39 @@ def run_seed(seed: int, *, num_faults: int, undisturbed_s: float | None = None) 
         undisturbed_s: seconds of an undisturbed run; None measures one.
     """
     rng = random.Random(seed)
-    found = Figures()
+    figures = Figures()
     with open_world(WORLDS[seed % len(WORLDS)], rng) as world:
         if undisturbed_s is None:
             undisturbed_s = _run_to_end(world, "calibration")
         extra_s = 0.0
         for number in range(MAX_OUTPUTS):
             out = f"out{number}"
-            spent_s = _run_under_faults(world, out, found, num_faults, 0.2 * undisturbed_s)
+            spent_s = _run_under_faults(world, out, figures, num_faults, 0.2 * undisturbed_s)
             spent_s += _run_to_end(world, out)
             extra_s += max(0.0, spent_s - undisturbed_s)
-            _check(world, out, found)
-            if found.num_kills >= num_faults:
+            _check(world, out, figures)
+            if figures.num_kills >= num_faults:
                 break
-        found.cost_s = extra_s * world.num_engines
-        hard = sum(count for kind, count in found.kills.items() if kind.endswith("killed"))
-        found.cost_s += hard * (JOURNAL_S - FLUSH_S) / 2
-    return found
+        figures.cost_s = extra_s * world.num_engines
+        hard = sum(count for kind, count in figures.kills.items() if kind.endswith("killed"))
+        figures.cost_s += hard * (JOURNAL_S - FLUSH_S) / 2
+    return figures
 
 
 def _run_under_faults(
-    world: World, out: str, found: Figures, num_faults: int, longest_s: float
+    world: World, out: str, figures: Figures, num_faults: int, longest_s: float
 ) -> float:
     """Repeat a command until it had enough faults or succeeded; return the seconds of all runs."""
     spent_s = 0.0
-    while found.num_kills < num_faults:
+    while figures.num_kills < num_faults:
         started = time.monotonic()
         driver = world.start(out)
-        while found.num_kills < num_faults and world.wait_for_work(driver, out):
+        while figures.num_kills < num_faults and world.wait_for_work(driver, out):
             time.sleep(world.rng.uniform(0.0, longest_s))
             if driver.poll() is not None:
                 break
-            found.kills[world.break_something(driver)] += 1
-        if found.num_kills >= num_faults and driver.poll() is None:
+            figures.kills[world.break_something(driver)] += 1
+        if figures.num_kills >= num_faults and driver.poll() is None:
             time.sleep(FLUSH_S)  # gives the last fault time to take effect
             world.heal()
         code = world.wait_for_end(driver)
@@ -171,8 +173,8 @@ def _run_to_end(world: World, out: str) -> float:
     return time.monotonic() - started
 
 
-def _check(world: World, out: str, found: Figures) -> None:
-    """Compare the output with the expected rows and record the differences in `found`."""
+def _check(world: World, out: str, figures: Figures) -> None:
+    """Compare the output with the expected rows and record the differences in `figures`."""
     config = load_config(LabelConfig, None, world.overrides(out))
     problems = {problem.id: problem for problem in load_inputs(config).problems}
     store = Store(config.out)
@@ -186,7 +188,7 @@ def _check(world: World, out: str, found: Figures) -> None:
         same.add(json.dumps([metadata[key] for key in ("config", "versions")], sort_keys=True))
         theirs, rollouts = read_shard(store, metadata["rollouts"], "rollouts")
         if theirs["attempt"] != metadata["attempt"] or theirs["block"] != metadata["block"]:
-            found.faults.append(f"{metadata['block']}: its rollouts file is of another attempt")
+            figures.faults.append(f"{metadata['block']}: its rollouts file is of another attempt")
         counted: Counted = {}
         for rollout in rollouts.to_pylist():
             for who in (None, rollout["completer"]):
@@ -197,34 +199,36 @@ def _check(world: World, out: str, found: Figures) -> None:
             problem = problems.get(row["problem_id"])
             gold = None if problem is None else (problem.text, problem.answer, dict(problem.meta))
             if gold != (row["problem"], row["answer"], json.loads(row["meta"])):
-                found.faults.append(
+                figures.faults.append(
                     f"{row['problem_id']}: its problem, gold or metadata differs from the input"
                 )
             if not _counts_agree(row, counted):
-                found.faults.append(
+                figures.faults.append(
                     f"{row['solution_id']}: its counts differ from those of its rollouts"
                 )
     if len(same) > 1:
-        found.faults.append("the shards have different configurations or versions")
-    left = {*store.names("rollouts")} - named
-    left |= {*store.names("journals"), *store.names("drivers"), *store.names(PARTIAL)}
-    left |= {*store.names("rejects"), *store.names("rejects.jsonl")}
-    found.faults += [f"file left behind: {name}" for name in sorted(left)]
-    found.mismatched = len(found.faults)
-    found.lost += (wanted - rows).total()
-    found.duplicated += (rows - wanted).total()
+        figures.faults.append("the shards have different configurations or versions")
+    left_behind = {*store.names("rollouts")} - named
+    left_behind |= {*store.names("journals"), *store.names("drivers"), *store.names(PARTIAL)}
+    left_behind |= {*store.names("rejects"), *store.names("rejects.jsonl")}
+    figures.faults += [f"file left behind: {name}" for name in sorted(left_behind)]
+    figures.mismatched = len(figures.faults)
+    figures.lost += (wanted - rows).total()
+    figures.duplicated += (rows - wanted).total()
 
 
 def _counts_agree(row: dict[str, Any], counted: Counted) -> bool:
     """Check the counts of each step but the last, for all completers together and for each one."""
     steps = row["steps"][:-1]
-    said = [(step["prefix_id"], None, step) for step in steps]
-    for one in row["completers"]:
-        own = zip(steps, one["steps"], strict=False)
-        said += [(step["prefix_id"], one["name"], counts) for step, counts in own]
+    counts_by_completer = [(step["prefix_id"], None, step) for step in steps]
+    for completer in row["completers"]:
+        step_pairs = zip(steps, completer["steps"], strict=False)
+        counts_by_completer += [
+            (step["prefix_id"], completer["name"], counts) for step, counts in step_pairs
+        ]
     return all(
         counts[f"num_{outcome}"] == counted.get((prefix, who), Counter())[outcome]
-        for prefix, who, counts in said
+        for prefix, who, counts in counts_by_completer
         for outcome in Outcome
     )
 

@@ -124,8 +124,8 @@ class World:
         )
         if self.setting.others:
             engine = scripted.removeprefix("policy.engine=")
-            other = f"{{model: another, cost: 2, engine: {engine}}}"
-            changes.append(f"completers=[{{model: policy, cost: 1}}, {other}]")
+            other_model = f"{{model: another, cost: 2, engine: {engine}}}"
+            changes.append(f"completers=[{{model: policy, cost: 1}}, {other_model}]")
         return [
             *changes,
             *[f"problems.source={source}", "policy.engine=scripted", scripted, "block_problems=4"],
@@ -165,23 +165,23 @@ class World:
     def break_something(self, driver: subprocess.Popen[str]) -> str:
         """Inject one random fault and return its name."""
         kinds: dict[str, Callable[[subprocess.Popen[str]], None]] = {
-            "driver killed": lambda one: one.kill(),
-            "driver told to end": lambda one: one.send_signal(signal.SIGTERM),
+            "driver killed": lambda process: process.kill(),
+            "driver told to end": lambda process: process.send_signal(signal.SIGTERM),
         }
         if self.cluster is not None:
             kinds |= {
-                "actor killed": lambda one: self._cluster().kill_actor(self.rng),
-                "node killed": lambda one: self._cluster().kill_node(self.rng),
-                "node drained": lambda one: self._cluster().drain_node(self.rng),
+                "actor killed": lambda _: self._cluster().kill_actor(self.rng),
+                "node killed": lambda _: self._cluster().kill_node(self.rng),
+                "node drained": lambda _: self._cluster().drain_node(self.rng),
             }
         if self.setting.storage != "s3":
             kinds["torn writes"] = self._tear_writes
         if self.disk is not None:
-            kinds["disk full"] = lambda one: self._fill()
+            kinds["disk full"] = lambda _: self._fill_disk()
         if self.s3 is not None:
             kinds |= {
-                "s3 errors": lambda one: self._fail_s3(),
-                "s3 stalls": lambda one: self._stall(),
+                "s3 errors": lambda _: self._fail_s3(),
+                "s3 stalls": lambda _: self._stall(),
             }
         kind = self.rng.choice(sorted(kinds))
         kinds[kind](driver)
@@ -196,7 +196,7 @@ class World:
         if self.cluster is not None:
             for actor in self.cluster.actors():
                 with contextlib.suppress(psutil.Error):
-                    _limit(actor.pid, resource.RLIM_INFINITY)
+                    _limit_file_size(actor.pid, resource.RLIM_INFINITY)
 
     def end(self) -> None:
         """Kill all drivers that still run."""
@@ -207,12 +207,12 @@ class World:
 
     def _tear_writes(self, driver: subprocess.Popen[str]) -> None:
         """Limit the file sizes of all processes that write shards, so that writes fail half-way."""
-        writers = [one.pid for one in self.cluster.actors()] if self.cluster else [driver.pid]
+        writers = [actor.pid for actor in self.cluster.actors()] if self.cluster else [driver.pid]
         for pid in writers:
             with contextlib.suppress(ProcessLookupError):
-                _limit(pid, TIGHT_BYTES)
+                _limit_file_size(pid, TIGHT_BYTES)
 
-    def _fill(self) -> None:
+    def _fill_disk(self) -> None:
         assert self.disk is not None
         with contextlib.suppress(OSError), (self.disk / "ballast").open("wb", buffering=0) as file:
             while True:
@@ -233,10 +233,10 @@ class World:
     def _stall(self) -> None:
         """Leave the next request without an answer for `STALL_S` seconds."""
         assert self.s3 is not None
-        left = [1]
+        stalls = [1]
 
         def fault(method: str, path: str) -> Any:
-            return "stall" if left and left.pop() else "ok"
+            return "stall" if stalls and stalls.pop() else "ok"
 
         self.s3.fault = fault
 
@@ -251,7 +251,7 @@ class Nodes:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        self._before = {one.pid for one in psutil.Process().children(recursive=True)}
+        self._before = {child.pid for child in psutil.Process().children(recursive=True)}
         self._cluster = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
         )
@@ -276,11 +276,11 @@ class Nodes:
     def drain_node(self, rng: random.Random) -> None:
         """Announce through Ray that a node will be removed, and remove it soon after."""
         node = self._nodes[0]
-        said = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"]
+        reason = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"]
         subprocess.run(
             [
                 *["ray", "drain-node", f"--address={self.address}", f"--node-id={node.node_id}"],
-                *[*said, "--deadline-remaining-seconds=600"],
+                *[*reason, "--deadline-remaining-seconds=600"],
             ],
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
             check=True,
@@ -326,6 +326,6 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = content
 
 
-def _limit(pid: int, num_bytes: int) -> None:
+def _limit_file_size(pid: int, num_bytes: int) -> None:
     """Limit the size of files that a process writes; a write past the limit fails half-way."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))

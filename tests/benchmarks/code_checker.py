@@ -48,27 +48,30 @@ def measure_checker(size: BenchmarkSize) -> dict[str, Any]:
         speeds.append(round(len(golds) / (time.perf_counter() - began), 1))
     cheats = _cheats_over(rows, size.pick(smoke=1, quick=3, full=len(AT_ONCE)))
     every = {**CHEATS, **KILLS_ITSELF}
-    own = [
+    own_programs = [
         every[name] for name in size.pick(smoke=AT_ONCE[:3], quick=tuple(every), full=tuple(every))
     ]
     passed = _num_right(checker, cheats)
-    passed += sum(one.verdict is Verdict.RIGHT for one in grades(code_checker(time_s=1), GOLD, own))
+    passed += sum(
+        grade.verdict is Verdict.RIGHT
+        for grade in grades(code_checker(time_s=1), GOLD, own_programs)
+    )
     names = list(PROBES)[:num_probes]
     through = sum(verdict != Verdict.RIGHT for verdict, _ in results(names).values())
     return {
         "gold_right": (right, len(golds)),
-        "cheats_right": (passed, len(cheats) + len(own)),
+        "cheats_right": (passed, len(cheats) + len(own_programs)),
         "escapes": (through, len(names)),
         "verdicts_per_s": (statistics.median(speeds), min(speeds), max(speeds)),
     }
 
 
-def _cheats_over(rows: Sequence[Mapping[str, Any]], each: int) -> list[GradeItem]:
-    """Return `each` cheats for every problem, taking the kinds of cheats in turn."""
+def _cheats_over(rows: Sequence[Mapping[str, Any]], num_cheats: int) -> list[GradeItem]:
+    """Return `num_cheats` cheats for every problem, taking the kinds of cheats in turn."""
     return [
-        _item(row, cheat_for(AT_ONCE[(number * each + k) % len(AT_ONCE)], row["entry_point"]))
+        _item(row, cheat_for(AT_ONCE[(number * num_cheats + k) % len(AT_ONCE)], row["entry_point"]))
         for number, row in enumerate(rows)
-        for k in range(each)
+        for k in range(num_cheats)
     ]
 
 
@@ -77,5 +80,5 @@ def _item(row: Mapping[str, Any], completion: str) -> GradeItem:
 
 
 def _num_right(checker: CodeChecker, items: Sequence[GradeItem]) -> int:
-    found = asyncio.run(checker.grade(items, asyncio.to_thread))
-    return sum(one.verdict is Verdict.RIGHT for one in found)
+    graded = asyncio.run(checker.grade(items, asyncio.to_thread))
+    return sum(grade.verdict is Verdict.RIGHT for grade in graded)

@@ -107,33 +107,33 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
         Point(name="bisect", label="", settings=bisect),
     ]
     weights = resample_weights(len(test), 0)
-    found = {}
+    figures = {}
     for point in points:
         done = measure(point.make, test)
         hit, solutions, hit_wrong, with_error = (
             done.table[:, COLUMNS.index(name)]
             for name in ("hit", "solutions", "hit_wrong", "with_error")
         )
-        found[point.name] = LabelFigures(
+        figures[point.name] = LabelFigures(
             accuracy=estimate_ratio(hit, solutions, weights),
             where_wrong=estimate_ratio(hit_wrong, with_error, weights),
             tokens=done.tokens_per_solution,
         )
-    return {**found, **_constants(out / "runs" / TEST)}
+    return {**figures, **_measure_constants(out / "runs" / TEST)}
 
 
-def _constants(run: Path) -> dict[str, LabelFigures]:
+def _measure_constants(run: Path) -> dict[str, LabelFigures]:
     rows = read_rows(run)
-    found = {}
+    figures = {}
     for name, rule in CONSTANTS.items():
         labelled = [
             row.with_first_error(None if row.solution.outcome is Outcome.RIGHT else rule(row))
             for row in rows
         ]
         quality = measure_label_quality(labelled)
-        found[f"constant: {name}"] = LabelFigures(
+        figures[f"constant: {name}"] = LabelFigures(
             accuracy=quality.first_error_accuracy,
             where_wrong=quality.first_error_accuracy_wrong,
             tokens=0.0,
         )
-    return found
+    return figures

@@ -83,7 +83,7 @@ def evaluations(out: Path, amounts: Amounts) -> list[Piece]:
     """Return the evaluations of all PRMs on the samples of each domain and part."""
     return [
         Piece(
-            result=_evaluated(out, domain, part) / "best_of_n.json",
+            result=_evaluation_path(out, domain, part) / "best_of_n.json",
             work=partial(_evaluate, out, domain, part, amounts),
         )
         for domain in DOMAINS
@@ -105,12 +105,12 @@ class Scored:
         self._found: dict[tuple[str, str], dict[str, Any]] = {}
         for domain in DOMAINS:
             for part in PARTS:
-                text = (_evaluated(out, domain, part) / "best_of_n.json").read_text()
+                text = (_evaluation_path(out, domain, part) / "best_of_n.json").read_text()
                 self._found[domain, part] = json.loads(text)["result"]
 
     def method(self, trained: str, domain: str) -> str:
         """Return the PRM's method that chooses best on validation problems; pairs break ties."""
-        known = self._found[domain, "validation"]
+        validation = self._found[domain, "validation"]
 
         if trained == UNTRAINED:
             methods = [f"likelihood:base:{how}" for how in ("sum", "min")]
@@ -118,8 +118,8 @@ class Scored:
             methods = [f"{trained}:{how}" for how in OF_PRM]
 
         def worth(method: str) -> tuple[float, float]:
-            pairs = known["pair_accuracy"][method]["value"]
-            return known["accuracy"][method][self._size]["value"], pairs or 0.0
+            pairs = validation["pair_accuracy"][method]["value"]
+            return validation["accuracy"][method][self._size]["value"], pairs or 0.0
 
         return max(methods, key=worth)
 
@@ -134,11 +134,11 @@ class Scored:
         a wrong one. `right` is the share of chosen samples that are right. `less_majority` is the
         paired difference of `right` from majority voting.
         """
-        found, method = self._found[domain, "test"], self.method(trained, domain)
+        test_report, method = self._found[domain, "test"], self.method(trained, domain)
         return {
-            "pairs": _numbers(found["pair_accuracy"][method]),
+            "pairs": _numbers(test_report["pair_accuracy"][method]),
             "right": self.accuracy(method, domain),
-            "less_majority": _numbers(found["differences"][self._size][method]["majority"]),
+            "less_majority": _numbers(test_report["differences"][self._size][method]["majority"]),
         }
 
 
@@ -146,14 +146,14 @@ def _numbers(estimate: dict[str, Any]) -> Numbers:
     return numbers(Estimate(**{name: estimate[name] for name in ("value", "low", "high")}))
 
 
-def _evaluated(out: Path, domain: str, part: str) -> Path:
+def _evaluation_path(out: Path, domain: str, part: str) -> Path:
     return out / "best-of-n" / f"{domain}-{part}"
 
 
 def _evaluate(out: Path, domain: str, part: str, amounts: Amounts) -> None:
-    scorers = {one.kind: str(one.folder(out)) for one in trainings(amounts)}
+    scorers = {training.kind: str(training.folder(out)) for training in trainings(amounts)}
     keys = [
-        *(f"run={out / 'runs' / f'{domain}-{part}'}", f"out={_evaluated(out, domain, part)}"),
+        *(f"run={out / 'runs' / f'{domain}-{part}'}", f"out={_evaluation_path(out, domain, part)}"),
         *(f"samples={amounts.samples}", f"scorers={json.dumps(scorers)}", "threads=1"),
         *(f"likelihood={{base: {BASE}}}", f"checker={CHECKERS[domain]}"),
         f"aggregate={json.dumps(list(OF_PRM))}",

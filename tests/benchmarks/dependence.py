@@ -46,8 +46,8 @@ def main() -> None:
             rows[name].append([*_figures(world, before), *_figures(world, now)])
     names = ("independent: right", "belief", "told apart: right", "told apart: belief")
     judges = {
-        name: dict(zip(names, np.mean(found, 0).round(4).tolist(), strict=True))
-        for name, found in rows.items()
+        name: dict(zip(names, np.mean(measurements, 0).round(4).tolist(), strict=True))
+        for name, measurements in rows.items()
     }
     finish({"judges": judges})
 

@@ -143,7 +143,7 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
     await policy.reset_cache()
     with tempfile.TemporaryDirectory(prefix="mclabel-benchmark-") as folder:
         config = LabelConfig.model_validate({"out": folder, "estimator": estimator})
-        task = LabelTask(make_policy=partial(_same, policy), settings=config, provenance={})
+        task = LabelTask(make_policy=partial(_keep_policy, policy), settings=config, provenance={})
         worker = Worker(task, out=folder)
         await worker.start()
         planned = plan_blocks(
@@ -158,11 +158,11 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
         lags: list[float] = []
         solutions = 0
 
-        def look(progress: WorkerProgress) -> None:
+        def record_lag(progress: WorkerProgress) -> None:
             lags.append(progress.loop_lag_s)
 
         async with _Watch(policy) as watch:
-            async for report in run_blocks(worker, book, look):
+            async for report in run_blocks(worker, book, record_lag):
                 solutions += report.counts["num_solutions"]
         await worker.close()
         assert len(list(Path(folder, "labels").iterdir())) == len(blocks)
@@ -173,7 +173,7 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
     return watch.run(policy, solutions, loop_lag_s=max(lags), accuracy=accuracy)
 
 
-def _same(policy: LoadedPolicy) -> Policy:
+def _keep_policy(policy: LoadedPolicy) -> Policy:
     return policy
 
 

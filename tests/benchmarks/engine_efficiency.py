@@ -73,25 +73,25 @@ async def _compare(
         jobs, flats = [], []
         for _ in range(repeats):
             jobs.append(await label_job(policy, problems, kind="fixed", rollouts=rollouts))
-            flats.append(await _flat(policy))
+            flats.append(await _submit_at_once(policy))
     return jobs, flats
 
 
-async def _flat(policy: LoadedPolicy) -> Run:
+async def _submit_at_once(policy: LoadedPolicy) -> Run:
     """Submit all completions that the previous job requested at once."""
-    asked = policy.requests
+    requests = policy.requests
     await policy.reset_cache()
     async with watch(policy) as watched:
         await asyncio.gather(
-            *(policy.sample(prompt, prefix, seed=seed) for prompt, prefix, seed in asked)
+            *(policy.sample(prompt, prefix, seed=seed) for prompt, prefix, seed in requests)
         )
     return watched.run(policy, 0)
 
 
 def _ratios(pairs: Pairs) -> list[float]:
     """Return the median, the minimum and the maximum of the speed ratios."""
-    found = [job.tokens_per_s / flat.tokens_per_s for job, flat in zip(*pairs, strict=True)]
-    return [round(one, 3) for one in (statistics.median(found), min(found), max(found))]
+    ratios = [job.tokens_per_s / flat.tokens_per_s for job, flat in zip(*pairs, strict=True)]
+    return [round(ratio, 3) for ratio in (statistics.median(ratios), min(ratios), max(ratios))]
 
 
 def _median_share_under_full(pairs: Pairs) -> float:

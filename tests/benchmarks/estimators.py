@@ -96,13 +96,13 @@ def _report(
     priors[TRACE] = learned(validation, TRACE_SETTINGS)
     settings = points(priors, cap, size.pick(smoke=GAINS[4:5], quick=GAINS, full=GAINS))
     tuned = {(p.name, p.label): measure(p.make, validation) for p in settings}
-    found = {(p.name, p.label): measure(p.make, test) for p in settings}
+    measured = {(p.name, p.label): measure(p.make, test) for p in settings}
     weights = resample_weights(len(test), 0)
     if plot is not None:
-        _plot(found, weights, plot)
+        _plot(measured, weights, plot)
     curves: dict[str, dict[str, Any]] = {}
-    for (name, label), one in found.items():
-        curves.setdefault(name, {})[label] = _figures(one, weights)
+    for (name, label), measurement in measured.items():
+        curves.setdefault(name, {})[label] = _figures(measurement, weights)
     best = {
         name: max((k for k in tuned if k[0] == name), key=lambda k: tuned[k].first_error_accuracy)
         for name in curves
@@ -111,19 +111,19 @@ def _report(
         "curves": curves,
         "most_accurate_on_validation": {name: label for name, (_, label) in best.items()},
         "matches": {
-            f"fixed{k}": _find_equal_settings(tuned, found, ("fixed", f"K={k}"), weights)
+            f"fixed{k}": _find_equal_settings(tuned, measured, ("fixed", f"K={k}"), weights)
             for k in (4, 16, 64)
             if k <= cap and (k > 4 or size is BenchmarkSize.SMOKE)
         },
         "trace_less_posterior": {
-            label: difference(found[TRACE, "no rollouts"], one, "hit", "solutions", weights)
-            for (name, label), one in found.items()
+            label: difference(measured[TRACE, "no rollouts"], compared, "hit", "solutions", weights)
+            for (name, label), compared in measured.items()
             if name == "posterior+agreement"
         },
         **simulate_intervals(size, test, priors["posterior"]),
         "soft": soft_values(truth, priors, cap),
         "coverage_real": real_intervals(truth, priors["posterior"]),
-        "with_pilot": _with_pilot(test, cap, size, found["fixed", f"K={min(cap, 16)}"], weights),
+        "with_pilot": _with_pilot(test, cap, size, measured["fixed", f"K={min(cap, 16)}"], weights),
     }
 
 
@@ -155,17 +155,17 @@ def _posterior(cap: int, gain: float, agreement: bool) -> PosteriorEstimator.Set
     )
 
 
-def _figures(one: Measurement, weights: np.ndarray) -> dict[str, Any]:
+def _figures(measurement: Measurement, weights: np.ndarray) -> dict[str, Any]:
     return {
-        "tokens": round(one.tokens_per_solution, 1),
-        "first_error": share(one, "hit", "solutions", weights),
-        "where_wrong": share(one, "hit_wrong", "with_error", weights),
-        "f1": round(one.f1, 4),
+        "tokens": round(measurement.tokens_per_solution, 1),
+        "first_error": share(measurement, "hit", "solutions", weights),
+        "where_wrong": share(measurement, "hit_wrong", "with_error", weights),
+        "f1": round(measurement.f1, 4),
     }
 
 
 def _find_equal_settings(
-    tuned: Table, found: Table, reference: Key, weights: np.ndarray
+    tuned: Table, measured: Table, reference: Key, weights: np.ndarray
 ) -> dict[str, Any]:
     """Return each estimator's cheapest setting as good as the reference on validation problems.
 
@@ -173,32 +173,32 @@ def _find_equal_settings(
     """
     goal = tuned[reference]
     table: dict[str, Any] = {}
-    for name in dict.fromkeys(name for name, _ in found):
+    for name in dict.fromkeys(name for name, _ in measured):
         good = [
             key
-            for key, one in tuned.items()
+            for key, measurement in tuned.items()
             if key[0] == name
-            and one.first_error_accuracy >= goal.first_error_accuracy
-            and one.first_error_accuracy_wrong >= goal.first_error_accuracy_wrong
+            and measurement.first_error_accuracy >= goal.first_error_accuracy
+            and measurement.first_error_accuracy_wrong >= goal.first_error_accuracy_wrong
         ]
         if good:
             key = min(good, key=lambda k: tuned[k].tokens_per_solution)
             table[name] = {
                 "setting": key[1],
-                **_compare_measurements(found[key], found[reference], weights),
+                **_compare_measurements(measured[key], measured[reference], weights),
             }
     return table
 
 
 def _compare_measurements(
-    one: Measurement, real: Measurement, weights: np.ndarray
+    measurement: Measurement, real: Measurement, weights: np.ndarray
 ) -> dict[str, Any]:
     """Return the differences of two estimators on the same problems."""
-    accuracy = difference(one, real, "hit", "solutions", weights)
-    wrong = difference(one, real, "hit_wrong", "with_error", weights)
-    ratio = weights @ one.table[:, 1] / np.maximum(weights @ real.table[:, 1], 1e-9)
+    accuracy = difference(measurement, real, "hit", "solutions", weights)
+    wrong = difference(measurement, real, "hit_wrong", "with_error", weights)
+    ratio = weights @ measurement.table[:, 1] / np.maximum(weights @ real.table[:, 1], 1e-9)
     low, high = np.quantile(ratio, [0.025, 0.975])
-    value = one.tokens_per_solution / max(real.tokens_per_solution, 1e-9)
+    value = measurement.tokens_per_solution / max(real.tokens_per_solution, 1e-9)
     return {
         "tokens_ratio": [round(float(n), 4) for n in (value, low, high)],
         "accuracy_less": accuracy,
@@ -211,7 +211,7 @@ def _with_pilot(
     test: list[Case], cap: int, size: BenchmarkSize, fixed: Measurement, weights: np.ndarray
 ) -> dict[str, Any]:
     """Measure the test problems as one run that begins with wide priors, including its pilot."""
-    found = {}
+    figures = {}
     pilot = size.pick(smoke=4, quick=100, full=100)
     for gain in PILOT_GAINS[: size.pick(smoke=1, quick=3, full=3)]:
         run = SimulatedRun(_posterior(cap, gain, True).with_changes(pilot=pilot))
@@ -222,17 +222,17 @@ def _with_pilot(
             to.record(case, checked, done)
             to.fit()
 
-        one = measure(run.begin, test, on_done=learn, at_a_time=16)
-        beliefs = [belief for belief, _ in one.beliefs]
-        found[f"gain={gain:g}"] = {
-            **_figures(one, weights),
-            **_compare_measurements(one, fixed, weights),
+        measurement = measure(run.begin, test, on_done=learn, at_a_time=16)
+        beliefs = [belief for belief, _ in measurement.beliefs]
+        figures[f"gain={gain:g}"] = {
+            **_figures(measurement, weights),
+            **_compare_measurements(measurement, fixed, weights),
             "belief": round(float(np.mean(beliefs)), 4) if beliefs else None,
         }
-    return found
+    return figures
 
 
-def _plot(found: dict[Key, Measurement], weights: np.ndarray, path: Path) -> None:
+def _plot(measured: dict[Key, Measurement], weights: np.ndarray, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -247,10 +247,10 @@ def _plot(found: dict[Key, Measurement], weights: np.ndarray, path: Path) -> Non
         for name, colour in zip(names, colours, strict=True):
             curve = sorted(
                 (
-                    max(one.tokens_per_solution, 1.0),
-                    *share(one, top, bottom, weights),
+                    max(measurement.tokens_per_solution, 1.0),
+                    *share(measurement, top, bottom, weights),
                 )
-                for key, one in found.items()
+                for key, measurement in measured.items()
                 if key[0] == name
             )
             tokens, found_share, low, high = (np.array(c) for c in zip(*curve, strict=True))

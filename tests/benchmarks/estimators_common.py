@@ -129,27 +129,29 @@ def learned(
 
 
 def difference(
-    one: Measurement, other: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
+    first: Measurement, second: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
 ) -> list[float]:
     """Return the value, low and high of the paired difference of two shares."""
-    (value, drawn), (its, others) = (_share(m, top, bottom, weights) for m in (one, other))
-    return [round(n, 4) for n in (value - its, *_ends(drawn - others))]
+    (value, drawn), (its, others) = (_share(m, top, bottom, weights) for m in (first, second))
+    return [round(n, 4) for n in (value - its, *_interval_bounds(drawn - others))]
 
 
-def share(one: Measurement, top: str, bottom: str, weights: NDArray[np.float64]) -> list[float]:
+def share(
+    measurement: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
+) -> list[float]:
     """Return the value, low and high of one column's sum divided by another's."""
-    value, drawn = _share(one, top, bottom, weights)
-    return [round(n, 4) for n in (value, *_ends(drawn))]
+    value, drawn = _share(measurement, top, bottom, weights)
+    return [round(n, 4) for n in (value, *_interval_bounds(drawn))]
 
 
 def _share(
-    one: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
+    measurement: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64]]:
-    a, b = (one.table[:, COLUMNS.index(name)] for name in (top, bottom))
-    return one.ratio(top, bottom), weights @ a / np.maximum(weights @ b, 1e-9)
+    a, b = (measurement.table[:, COLUMNS.index(name)] for name in (top, bottom))
+    return measurement.ratio(top, bottom), weights @ a / np.maximum(weights @ b, 1e-9)
 
 
-def _ends(drawn: NDArray[np.float64]) -> list[float]:
+def _interval_bounds(drawn: NDArray[np.float64]) -> list[float]:
     low, high = np.quantile(drawn, [0.025, 0.975])
     return [float(low), float(high)]
 

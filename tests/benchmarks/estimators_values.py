@@ -52,7 +52,7 @@ def simulate_intervals(
     `coverage` has a 99% lower bound. `width_ratio` is relative to the interval of Clopper and
     Pearson.
     """
-    kinds = _kinds(rollouts=16, most=64)
+    kinds = _list_settings(rollouts=16, most=64)
     num_fitted = size.pick(smoke=4, quick=40, full=150)
     tallies: dict[str, SourceTally] = defaultdict(SourceTally)
     means = SourceTally()
@@ -69,10 +69,10 @@ def simulate_intervals(
                 train = list(simulated_cases(profile, num_fitted, seed=1))
                 learned = fit_posterior_priors(train, agreement=False, cap=64, rounds=1)
             point = Point(name=settings.kind, label="", settings=settings, knowledge=learned)
-            one = measure(point.make, cases, intervals=True)
-            for source, tally in one.sources.items():
+            measurement = measure(point.make, cases, intervals=True)
+            for source, tally in measurement.sources.items():
                 _add(tallies[_source_name(source, settings)], tally)
-            _add(means, one.means)
+            _add(means, measurement.means)
     coverage = {
         source: {
             "labels": t.labels,
@@ -91,7 +91,7 @@ def _source_name(source: str, settings: EstimatorSettings) -> str:
     return f"{source} ({settings.kind})" if source == "fixed" else source
 
 
-def _kinds(*, rollouts: int, most: int) -> list[EstimatorSettings]:
+def _list_settings(*, rollouts: int, most: int) -> list[EstimatorSettings]:
     return [
         FixedEstimator.Settings(rollouts=rollouts),
         FirstErrorEstimator.Settings(rollouts=rollouts),
@@ -122,28 +122,28 @@ def real_intervals(truth: Sequence[Case], priors: Knowledge | None) -> dict[str,
             among the others.
         priors: priors of the posterior.
     """
-    found = {}
+    figures = {}
     weights = resample_weights(len(truth), 0)
     drawn = min(DRAWN, len(_outcomes(truth[0], ROOT)) // 2)
     by_problem = [_parts(case, drawn, MAX_PARTS["intervals"]) for case in truth]
-    for settings in _kinds(rollouts=drawn, most=drawn):
+    for settings in _list_settings(rollouts=drawn, most=drawn):
         point = Point(name=settings.kind, label="", settings=settings, knowledge=priors)
         found_sources = [measure(point.make, cases, intervals=True).sources for cases in by_problem]
-        for source in sorted({source for one in found_sources for source in one}):
-            tallies = [one.get(source, SourceTally()) for one in found_sources]
+        for source in sorted({source for sources in found_sources for source in sources}):
+            tallies = [sources.get(source, SourceTally()) for sources in found_sources]
             covered, labels = np.array([(t.covered, t.labels) for t in tallies]).T
             total = SourceTally()
             for tally in tallies:
                 _add(total, tally)
             shares = (weights @ covered) / np.maximum(1, weights @ labels)
             name = _source_name(source, settings)
-            found[name] = {
+            figures[name] = {
                 "labels": total.labels,
                 "covered": total.covered / total.labels,
                 "low": float(np.quantile(shares, 0.01)),
                 "width_ratio": total.width / total.fixed_width,
             }
-    return found
+    return figures
 
 
 def soft_values(
@@ -173,7 +173,7 @@ def soft_values(
                 min_belief=0.0, rollouts=cap, min_gain=80.0, every=k, agreement=agreement
             )
             made.append((f"{name} every={k}", settings, priors[name]))
-    found: dict[str, dict[str, Any]] = {}
+    figures_by_label: dict[str, dict[str, Any]] = {}
     resampled: dict[str, NDArray[np.float64]] = {}
     for label, chosen, learned in made:
         point = Point(name="", label="", settings=chosen, knowledge=learned)
@@ -188,15 +188,15 @@ def soft_values(
                     row = (problems[case.id], guess - q, (guess - q) ** 2 - noise)
                     errors.append(row)  # noqa: B023
 
-        one = measure(point.make, cases, on_done=keep)
+        measurement = measure(point.make, cases, on_done=keep)
         at, error, squared = np.array(errors).T
         count, off, square = (
             np.bincount(at.astype(int), weights=column, minlength=len(problems))
             for column in (np.ones(len(at)), error, squared)
         )
         resampled[label] = np.sqrt(np.maximum(0.0, (weights @ square) / (weights @ count)))
-        found[label] = {
-            "tokens": one.tokens_per_solution,
+        figures_by_label[label] = {
+            "tokens": measurement.tokens_per_solution,
             "labels": len(at),
             "rmse": float(np.sqrt(max(0.0, squared.mean()))),
             "rmse_interval": compute_bootstrap_interval(resampled[label], len(problems)),
@@ -205,12 +205,12 @@ def soft_values(
                 (weights @ off) / (weights @ count), len(problems)
             ),
         }
-    for label, figures in found.items():
+    for label, figures in figures_by_label.items():
         beside = f"fixed K={label.rpartition('=')[2]}"
         if " every=" in label:  # fixed K has as many rollouts of the same prefixes
             ratio = compute_bootstrap_interval(resampled[label] / resampled[beside], len(problems))
-            figures["rmse_to_fixed"] = [figures["rmse"] / found[beside]["rmse"], *ratio]
-    return found
+            figures["rmse_to_fixed"] = [figures["rmse"] / figures_by_label[beside]["rmse"], *ratio]
+    return figures_by_label
 
 
 def _parts(case: Case, drawn: int, most: int) -> list[Case]:
@@ -224,7 +224,7 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
     return [
         replace(
             case,
-            draw=partial(_later, case, first, first + drawn),
+            draw=partial(_draw_later_rollout, case, first, first + drawn),
             values=tuple(
                 float(np.nanmean(np.delete(ends, np.s_[first : first + drawn])))
                 for ends in outcomes
@@ -234,7 +234,9 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
     ]
 
 
-def _later(case: Case, first: int, end: int, probe: Probe, index: int) -> RecordedRollout:
+def _draw_later_rollout(
+    case: Case, first: int, end: int, probe: Probe, index: int
+) -> RecordedRollout:
     if first + index >= end:
         raise IndexError(f"rollout {index}: must be below {end - first}, the number of rollouts")
     return case.draw(probe, first + index)

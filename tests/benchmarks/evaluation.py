@@ -20,11 +20,11 @@ def main() -> None:
         smoke=(1, [300]), quick=(400, [300]), full=(2000, [10, 20, 40, 80, 300])
     )
     true = truths()
-    found = {n: coverage(n, runs, true) for n in counts}
+    coverage_by_count = {n: coverage(n, runs, true) for n in counts}
     finish(
         {
-            "band_coverage": found,
-            "furthest": max(found[300].values(), key=lambda share: abs(share - 0.95)),
+            "band_coverage": coverage_by_count,
+            "furthest": max(coverage_by_count[300].values(), key=lambda share: abs(share - 0.95)),
         }
     )
 

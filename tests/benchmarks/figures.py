@@ -25,8 +25,8 @@ class Ranged(Protocol):
 def numbers(figure: Ranged) -> Numbers:
     """Return the value, low and high of a figure, rounded to four decimals."""
     return [
-        None if one is None or math.isnan(one) else round(float(one), 4)
-        for one in (figure.value, figure.low, figure.high)
+        None if bound is None or math.isnan(bound) else round(float(bound), 4)
+        for bound in (figure.value, figure.low, figure.high)
     ]
 
 
@@ -43,22 +43,22 @@ def finish(figures: Mapping[str, Any]) -> None:
 
 def _lines(title: str, figures: Mapping[str, Any]) -> Iterator[str]:
     """Format the single figures, then the rows of one table, then nested tables."""
-    rows = {str(name): one for name, one in figures.items() if isinstance(one, Mapping)}
+    rows = {str(name): value for name, value in figures.items() if isinstance(value, Mapping)}
     flat = {
-        name: one
-        for name, one in rows.items()
-        if title and not any(isinstance(each, Mapping) for each in one.values())
+        name: row
+        for name, row in rows.items()
+        if title and not any(isinstance(value, Mapping) for value in row.values())
     }
-    single = [[str(name), _text(one)] for name, one in figures.items() if str(name) not in rows]
+    single = [[str(name), _text(value)] for name, value in figures.items() if str(name) not in rows]
     yield from _aligned([[title, ""], *single] if title and single else single)
     if flat:
         columns = list(dict.fromkeys(key for row in flat.values() for key in row))
         cells = [[_text(row.get(key, "")) for key in columns] for row in flat.values()]
         texts = [[name, *row] for name, row in zip(flat, cells, strict=True)]
         yield from _aligned([[title, *map(str, columns)], *texts])
-    for name, one in rows.items():
+    for name, nested in rows.items():
         if name not in flat:
-            yield from ("", *_lines(f"{title}, {name}" if title else name, one))
+            yield from ("", *_lines(f"{title}, {name}" if title else name, nested))
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

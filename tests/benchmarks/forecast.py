@@ -100,8 +100,8 @@ def measure(
     ]
     config = load_config(LabelConfig, None, changes)
     jobs.run_pilot(config, lambda state: None, num_problems=pilot)
-    found = jobs.forecast(config)
-    assert found is not None
+    forecast = jobs.forecast(config)
+    assert forecast is not None
     jobs.label(config, lambda state: None)
     store = Store(config.out)
     spent = read_spent(store)
@@ -111,9 +111,9 @@ def measure(
         blocks, pilot // config.block_problems, num_other_pilots
     )
     return Outcome(
-        tokens=found.num_tokens,
-        rollouts=found.num_rollouts,
-        hours=found.hours,
+        tokens=forecast.num_tokens,
+        rollouts=forecast.num_rollouts,
+        hours=forecast.hours,
         cost={"tokens": spent.num_tokens, "rollouts": num_rollouts, "hours": spent.hours},
         other_errors=other_errors,
         covered=covered,
@@ -142,12 +142,12 @@ def _forecast_from_other_pilots(
     everything = sum(tokens for _, tokens, _ in blocks)
     for seed in range(num_other_pilots):
         chosen = choose_pilot_blocks([size for size, *_ in blocks], count, seed=seed)
-        left = [block for number, block in enumerate(blocks) if number not in chosen]
+        remaining = [block for number, block in enumerate(blocks) if number not in chosen]
         seen = [blocks[number][:2] for number in sorted(chosen)]
-        found = forecast_cost(seen, sum((size for size, *_ in left), Size()), seed=seed)
-        truth = sum(tokens for _, tokens, _ in left)
-        errors.append((found.expected - truth) / everything)
-        covered += found.low <= truth <= found.high
+        forecast = forecast_cost(seen, sum((size for size, *_ in remaining), Size()), seed=seed)
+        truth = sum(tokens for _, tokens, _ in remaining)
+        errors.append((forecast.expected - truth) / everything)
+        covered += forecast.low <= truth <= forecast.high
     return np.array(errors), covered / num_other_pilots
 
 

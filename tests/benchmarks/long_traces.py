@@ -172,10 +172,10 @@ def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, Numbers]]:
     `first_error` is over all traces; an undecided label counts as its likeliest value.
     `among_decided` is over the traces with decided labels.
     """
-    found: dict[str, dict[str, Numbers]] = {}
+    figures_by_method: dict[str, dict[str, Numbers]] = {}
     for name in KINDS:
         rows = read_rows(out / "runs" / _folder(name))
-        hits = [float(_likeliest(row) == _true_error(row)) for row in rows]
+        hits = [float(_likeliest_error(row) == _true_error(row)) for row in rows]
         states = measure_state_quality(rows)
         assert states is not None
         decided = [row for row in rows if row.is_decided]
@@ -192,18 +192,22 @@ def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, Numbers]]:
                 rows, [float(sum(s.counts.num_tokens for s in row.steps)) for row in rows]
             ),
         }
-        found[name] = {figure: numbers(one) for figure, one in figures.items()}
+        figures_by_method[name] = {
+            figure: numbers(estimate) for figure, estimate in figures.items()
+        }
     rows = read_rows(out / "runs" / "test")
-    best = max((_constant(rows, k) for k in range(40)), key=lambda one: one.value or 0.0)
-    found["constant"] = {"first_error": numbers(best)}
-    return found
+    best = max(
+        (_measure_constant(rows, k) for k in range(40)), key=lambda estimate: estimate.value or 0.0
+    )
+    figures_by_method["constant"] = {"first_error": numbers(best)}
+    return figures_by_method
 
 
 def _folder(name: str) -> str:
     return name.replace(",", "").replace(" ", "-")
 
 
-def _constant(rows: Sequence[LabeledSolution], step: int) -> Estimate:
+def _measure_constant(rows: Sequence[LabeledSolution], step: int) -> Estimate:
     """Measure the rule that each wrong trace errs at step `step`, and each right trace nowhere."""
     hits = [
         float(_true_error(row) == (None if row.solution.outcome is Outcome.RIGHT else step))
@@ -212,7 +216,7 @@ def _constant(rows: Sequence[LabeledSolution], step: int) -> Estimate:
     return _mean(rows, hits)
 
 
-def _likeliest(row: LabeledSolution) -> int | None:
+def _likeliest_error(row: LabeledSolution) -> int | None:
     assert row.posterior is not None
     mode = int(np.argmax(row.posterior))
     return mode if mode < len(row.steps) else None
@@ -248,29 +252,31 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
     weights = np.stack([np.ones(len(problems)), *resample_weights(len(problems), 0)])
     place = np.eye(len(problems))[number]  # [row, problem]
 
-    def weighed(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def weigh_pairs(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
         by_problem = place[repaired].T @ pairs @ place[wrong]
         return np.einsum("rp,pq,rq->r", weights, by_problem, weights)
 
-    count = weighed(np.ones((repaired.sum(), wrong.sum())))
+    count = weigh_pairs(np.ones((repaired.sum(), wrong.sum())))
     if not count[0]:
         return dict.fromkeys(TARGETS)
-    found: dict[str, NDArray[np.float64]] = {}
+    shares: dict[str, NDArray[np.float64]] = {}
     for training in _trainings(amounts):
-        last = np.array([one[-1] for one in read_scores(out, training.name, "test")])
+        last = np.array(
+            [likelihoods[-1] for likelihoods in read_scores(out, training.name, "test")]
+        )
         less = last[repaired][:, None] - last[wrong][None]
-        share = weighed((np.sign(less) + 1) / 2) / np.where(count, count, np.nan)
-        found[training.kind] = found.get(training.kind, 0) + share / amounts.seeds
+        share = weigh_pairs((np.sign(less) + 1) / 2) / np.where(count, count, np.nan)
+        shares[training.kind] = shares.get(training.kind, 0) + share / amounts.seeds
     others = [name for name in TARGETS if name != "states"]
-    found |= {f"states less {name}": found["states"] - found[name] for name in others}
-    return {name: _spread(one, len(problems)) for name, one in found.items()}
+    shares |= {f"states less {name}": shares["states"] - shares[name] for name in others}
+    return {name: _spread(problem_shares, len(problems)) for name, problem_shares in shares.items()}
 
 
 def _spread(shares: NDArray[np.float64], num_problems: int) -> list[float]:
     """Return the first share, and the interval of the others, which are resampled."""
     return [
-        round(one, 4)
-        for one in (float(shares[0]), *compute_bootstrap_interval(shares[1:], num_problems))
+        round(share, 4)
+        for share in (float(shares[0]), *compute_bootstrap_interval(shares[1:], num_problems))
     ]
 
 

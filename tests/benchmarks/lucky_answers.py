@@ -84,7 +84,7 @@ def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
     amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
     counts = {VALIDATION: amounts.validation, TEST: amounts.test}
     pools = [
-        samples(name, name, problems=count, seed=21, each=amounts.samples)
+        samples(name, name, problems=count, seed=21, per_problem=amounts.samples)
         for name, count in counts.items()
     ]
     labels = [

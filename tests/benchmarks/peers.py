@@ -61,7 +61,7 @@ def main() -> None:
                 _speed(a) / _speed(b) for a, b in zip(result[kind], result[peer], strict=True)
             ]
             spread = (statistics.median(speeds), min(speeds), max(speeds))
-            figures[key] = [round(one, 2) for one in spread]
+            figures[key] = [round(share, 2) for share in spread]
     kinds: dict[str, Callable[[Run], float]] = {
         "solutions_per_s": _speed,
         "tokens_per_s": lambda run: run.tokens_per_s,
@@ -90,16 +90,16 @@ async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str,
     async with loaded_policy(str(bundled_model("policy"))) as policy:
         await label_job(policy, problems[:8], kind="fixed", rollouts=1)  # warms up the engine
         for _ in range(repeats):
-            found = {
-                "sequential": await _sequential(policy, problems[:few]),
+            run_by_library = {
+                "sequential": await _run_sequentially(policy, problems[:few]),
                 "fixed": await label_job(policy, problems[:some], kind="fixed", rollouts=ROLLOUTS),
-                "waves": await _waves(policy, problems),
+                "waves": await _run_in_waves(policy, problems),
                 "first_error": await label_job(
                     policy, problems, kind="first_error", rollouts=ROLLOUTS
                 ),
                 "posterior": await label_job(policy, problems, kind="posterior", min_gain=MIN_GAIN),
             }
-            for name, run in found.items():
+            for name, run in run_by_library.items():
                 runs.setdefault(name, []).append(run)
     return runs
 
@@ -124,7 +124,7 @@ class _Solution:
         """Measure the value of the prefix of `end` ids, by one call for all of its rollouts."""
         prefix = self.ids[:end]
         name = f"peer {self.number} {end}"
-        done = await _call(policy, self.problem, self.prompt, prefix, ROLLOUTS, name)
+        done = await _sample_completions(policy, self.problem, self.prompt, prefix, ROLLOUTS, name)
         text = policy.decode(prefix)
         right = [_is_right(text + completion.text, self.problem) for completion in done]
         self.values.append(sum(right) / len(right))
@@ -136,21 +136,21 @@ class _Solution:
         A wrong solution without such a step is labelled at its last step.
         """
         wrong = [index for index, value in enumerate(self.values) if not value]
-        found = None if self.right and not wrong else [*wrong, len(self.steps) - 1][0]
-        return found == find_true_first_error(self.problem.meta, self.steps)
+        first_error = None if self.right and not wrong else [*wrong, len(self.steps) - 1][0]
+        return first_error == find_true_first_error(self.problem.meta, self.steps)
 
 
 def _accuracy(solutions: Sequence[_Solution]) -> float:
     return sum(solution.error_is_found for solution in solutions) / len(solutions)
 
 
-async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
+async def _run_sequentially(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     await policy.reset_cache()
     solutions = []
     async with watch(policy) as watched:
         for problem in problems:
             prompt = policy.prompt_ids(problem.text)
-            sampled = await _call(policy, problem, prompt, (), SOLUTIONS, "peer")
+            sampled = await _sample_completions(policy, problem, prompt, (), SOLUTIONS, "peer")
             for number, completion in enumerate(sampled):
                 solution = _Solution(policy, problem, number, completion)
                 solutions.append(solution)
@@ -159,11 +159,14 @@ async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     return watched.run(policy, len(solutions), accuracy=_accuracy(solutions))
 
 
-async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
+async def _run_in_waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     await policy.reset_cache()
     async with watch(policy) as watched:
         sampled = await asyncio.gather(
-            *(_call(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS, "peer") for p in problems)
+            *(
+                _sample_completions(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS, "peer")
+                for p in problems
+            )
         )
         solutions = [
             _Solution(policy, problem, number, completion)
@@ -177,7 +180,7 @@ async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     return watched.run(policy, len(solutions), accuracy=_accuracy(solutions))
 
 
-async def _call(
+async def _sample_completions(
     policy: LoadedPolicy,
     problem: Problem,
     prompt: Sequence[int],

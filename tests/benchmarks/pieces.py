@@ -49,12 +49,12 @@ class Pieces:
         todo = [piece for piece in pieces if not piece.result.exists()]
         if self._workers == 1:
             for piece in todo:
-                _timed(piece)
+                _run_and_time(piece)
         elif todo:
             with ProcessPoolExecutor(
                 self._workers, mp_context=get_context("spawn"), initializer=_end_with_parent
             ) as pool:
-                list(pool.map(_timed, todo))
+                list(pool.map(_run_and_time, todo))
 
 
 def in_pieces(
@@ -95,7 +95,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _timed(piece: Piece) -> None:
+def _run_and_time(piece: Piece) -> None:
     began = time.monotonic()
     piece.work()
     print(f"{piece.result.stem}: {time.monotonic() - began:.0f} s", flush=True)

@@ -107,28 +107,48 @@ def main() -> None:
 def run(out: Path, pieces: Pieces, size: BenchmarkSize, plots: Path | None) -> dict[str, Any]:
     """Label, train, score, and measure."""
     amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
-    each, solutions = amounts.samples, amounts.seeds * amounts.sizes[-1]
-    own = own_labels(solutions=solutions, gain=amounts.gain)
+    num_samples, solutions = amounts.samples, amounts.seeds * amounts.sizes[-1]
+    own_run = own_labels(solutions=solutions, gain=amounts.gain)
     unknown = HELD_OUT_FAMILIES
     pools = [
-        samples(VALIDATION, "validation", problems=amounts.validation, seed=3, each=each),
-        samples(TEST, "test", problems=amounts.test, seed=11, each=each),
-        samples(HELD_OUT, "test", problems=amounts.held_out, seed=12, each=each, families=unknown),
+        samples(
+            VALIDATION, "validation", problems=amounts.validation, seed=3, per_problem=num_samples
+        ),
+        samples(TEST, "test", problems=amounts.test, seed=11, per_problem=num_samples),
+        samples(
+            HELD_OUT,
+            "test",
+            problems=amounts.held_out,
+            seed=12,
+            per_problem=num_samples,
+            families=unknown,
+        ),
     ]
     names = [pool.name for pool in pools]
-    pieces.run([one.piece(out) for one in (own, *pools)])
-    given = out / "runs" / "own-solutions.jsonl"
-    pieces.run([Piece(result=given, work=partial(write_solutions, out / "runs" / own.name, given))])
+    pieces.run([labelling_run.piece(out) for labelling_run in (own_run, *pools)])
+    solutions_path = out / "runs" / "own-solutions.jsonl"
     pieces.run(
-        [strong_labels(solutions=solutions, given=given, rollouts=amounts.rollouts).piece(out)]
+        [
+            Piece(
+                result=solutions_path,
+                work=partial(write_solutions, out / "runs" / own_run.name, solutions_path),
+            )
+        ]
+    )
+    pieces.run(
+        [
+            strong_labels(
+                solutions=solutions, solutions_path=solutions_path, rollouts=amounts.rollouts
+            ).piece(out)
+        ]
     )
     trainings = list(all_trainings(amounts))
-    pieces.run([one.piece(out) for one in trainings])
+    pieces.run([training.piece(out) for training in trainings])
     for name in names:
         pieces.run(
             [
                 *(likelihood_piece(out, model, name) for model in LIKELIHOODS),
-                *(one.scoring(out, name) for one in trainings),
+                *(training.scoring(out, name) for training in trainings),
             ]
         )
     chosen = choose_on_validation(out, trainings, VALIDATION, amounts.sizes)
@@ -151,13 +171,13 @@ def run(out: Path, pieces: Pieces, size: BenchmarkSize, plots: Path | None) -> d
 
 def all_trainings(amounts: Amounts) -> list[Training]:
     """Return the trainings of all scorers, those with the most labels first."""
-    found = []
+    trainings = []
     for size in reversed(amounts.sizes):
         seeds = amounts.seeds if size == amounts.sizes[-1] else 1
         for seed in range(seeds):
             for source, (labels, overrides) in SOURCES.items():
                 more = [f"epochs={EPOCHS_OF_MANY.get(source, 2)}"] if size >= MANY else []
-                found.append(
+                trainings.append(
                     Training(
                         kind=source,
                         seed=seed,
@@ -166,7 +186,7 @@ def all_trainings(amounts: Amounts) -> list[Training]:
                         overrides=[*overrides, *more, *amounts.training],
                     )
                 )
-    return found
+    return trainings
 
 
 def write_solutions(run: Path, out: Path) -> None:

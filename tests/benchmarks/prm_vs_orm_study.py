@@ -77,7 +77,8 @@ class Study:
         self._chosen = chosen
         self.steps = _by_key(out, trainings, pool)
         self.scores = {
-            key: aggregated(steps, _how(key, chosen)) for key, steps in self.steps.items()
+            key: aggregated(steps, _aggregation_of(key, chosen))
+            for key, steps in self.steps.items()
         }
         self._likelihood = {
             model: likelihood_scores(out, model, pool, part)
@@ -87,15 +88,15 @@ class Study:
     @cached_property
     def rows(self) -> dict[str, list[Floats] | None]:
         """Scores by method of the table; None for a method that does not choose by one score."""
-        found: dict[str, list[Floats] | None] = {"random": None, "majority": None}
-        found["policy's likelihood"] = self._likelihood["policy"]
+        scores: dict[str, list[Floats] | None] = {"random": None, "majority": None}
+        scores["policy's likelihood"] = self._likelihood["policy"]
         for source in LABEL_SOURCES:
             for size in self.sizes:
-                found[f"{NAMES[source]}, {size:,}"] = self.scores[source, size]
-        found[f"vote weighted by the PRM, own, {self.main:,}"] = None
-        found["strong model's likelihood (reference)"] = self._likelihood["strong"]
-        found["pass"] = None
-        return found
+                scores[f"{NAMES[source]}, {size:,}"] = self.scores[source, size]
+        scores[f"vote weighted by the PRM, own, {self.main:,}"] = None
+        scores["strong model's likelihood (reference)"] = self._likelihood["strong"]
+        scores["pass"] = None
+        return scores
 
     def right(self, method: str, size: int, *, all_right: bool = False) -> Measured:
         """Measure a method's right answers when it chooses from `size` samples."""
@@ -120,12 +121,13 @@ class Study:
             "majority": self.comparison.untrained("majority", size),
             "orm": right(orm, size),
         }
-        found = {
-            f"prm_minus_{name}_{size}": prm.less(other).numbers for name, other in others.items()
+        differences = {
+            f"prm_minus_{name}_{size}": prm.less(compared).numbers
+            for name, compared in others.items()
         }
         all_right = right(mine, size, all_right=True).less(right(orm, size, all_right=True))
-        found[f"all_right_prm_minus_orm_{size}"] = all_right.numbers
-        return found
+        differences[f"all_right_prm_minus_orm_{size}"] = all_right.numbers
+        return differences
 
     def differences(self, key: Key) -> dict[str, Numbers]:
         """Return the differences of `against` at the two largest numbers of samples."""
@@ -181,7 +183,7 @@ def choose_on_validation(
         aggregation=best_figure(
             comparison, steps["own", sizes[-1]], size, is_orm=False
         ).aggregation,
-        thresholds={key: comparison.best_threshold(found) for key, found in steps.items()},
+        thresholds={key: comparison.best_threshold(scores) for key, scores in steps.items()},
         likelihoods={m: max((0, 1), key=lambda part: likelihood(m, part)) for m in LIKELIHOODS},
     )
 
@@ -191,9 +193,9 @@ def label_f1(run: Path, *, is_exact: bool) -> float:
     sums = np.zeros(4)
     for row in read_rows(run):
         true = find_exact_first_error(row)
-        found = true if is_exact else row.first_error
+        label = true if is_exact else row.first_error
         column = 2 if true is None else 0
-        sums[column : column + 2] += 1, found == true
+        sums[column : column + 2] += 1, label == true
     return round(float(location_f1(sums)), 4)
 
 
@@ -207,11 +209,11 @@ def draw(study: Study, quality: Mapping[str, float], folder: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     for axis, all_right in zip(axes, (False, True), strict=True):
         for source in LABEL_SOURCES:
-            found = [
+            estimates = [
                 study.comparison.right(study.scores[source, n], size, all_right=all_right).numbers
                 for n in study.sizes
             ]
-            values, low, high = np.array(found).T
+            values, low, high = np.array(estimates).T
             axis.plot(study.sizes, values, "o-", color=colours[source], label=NAMES[source])
             if source in ("own", ORM):
                 axis.fill_between(study.sizes, low, high, color=colours[source], alpha=0.12, lw=0)
@@ -241,8 +243,8 @@ def draw(study: Study, quality: Mapping[str, float], folder: Path) -> None:
             study.f1(key),
             study.comparison.right(study.scores[key], size),
         )
-        for axis, one in zip(axes, measured, strict=True):
-            best, lower, upper = np.array(one.numbers)
+        for axis, measured_figure in zip(axes, measured, strict=True):
+            best, lower, upper = np.array(measured_figure.numbers)
             spread = [[best - lower], [upper - best]]
             axis.errorbar(
                 [label_quality], [best], spread, fmt="o", color=colours[source], capsize=3
@@ -262,5 +264,5 @@ def _by_key(out: Path, trainings: Sequence[Training], pool: str) -> dict[Key, li
     return {key: step_scores(out, group, pool) for key, group in groups.items()}
 
 
-def _how(key: Key, chosen: Chosen) -> str:
+def _aggregation_of(key: Key, chosen: Chosen) -> str:
     return "last" if key[0] == ORM else chosen.aggregation

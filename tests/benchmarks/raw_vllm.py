@@ -24,14 +24,14 @@ def ratios_to_raw(num_problems: int, *, alternations: int, rollouts: int) -> lis
     limits and seeds. It does not decode its output. Both engines stay loaded in child processes,
     whose CPU time counts; one is idle while the other computes.
     """
-    return asyncio.run(_alternate(num_problems, alternations, rollouts))
+    return asyncio.run(_alternate_runs(num_problems, alternations, rollouts))
 
 
-async def _alternate(num_problems: int, alternations: int, rollouts: int) -> list[float]:
+async def _alternate_runs(num_problems: int, alternations: int, rollouts: int) -> list[float]:
     folder = resolve_model("smollm2:words")
     settings = WordsReader.Settings(limit=num_problems)
     problems = [problem for _, problem in WordsReader(settings).rows()]
-    found = []
+    ratios = []
     async with loaded_policy(folder, max_tokens=MAX_TOKENS, max_live=MAX_LIVE) as policy:
         raw = _raw_engine(folder)
         await label_job(policy, problems[:4], kind="fixed", rollouts=1)  # warms up the engine
@@ -42,9 +42,9 @@ async def _alternate(num_problems: int, alternations: int, rollouts: int) -> lis
             raw.reset_prefix_cache()
             began = _cpu_s()
             num_tokens = _generate(raw, policy.requests)
-            found.append((_cpu_s() - began) / num_tokens / job)
+            ratios.append((_cpu_s() - began) / num_tokens / job)
         raw.llm_engine.engine_core.shutdown()
-    return found
+    return ratios
 
 
 def _raw_engine(folder: str) -> Any:
@@ -63,12 +63,12 @@ def _raw_engine(folder: str) -> Any:
     )
 
 
-def _generate(raw: Any, asked: Sequence[tuple[Sequence[int], Sequence[int], int]]) -> int:
+def _generate(raw: Any, requests: Sequence[tuple[Sequence[int], Sequence[int], int]]) -> int:
     """Sample these requests with vLLM; return the number of sampled tokens."""
     from vllm import SamplingParams
 
     outputs = raw.generate(
-        [{"prompt_token_ids": [*prompt, *prefix]} for prompt, prefix, _ in asked],
+        [{"prompt_token_ids": [*prompt, *prefix]} for prompt, prefix, _ in requests],
         [
             SamplingParams(
                 temperature=0.8,
@@ -76,7 +76,7 @@ def _generate(raw: Any, asked: Sequence[tuple[Sequence[int], Sequence[int], int]
                 seed=seed,
                 detokenize=False,
             )
-            for _, prefix, seed in asked
+            for _, prefix, seed in requests
         ],
         use_tqdm=False,
     )
@@ -85,6 +85,8 @@ def _generate(raw: Any, asked: Sequence[tuple[Sequence[int], Sequence[int], int]
 
 def _cpu_s() -> float:
     """Return the CPU-seconds of this process and of all processes that it started."""
-    here = psutil.Process()
-    times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
+    this_process = psutil.Process()
+    times = [
+        process.cpu_times() for process in (this_process, *this_process.children(recursive=True))
+    ]
+    return sum(used.user + used.system for used in times)

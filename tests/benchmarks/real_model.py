@@ -43,7 +43,7 @@ from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from tests.benchmarks.figures import finish, numbers
 from tests.benchmarks.real_prm import stored_figures
 from tests.benchmarks.runs import SMOLLM2, label, read_rows, sampled_source
-from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
+from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, require_package
 from tests.benchmarks.splits import split_faults
 from tests.benchmarks.starting_priors import stored_figures as stored_sets
 
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--half", choices=["first", "second"], help="second, but first of --smoke")
     args = parser.read()
     for package in (SMOLLM2_PACKAGE, "gguf"):
-        need(package, remedy=SMOLLM2_INSTALL)
+        require_package(package, remedy=SMOLLM2_INSTALL)
     size: BenchmarkSize = args.size
     half = args.half or size.pick(smoke="first", quick="second", full="second")
     judged = read_processbench(JUDGED / f"judged_{half}.jsonl")
@@ -112,11 +112,13 @@ def main() -> None:
     rollouts = size.pick(smoke=1, quick=8, full=16)
     with tempfile.TemporaryDirectory() as folder:
         runs = label_all(Path(folder), judged, rollouts)
-    pass_rate, within_reach = _reach(runs[FIXED])
+    pass_rate, within_reach = _measure_reach(runs[FIXED])
     # Rollouts of the bare problems show which are within reach; no label of `fixed` needs them.
     fixed = runs[FIXED] = [replace(row, root=Counts()) for row in runs[FIXED]]
-    constant = {name: [_constant(row, rule) for row in fixed] for name, rule in CONSTANTS.items()}
-    measured = {name: _measured(rows, judged) for name, rows in {**constant, **runs}.items()}
+    constant = {
+        name: [_label_by_constant(row, rule) for row in fixed] for name, rule in CONSTANTS.items()
+    }
+    measured = {name: _measure_row(rows, judged) for name, rows in {**constant, **runs}.items()}
     ratios = {name: row.tokens / measured[FIXED].tokens for name, row in measured.items()}
     gains = {
         "gain_over_constant": measured[POSTERIOR].gain(measured[SECOND]),
@@ -151,7 +153,7 @@ def _ratio_to_raw(size: BenchmarkSize) -> list[float] | None:
 
     problems = size.pick(smoke=2, quick=8, full=60)
     ratios = ratios_to_raw(problems, alternations=size.pick(smoke=1, quick=1, full=5), rollouts=1)
-    return [round(one, 4) for one in (statistics.median(ratios), min(ratios), max(ratios))]
+    return [round(ratio, 4) for ratio in (statistics.median(ratios), min(ratios), max(ratios))]
 
 
 def label_all(
@@ -163,14 +165,14 @@ def label_all(
     bank = _label(work, "fixed", f"solutions.run={source}", _estimator(fixed), *WORDS)
     asking = {"kind": f"tests.benchmarks.real_model:{AskingPosterior.__name__}"}
     settings = _estimator({**asking, "rollouts": rollouts})
-    found = {FIXED: bank}
-    found[POSTERIOR] = _label(work, "posterior", f"solutions.run={bank}", settings, *WORDS)
-    keys = [f"solutions={found[POSTERIOR]}", f"out={work / 'symbolic'}", "judge=symbolic"]
+    folders = {FIXED: bank}
+    folders[POSTERIOR] = _label(work, "posterior", f"solutions.run={bank}", settings, *WORDS)
+    keys = [f"solutions={folders[POSTERIOR]}", f"out={work / 'symbolic'}", "judge=symbolic"]
     jobs.judge(load_config(JudgeConfig, None, keys))
-    found[WITH_CHECKS] = str(work / "combined")
+    folders[WITH_CHECKS] = str(work / "combined")
     opinions = [f"symbolic={work / 'symbolic'}"]
-    jobs.combine(found[POSTERIOR], opinions, found[WITH_CHECKS])
-    return {name: read_rows(run) for name, run in found.items()}
+    jobs.combine(folders[POSTERIOR], opinions, folders[WITH_CHECKS])
+    return {name: read_rows(run) for name, run in folders.items()}
 
 
 def _of_first_problems(judged: Sequence[JudgedSolution], count: int) -> list[JudgedSolution]:
@@ -188,14 +190,14 @@ def _estimator(settings: Mapping[str, Any]) -> str:
     return f"estimator={json.dumps(settings)}"
 
 
-def _constant(row: LabeledSolution, error: Callable[[int], int]) -> LabeledSolution:
+def _label_by_constant(row: LabeledSolution, error: Callable[[int], int]) -> LabeledSolution:
     """Return the solution with the first error that a constant rule names, without rollouts."""
     steps = tuple(replace(step, counts=Counts()) for step in row.steps)
     is_right = row.solution.outcome is Outcome.RIGHT
     return replace(row, steps=steps).with_first_error(None if is_right else error(len(steps)))
 
 
-def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]) -> Row:
+def _measure_row(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]) -> Row:
     truth = match_judged_truth("processbench", rows, judged)
     assert len(truth.first_errors) == len(judged), "every solution is judged"
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
@@ -225,12 +227,14 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
     )
 
 
-def _reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
+def _measure_reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
     """Return the share of completions of bare problems that end right, and the share of problems
     within reach.
     """
-    found = {row.problem.id: add_counts((row.root, row.siblings)) for row in bank}
-    right, tried = np.array([(one.num_right, one.num_rollouts) for one in found.values()]).T
+    counts_by_problem = {row.problem.id: add_counts((row.root, row.siblings)) for row in bank}
+    right, tried = np.array(
+        [(counts.num_right, counts.num_rollouts) for counts in counts_by_problem.values()]
+    ).T
     low, high = REACH
     within = (right >= low * tried) & (right <= high * tried)
     return float(right.sum() / tried.sum()), float(within.mean())

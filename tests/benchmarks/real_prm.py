@@ -55,7 +55,7 @@ WAYS = ("best", "weighted vote")
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """How much is labelled, trained and sampled."""
+    """Numbers of solutions to label, train on and sample."""
 
     sizes: Sequence[int]
     """Numbers of labelled solutions, the largest last."""
@@ -121,7 +121,9 @@ def main() -> None:
 
 def stored_figures(out: Path = STORED, trainings: Sequence[Training] = ()) -> dict[str, Any]:
     """Return the figures from stored scores, without the policy's likelihood if it is missing."""
-    trainings = trainings or [one for one in all_trainings(FULL) if has_scores(out, one)]
+    trainings = trainings or [
+        training for training in all_trainings(FULL) if has_scores(out, training)
+    ]
     return figures(out, choose_all(out, trainings, FULL), trainings, FULL)
 
 
@@ -301,7 +303,7 @@ def figures(
         },
         "by_training": by_training,
         "prm_minus_likelihood": None,
-        **{f"prm_minus_{name}": prm.less(other).numbers for name, other in others.items()},
+        **{f"prm_minus_{name}": prm.less(compared).numbers for name, compared in others.items()},
     }
 
 

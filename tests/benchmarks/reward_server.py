@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _measure_speed(prm: Path, groups: Sequence[Sequence[RewardItem]]) -> dict[str, float]:
-    with _served(prm) as url:
+    with _serve_prm(prm) as url:
         client = RewardClient(url, timeout_s=600)
         client.score(groups[0])  # warms up the server
 
@@ -74,7 +74,7 @@ def _sample_groups(out: Path, count: int) -> list[list[RewardItem]]:
 
 
 @contextmanager
-def _served(prm: Path) -> Iterator[str]:
+def _serve_prm(prm: Path) -> Iterator[str]:
     """Run `mclabel serve-rewards` in a new process, and return the server's address."""
     keys = [str(find_bundled_config("rl/serve-rewards.yaml")), f"prm={prm}", "credit=prm_min"]
     with socket.socket() as free:
@@ -84,10 +84,10 @@ def _served(prm: Path) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            said = next((line for line in server.stdout if "http" in line), "")
-            found = re.search(r"http://\S+", said)
-            assert found is not None, f"The server printed no address: {said!r}"
-            yield found[0]
+            address_line = next((line for line in server.stdout if "http" in line), "")
+            address = re.search(r"http://\S+", address_line)
+            assert address is not None, f"The server printed no address: {address_line!r}"
+            yield address[0]
         finally:
             server.terminate()
 

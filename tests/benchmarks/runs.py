@@ -101,9 +101,9 @@ def sampled_source(work: Path, judged: Sequence[JudgedSolution], *keys: str) -> 
     ]
     path = work / "solutions.jsonl"
     path.write_text("\n".join(texts), encoding="utf-8")
-    given = work / "given"
-    label(given, f"solutions.path={path}", "estimator=outcome", *keys, config=SMOLLM2)
-    rows = read_rows(given)
+    source = work / "given"
+    label(source, f"solutions.path={path}", "estimator=outcome", *keys, config=SMOLLM2)
+    rows = read_rows(source)
     assert len(rows) == len(judged), "none is left out"
     outcomes: dict[str, Counts] = defaultdict(Counts)
     for row in rows:
@@ -120,9 +120,9 @@ def sampled_source(work: Path, judged: Sequence[JudgedSolution], *keys: str) -> 
         for row in rows
     ]
     store = Store(str(work / "sampled"), create=True)
-    manifest = read_manifest(Store(str(given)), MANIFEST) or {}
+    manifest = read_manifest(Store(str(source)), MANIFEST) or {}
     semantic = SemanticConfig(identity=manifest["identity"], config=manifest["config"])
-    claim_manifest(store, MANIFEST, semantic, {"input": {"solutions": str(given)}})
+    claim_manifest(store, MANIFEST, semantic, {"input": {"solutions": str(source)}})
     commit_block(store, "sampled", "only", sampled, [], semantic.as_shard_metadata())
     return store.location
 

@@ -52,7 +52,7 @@ def main() -> None:
     num_problems = size.pick(smoke=NUM_CLIENTS, quick=NUM_PROBLEMS, full=NUM_PROBLEMS)
     counts = [num_blocks, 10 * num_blocks]
     with freeze_heap():  # a job freezes its heap, too
-        leases_per_s, growth_mb = _book(num_problems)
+        leases_per_s, growth_mb = _measure_lease_book(num_problems)
     rates, times = _jobs(counts, num_actors)
     result = {
         "leases_per_s": round(leases_per_s),
@@ -77,7 +77,7 @@ class _Problems:
             yield Problem(id=f"p{i}", text=f"P{i} [answer {i}] {STORY}", answer=str(i), meta=META)
 
 
-def _book(num_problems: int) -> tuple[float, float]:
+def _measure_lease_book(num_problems: int) -> tuple[float, float]:
     """Return the leases per second, and the growth of memory in MB after the first tenth."""
     rng = random.Random(0)
     problems = _Problems(num_problems)

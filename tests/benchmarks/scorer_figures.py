@@ -103,15 +103,19 @@ class Comparison:
             all_right: require right steps, too.
         """
         truth = self.pool.all_right if all_right else self.pool.right
-        return self._mean([choose(one[self.pool.index], truth, size) for one in scores])
+        return self._mean(
+            [choose(seed_scores[self.pool.index], truth, size) for seed_scores in scores]
+        )
 
     def pairs(self, scores: Sequence[Floats]) -> Measured:
         """Measure how often a right sample scores higher than a wrong one of the same problem."""
-        found = []
-        for one in scores:
-            rows = zip(one[self.pool.index], self.pool.right, strict=True)
-            found.append(np.array([compute_pair_accuracy(tuple(s), tuple(r)) for s, r in rows]))
-        return self._mean(found)
+        accuracies = []
+        for seed_scores in scores:
+            rows = zip(seed_scores[self.pool.index], self.pool.right, strict=True)
+            accuracies.append(
+                np.array([compute_pair_accuracy(tuple(s), tuple(r)) for s, r in rows])
+            )
+        return self._mean(accuracies)
 
     def untrained(self, name: str, size: int, *, all_right: bool = False) -> Measured:
         """Measure a method without scores: `random`, `majority` or `pass` (any sample is right)."""
@@ -119,76 +123,88 @@ class Comparison:
         if name == "random":
             return self._mean([truth.mean(1)])
         if name == "pass":
-            found = [
+            chances = [
                 compute_pass_probability(size, int(row.sum()), truth.shape[1]) for row in truth
             ]
-            return self._mean([np.array(found)])
+            return self._mean([np.array(chances)])
         return self._mean([self._vote(None, size)])
 
     def vote(self, scores: Sequence[Floats], size: int) -> Measured:
         """Measure a majority vote that is weighted by a score in [0, 1]."""
-        return self._mean([self._vote(one[self.pool.index], size) for one in scores])
+        return self._mean(
+            [self._vote(seed_scores[self.pool.index], size) for seed_scores in scores]
+        )
 
     def location_f1(
-        self, steps: Sequence[Sequence[Floats]], threshold: float, *, each: int = 1
+        self, steps: Sequence[Sequence[Floats]], threshold: float, *, num_samples: int = 1
     ) -> Measured:
         """Measure the first-error F1 (`location_f1`) on the first samples of every problem.
 
         Args:
             steps: scores of the steps of every distinct sample, by seed.
             threshold: score below which a step is wrong.
-            each: number of samples of each problem.
+            num_samples: number of samples of each problem.
         """
-        tables = np.array([self._located(one, threshold, each=each) for one in steps])
+        tables = np.array(
+            [
+                self._count_located_errors(seed_steps, threshold, num_samples=num_samples)
+                for seed_steps in steps
+            ]
+        )
         values = np.array([location_f1(table.sum(0)) for table in tables])
         resampled = np.array([location_f1(self._weights @ table) for table in tables])
         return self._over_seeds(values, resampled)
 
-    def best_threshold(self, steps: Sequence[Sequence[Floats]], *, each: int = 4) -> float:
+    def best_threshold(self, steps: Sequence[Sequence[Floats]], *, num_samples: int = 4) -> float:
         """Return the threshold with the highest first-error F1 on each problem's first samples."""
 
         def mean(threshold: float) -> float:
-            tables = (self._located(one, threshold, each=each).sum(0) for one in steps)
+            tables = (
+                self._count_located_errors(seed_steps, threshold, num_samples=num_samples).sum(0)
+                for seed_steps in steps
+            )
             return float(np.mean([location_f1(table) for table in tables]))
 
         return float(max(THRESHOLDS, key=mean))
 
-    def _located(self, steps: Sequence[Floats], threshold: float, *, each: int) -> Floats:
+    def _count_located_errors(
+        self, steps: Sequence[Floats], threshold: float, *, num_samples: int
+    ) -> Floats:
         """Return counts [problems, 4] of first errors.
 
         The columns are solutions with an error, those of them whose error is found, solutions
         without an error, and those of them that pass.
         """
         table = np.zeros((self.pool.num_problems, 4))
-        for problem, place in self.pool.first_samples(each):
-            found = find_first_below(steps[place].tolist(), threshold)
+        for problem, place in self.pool.first_samples(num_samples):
+            label = find_first_below(steps[place].tolist(), threshold)
             true = self.pool.first_errors[place]
-            is_hit = (NO_ERROR if found is None else found) == true
+            is_hit = (NO_ERROR if label is None else label) == true
             column = 2 if true == NO_ERROR else 0
             table[problem, column : column + 2] += 1, is_hit
         return table
 
     def _vote(self, weights: Floats | None, size: int) -> Floats:
-        found = []
+        accuracies = []
         for index, keys in enumerate(self.pool.keys):
-            given = {} if weights is None else {"it": tuple(weights[index])}
+            vote_weights = {} if weights is None else {"it": tuple(weights[index])}
             problem = ProblemSamples(
                 problem_id="",
                 answer_keys=tuple(keys),
                 is_right=tuple(self.pool.right[index]),
                 scores={},
-                vote_weights=given,
+                vote_weights=vote_weights,
             )
             votes = compute_vote_accuracy(problem, size, seed=index)
-            found.append(votes["vote:it" if given else "majority"])
-        return np.array(found)
+            accuracies.append(votes["vote:it" if vote_weights else "majority"])
+        return np.array(accuracies)
 
     def _mean(self, by_seed: Sequence[Floats]) -> Measured:
         """Return the mean over problems and over seeds; problems with NaN are left out."""
-        there = ~np.isnan(by_seed[0])
-        table = np.array([np.where(there, one, 0.0) for one in by_seed])
+        is_defined = ~np.isnan(by_seed[0])
+        table = np.array([np.where(is_defined, seed_values, 0.0) for seed_values in by_seed])
         return self._over_seeds(
-            table.sum(1) / there.sum(), table @ self._weights.T / (self._weights @ there)
+            table.sum(1) / is_defined.sum(), table @ self._weights.T / (self._weights @ is_defined)
         )
 
     def _over_seeds(self, values: Floats, resampled: Floats) -> Measured:
@@ -216,22 +232,28 @@ def step_scores(out: Path, trainings: Iterable[Training], pool: str) -> list[lis
 def aggregated(steps: Sequence[Sequence[Floats]], how: str) -> list[Floats]:
     """Return one aggregated score of every distinct sample, by training."""
     of = AGGREGATIONS[how]
-    return [np.array([of(one.tolist()) for one in each]) for each in steps]
+    return [
+        np.array([of(sample_steps.tolist()) for sample_steps in seed_steps]) for seed_steps in steps
+    ]
 
 
 def likelihood_scores(out: Path, name: str, pool: str, part: int) -> list[Floats]:
     """Read the sum (0) or least (1) log-probability of each distinct sample by a bundled model."""
-    return [np.array([one[part] for one in read_scores(out, f"likelihood-{name}", pool)])]
+    return [
+        np.array(
+            [likelihoods[part] for likelihoods in read_scores(out, f"likelihood-{name}", pool)]
+        )
+    ]
 
 
 def best_figure(
     comparison: Comparison, steps: Sequence[Sequence[Floats]], size: int, *, is_orm: bool
 ) -> Figure:
     """Return the figures with the aggregation that chooses best; an ORM uses the last step."""
-    found = []
+    candidates = []
     for how in ("last",) if is_orm else OF_PRM:
         scores = aggregated(steps, how)
-        found.append(
+        candidates.append(
             Figure(
                 aggregation=how,
                 right=comparison.right(scores, size),
@@ -239,7 +261,7 @@ def best_figure(
                 pairs=comparison.pairs(scores).value,
             )
         )
-    return max(found, key=lambda one: one.right.value)
+    return max(candidates, key=lambda figure: figure.right.value)
 
 
 def location_f1(sums: Floats) -> Floats:
@@ -248,8 +270,8 @@ def location_f1(sums: Floats) -> Floats:
     Args:
         sums: counts [..., 4] with the columns of `compute_split_f1`.
     """
-    found: Floats = np.nan_to_num(compute_split_f1(sums))
-    return found
+    f1: Floats = np.nan_to_num(compute_split_f1(sums))
+    return f1
 
 
 def choose(scores: Floats, truth: NDArray[np.bool_], size: int) -> Floats:

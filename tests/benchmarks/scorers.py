@@ -58,13 +58,23 @@ class Run:
 
 
 def samples(
-    name: str, split: str, *, problems: int, seed: int, each: int, families: Sequence[str] = ()
+    name: str,
+    split: str,
+    *,
+    problems: int,
+    seed: int,
+    per_problem: int,
+    families: Sequence[str] = (),
 ) -> Run:
     """Return a run that samples from the policy, without rollouts."""
     changes = [f"problems.split={split}", f"problems.limit={problems}", f"problems.seed={seed}"]
     if families:
         changes.append(f"problems.families={json.dumps(list(families))}")
-    changes += [f"solutions.per_problem={each}", "estimator.kind=outcome", "keep_rollouts=false"]
+    changes += [
+        f"solutions.per_problem={per_problem}",
+        "estimator.kind=outcome",
+        "keep_rollouts=false",
+    ]
     return Run(name=name, overrides=[*changes, "block_problems=16"])
 
 
@@ -80,9 +90,9 @@ def own_labels(*, solutions: int, gain: float) -> Run:
     return Run(name="own", overrides=[*_train_problems(solutions), *changes])
 
 
-def strong_labels(*, solutions: int, given: Path, rollouts: int) -> Run:
+def strong_labels(*, solutions: int, solutions_path: Path, rollouts: int) -> Run:
     """Return a run of the same solutions from a file, labelled by the strong model's rollouts."""
-    changes = [f"solutions.path={given}", "policy.model=arith:strong"]
+    changes = [f"solutions.path={solutions_path}", "policy.model=arith:strong"]
     changes += ["estimator.kind=fixed", f"estimator.rollouts={rollouts}"]
     return Run(name="strong", overrides=[*_train_problems(solutions), *changes])
 
@@ -179,9 +189,9 @@ class Pool:
         """Return the number of samples of each problem."""
         return self.index.shape[1]
 
-    def first_samples(self, each: int) -> Iterator[tuple[int, int]]:
-        """Yield the problem and the index in `rows` of the first `each` samples of all problems."""
-        for problem, places in enumerate(self.index[:, :each]):
+    def first_samples(self, num_samples: int) -> Iterator[tuple[int, int]]:
+        """Yield the problem and the index in `rows` of the first `num_samples` of each problem."""
+        for problem, places in enumerate(self.index[:, :num_samples]):
             yield from ((problem, int(place)) for place in places)
 
 

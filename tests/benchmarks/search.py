@@ -122,18 +122,24 @@ async def _sample_whole_solutions(
     await policy.reset_cache()
     prompts = [policy.prompt_ids(problem.text) for problem in problems]
     probe = await asyncio.gather(*(policy.sample(prompt, (), seed=0) for prompt in prompts))
-    each = max(1, round(num_tokens / (sum(len(one.ids) for one in probe) + len(probe))))
+    per_prompt = max(
+        1, round(num_tokens / (sum(len(completion.ids) for completion in probe) + len(probe)))
+    )
     await policy.reset_cache()
     async with watch(policy) as watched:
         await asyncio.gather(
-            *(policy.sample(prompt, (), seed=seed) for prompt in prompts for seed in range(each))
+            *(
+                policy.sample(prompt, (), seed=seed)
+                for prompt in prompts
+                for seed in range(per_prompt)
+            )
         )
     return watched.run(policy, 0).tokens_per_s
 
 
 def _spread(ratios: Sequence[float]) -> list[float]:
     """Return the median, the minimum and the maximum."""
-    return [round(one, 3) for one in (statistics.median(ratios), min(ratios), max(ratios))]
+    return [round(ratio, 3) for ratio in (statistics.median(ratios), min(ratios), max(ratios))]
 
 
 if __name__ == "__main__":

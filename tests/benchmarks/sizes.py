@@ -66,7 +66,7 @@ class SizedParser(argparse.ArgumentParser):
         return args
 
 
-def need(package: str, *, remedy: str) -> None:
+def require_package(package: str, *, remedy: str) -> None:
     """End the benchmark as not run if a package is not installed.
 
     Args:

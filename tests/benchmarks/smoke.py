@@ -65,7 +65,7 @@ class Ended:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    known = benchmarks()
+    programs = benchmarks()
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="benchmarks to run; all by default"
     )
@@ -79,24 +79,26 @@ def main() -> None:
         help="file for the names of benchmarks that did not run",
     )
     args = parser.parse_args()
-    if unknown := sorted({*args.names} - {*known}):
-        parser.error(f"There is no benchmark {', '.join(unknown)}. Name one of {', '.join(known)}.")
+    if unknown := sorted({*args.names} - {*programs}):
+        parser.error(
+            f"There is no benchmark {', '.join(unknown)}. Name one of {', '.join(programs)}."
+        )
     os.environ["OMP_NUM_THREADS"] = "1"
-    found: dict[str, Ended] = {}
-    for name in dict.fromkeys(args.names or known):
+    results: dict[str, Ended] = {}
+    for name in dict.fromkeys(args.names or programs):
         program = partial(_benchmark, name, "--smoke")
-        ended = found[name] = run(program, recorded_keys().get(name, []))
+        ended = results[name] = run(program, recorded_keys().get(name, []))
         reason = f": {ended.reason}" if ended.reason else ""
         print(f"{name:24} {ended.seconds:6.1f} s  {ended.verdict}{reason}", flush=True)
         if ended.verdict is Verdict.FAILED:
             print(ended.output, flush=True)
-    not_run = [name for name, ended in found.items() if ended.verdict is Verdict.NOT_RUN]
+    not_run = [name for name, ended in results.items() if ended.verdict is Verdict.NOT_RUN]
     if args.not_run is not None:
         args.not_run.write_text("".join(f"{name}\n" for name in not_run))
-    bad = [name for name, ended in found.items() if ended.verdict is Verdict.FAILED]
+    bad = [name for name, ended in results.items() if ended.verdict is Verdict.FAILED]
     bad += not_run if args.all_must_run else []
-    seconds = sum(ended.seconds for ended in found.values())
-    print(f"{len(found) - len(bad)} of {len(found)} benchmarks pass, in {seconds:.0f} s")
+    seconds = sum(ended.seconds for ended in results.values())
+    print(f"{len(results) - len(bad)} of {len(results)} benchmarks pass, in {seconds:.0f} s")
     sys.exit(1 if bad else 0)
 
 
@@ -144,7 +146,7 @@ def run(
     if is_late:
         verdict, reason = Verdict.FAILED, f"it has not ended within {longest_s:g} s"
     else:
-        verdict, reason = _judge(process.exitcode, texts[0], keys)
+        verdict, reason = _judge_run(process.exitcode, texts[0], keys)
     return Ended(
         verdict=verdict,
         reason=reason,
@@ -159,7 +161,7 @@ def _benchmark(name: str, size: str) -> None:
     runpy.run_module(f"tests.benchmarks.{name}", run_name="__main__", alter_sys=True)
 
 
-def _judge(code: int | None, stdout: str, keys: Sequence[str]) -> tuple[Verdict, str]:
+def _judge_run(code: int | None, stdout: str, keys: Sequence[str]) -> tuple[Verdict, str]:
     """Return the verdict on a benchmark that ended by itself, and the reason if it did not pass."""
     last = (stdout.splitlines() or [""])[-1]
     if code == NOT_RUN:

@@ -65,7 +65,7 @@ from tests.benchmarks.runs import SMOLLM2, label, read_rows, sampled_source, wri
 from tests.benchmarks.simulation.measure import measure
 from tests.benchmarks.simulation.profiles import guessed_cases
 from tests.benchmarks.simulation.replay import Case, Replay, read_pool
-from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
+from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, require_package
 
 JUDGED, FEW_SHOT = "judged_smollm2_plain.jsonl", "smollm2_plain_few_shot.jsonl"
 PROCESSBENCH_FILE, GSM8K = "processbench_gsm8k.jsonl", "gsm8k_test.jsonl"
@@ -122,7 +122,7 @@ def main() -> None:
     if args.write:
         if missing := COPIES.keys() - sets.keys():
             parser.error(f"--write needs the pools of {', '.join(sorted(missing))}: use --out")
-        args.write.write_text(rounded(priors).to_json() + "\n", encoding="utf-8")
+        args.write.write_text(round_priors(priors).to_json() + "\n", encoding="utf-8")
     testing = testing_sets(sets, pools)
     count = size.pick(smoke=1, quick=20, full=60)
     for guessed, solved in product(GUESSED, SOLVED):
@@ -210,8 +210,8 @@ def sample_pools(out: Path) -> Path:
     Args:
         out: folder of the runs, and of `pools`, where each pool is written as one block.
     """
-    need(SMOLLM2_PACKAGE, remedy=SMOLLM2_INSTALL)
-    need("gguf", remedy=SMOLLM2_INSTALL)
+    require_package(SMOLLM2_PACKAGE, remedy=SMOLLM2_INSTALL)
+    require_package("gguf", remedy=SMOLLM2_INSTALL)
     pools = out / "pools"
     _pack(make_pool(out, "validation", NUM_ARITH, ROLLOUTS), pools / ARITH)
     for name, judged in judged_sets().items():
@@ -233,7 +233,7 @@ def sample_pools(out: Path) -> Path:
         if name == PROCESSBENCH:
             write_json_lines(
                 path := work / "solutions.jsonl",
-                [{"problem": each.problem, "steps": each.steps} for each in judged],
+                [{"problem": solution.problem, "steps": solution.steps} for solution in judged],
             )
             keys.append(f"solutions.path={path}")
         else:
@@ -283,9 +283,9 @@ def fit_starting_priors(
     """Fit pooled priors to choosing halves, whose first errors are given."""
     cases = [
         replace(case, id=f"{name}-{copy}-{case.id}")
-        for name, own in choosing.items()
+        for name, class_cases in choosing.items()
         for copy in range(COPIES[name])
-        for case in own
+        for case in class_cases
     ]
     priors = uninformed_priors()
     for _ in range(FIT_ROUNDS):
@@ -304,13 +304,15 @@ def fit_starting_priors(
 def with_truth(readings: EvidenceReadings, case: Case) -> EvidenceReadings:
     """Add the true first errors to the evidence on a case."""
 
-    def known(by_completer: EvidenceByCompleter | None) -> EvidenceByCompleter | None:
-        return by_completer and {who: _with_truth(own, case) for who, own in by_completer.items()}
+    def add_truth(by_completer: EvidenceByCompleter | None) -> EvidenceByCompleter | None:
+        return by_completer and {
+            who: _with_truth(evidence, case) for who, evidence in by_completer.items()
+        }
 
-    outcomes, once = known(readings.outcomes), known(readings.counted_once)
+    outcomes, once = add_truth(readings.outcomes), add_truth(readings.counted_once)
     assert outcomes and once
     return EvidenceReadings(
-        outcomes=outcomes, counted_once=once, agreement=known(readings.agreement)
+        outcomes=outcomes, counted_once=once, agreement=add_truth(readings.agreement)
     )
 
 
@@ -322,7 +324,7 @@ def _with_truth(evidence: Evidence, case: Case) -> Evidence:
     return replace(evidence, external_likelihood=external_likelihood)
 
 
-def rounded(priors: Priors) -> Priors:
+def round_priors(priors: Priors) -> Priors:
     """Keep only the pooled class, with four digits, as priors that no run has fitted."""
     content = json.loads(priors.to_json())
     parts = [content, content["agreement"]]
@@ -336,9 +338,9 @@ def rounded(priors: Priors) -> Priors:
 
 def _four_digits(numbers_: Any) -> Any:
     if isinstance(numbers_, dict):
-        return {name: _four_digits(one) for name, one in numbers_.items()}
+        return {name: _four_digits(number) for name, number in numbers_.items()}
     if isinstance(numbers_, list):
-        return [_four_digits(one) for one in numbers_]
+        return [_four_digits(number) for number in numbers_]
     return float(f"{numbers_:.4g}")
 
 
@@ -348,7 +350,7 @@ def measure_estimators(
     """Return the figures of every estimator on the cases of a testing half."""
     rules = {name: rule_rows(cases, rule) for name, rule in RULES.items()}
     best = max(rules, key=lambda name: sum(row.right for row in rules[name]))
-    found = {f"rule: {best}": figures(rules[best], 0, len(cases))}
+    figures_by_method = {f"rule: {best}": figures(rules[best], 0, len(cases))}
     points = {
         **{
             f"fixed {count}": Point(
@@ -357,7 +359,7 @@ def measure_estimators(
             for count in sorted({min(4, settings.rollouts), settings.rollouts})
         },
         "posterior, first problems": Point(
-            name="", label="", settings=settings, knowledge=rounded(start)
+            name="", label="", settings=settings, knowledge=round_priors(start)
         ),
         "posterior": Point(
             name="", label="", settings=settings, knowledge=learned(cases, settings)
@@ -380,8 +382,8 @@ def measure_estimators(
                 rows.append(row_of(number, judgement, truth, path))
 
         measure(point.make, cases, on_done=keep)
-        found[name] = figures(rows, sum(tokens), len(cases))
-    return found
+        figures_by_method[name] = figures(rows, sum(tokens), len(cases))
+    return figures_by_method
 
 
 def rule_rows(cases: Sequence[Case], rule: Callable[[int], int]) -> list[Row]:
@@ -427,23 +429,23 @@ def figures(rows: Sequence[Row], tokens: int, num_cases: int) -> dict[str, Any]:
         np.add.at(below, cases, bottom)
         return estimate_ratio(above, below, weights)
 
-    each = [1.0] * len(rows)
+    ones = [1.0] * len(rows)
     decided, right = [float(row.decided) for row in rows], [float(row.right) for row in rows]
-    found: dict[str, Any] = {
-        "first_error": numbers(ratio(right, each)),
-        "decided": numbers(ratio(decided, each)),
+    report: dict[str, Any] = {
+        "first_error": numbers(ratio(right, ones)),
+        "decided": numbers(ratio(decided, ones)),
         "right_if_decided": numbers(ratio(right, decided)),
     }
     beliefs = [row.belief for row in rows if row.belief is not None]
     if beliefs:
         likeliest = [float(row.likeliest_right) for row in rows]
         gaps = [belief - hit for belief, hit in zip(beliefs, likeliest, strict=True)]
-        found["likeliest_right"] = numbers(ratio(likeliest, each))
-        found["belief_minus_accuracy"] = numbers(ratio(gaps, each))
+        report["likeliest_right"] = numbers(ratio(likeliest, ones))
+        report["belief_minus_accuracy"] = numbers(ratio(gaps, ones))
         tenths = np.minimum((np.array(beliefs) * 10).astype(int), 9)
         sums = np.bincount(tenths, weights=gaps)
-        found["belief_error"] = round(float(np.abs(sums).sum() / len(rows)), 4)
-    return {**found, "tokens": round(tokens / len(rows), 1)}
+        report["belief_error"] = round(float(np.abs(sums).sum() / len(rows)), 4)
+    return {**report, "tokens": round(tokens / len(rows), 1)}
 
 
 if __name__ == "__main__":

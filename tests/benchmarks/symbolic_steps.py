@@ -49,12 +49,12 @@ class Measured:
 
     @property
     def num_steps(self) -> int:
-        return sum(len(one.steps) for one in self.solutions)
+        return sum(len(solution.steps) for solution in self.solutions)
 
     def flagged(self) -> list[tuple[Solution, EqualityFlag]]:
         """Return the flagged solutions, each with its first flag."""
         pairs = zip(self.solutions, self.flags, strict=True)
-        return [(one, flags[0]) for one, flags in pairs if flags]
+        return [(solution, flags[0]) for solution, flags in pairs if flags]
 
 
 SMOKE = {
@@ -91,7 +91,7 @@ def main() -> None:
 def measure(solutions: Sequence[Solution]) -> Measured:
     """Check every solution once, and measure the CPU time of this process."""
     start = time.process_time()
-    flags = [check_steps(one.problem, one.steps) for one in solutions]
+    flags = [check_steps(solution.problem, solution.steps) for solution in solutions]
     return Measured(solutions=solutions, flags=flags, cpu_s=time.process_time() - start)
 
 
@@ -105,12 +105,13 @@ def labelled_figures(measured: Measured) -> dict[str, Any]:
         numbers of these solutions. A share without solutions is None.
     """
     flagged = measured.flagged()
-    wrong = [one for one in measured.solutions if one.first_error is not None]
+    wrong = [solution for solution in measured.solutions if solution.first_error is not None]
     right = sum(
-        one.first_error is not None and flag.step >= one.first_error for one, flag in flagged
+        solution.first_error is not None and flag.step >= solution.first_error
+        for solution, flag in flagged
     )
-    exact = sum(flag.step == one.first_error for one, flag in flagged)
-    alarms = sum(one.first_error is None for one, _ in flagged)
+    exact = sum(flag.step == solution.first_error for solution, flag in flagged)
+    alarms = sum(solution.first_error is None for solution, _ in flagged)
     return {
         "at_or_after": _share(right, len(flagged)),
         "found": _share(exact, len(wrong)),
@@ -125,7 +126,7 @@ def figures(measured: dict[str, Measured]) -> dict[str, Any]:
     """Return the figures of the JSON line."""
     gold = measured["gold"]
     num_flagged = len(gold.flagged())
-    cpu_s = sum(one.cpu_s for one in measured.values())
+    cpu_s = sum(corpus.cpu_s for corpus in measured.values())
     return {
         **{name: labelled_figures(measured[name]) for name in ("gsm8k", "math")},
         "gold": {
@@ -133,7 +134,7 @@ def figures(measured: dict[str, Measured]) -> dict[str, Any]:
             "flagged": num_flagged,
             "share": _share(num_flagged, len(gold.solutions)),
         },
-        "steps_per_second": round(sum(one.num_steps for one in measured.values()) / cpu_s),
+        "steps_per_second": round(sum(corpus.num_steps for corpus in measured.values()) / cpu_s),
     }
 
 

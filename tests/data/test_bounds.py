@@ -158,10 +158,10 @@ def test_a_line_too_long_is_left_out_without_being_held(tmp_path: Path) -> None:
         for _ in range(300):
             file.write(b"x" * MB)
         file.write(b'"}\n\0\n\n' + json.dumps(GOOD).encode())
-    found = list(scan_rows(str(path)))
-    assert [number for number, _ in found] == [1, 2, 3, 5]
-    assert found[0][1] == found[3][1] == GOOD
-    assert found[1][1] is TOO_LARGE and found[2][1].reason == "not_json"
+    numbered_rows = list(scan_rows(str(path)))
+    assert [number for number, _ in numbered_rows] == [1, 2, 3, 5]
+    assert numbered_rows[0][1] == numbered_rows[3][1] == GOOD
+    assert numbered_rows[1][1] is TOO_LARGE and numbered_rows[2][1].reason == "not_json"
     assert scan_mb(path) < 150
 
 
@@ -260,15 +260,17 @@ NAMES = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), 
 
 @given(NAMES, NAMES)
 def test_it_holds_what_it_was_given_once_and_in_order(names: list[str], others: list[str]) -> None:
-    found = PackedNames(names)
-    assert list(found) == sorted(set(names)) and len(found) == len(set(names))
+    packed = PackedNames(names)
+    assert list(packed) == sorted(set(names)) and len(packed) == len(set(names))
     for name in [*names, *others, "", "a" * 100]:
-        assert (name in found) == (name in set(names))
-    assert found & set(others) == set(names) & set(others)
-    assert None not in found
+        assert (name in packed) == (name in set(names))
+    assert packed & set(others) == set(names) & set(others)
+    assert None not in packed
 
 
 def test_parts_of_different_widths_are_one_set() -> None:
     names = [f"{i:x}" * (1 + i // plan.PACK_SIZE) for i in range(2 * plan.PACK_SIZE + 5)]
-    found = PackedNames(iter(names))
-    assert set(found) == set(names) and all(name in found for name in names[:: plan.PACK_SIZE // 7])
+    packed = PackedNames(iter(names))
+    assert set(packed) == set(names) and all(
+        name in packed for name in names[:: plan.PACK_SIZE // 7]
+    )

@@ -34,31 +34,33 @@ from tests.support.scripted_jobs import run_label_job, scripted_overrides, write
     ],
 )
 def test_no_damage_is_silent_or_read_wrongly(kind: str, every: int, tmp_path: Path) -> None:
-    """Of the labels of a finished run, each ninth damage in the plain run."""
+    """The plain run tests each ninth damage of a finished run's labels."""
     make, names = KINDS[kind]
     for number, name in enumerate(("one", "other"), 1):
         (tmp_path / name).mkdir()
         made = make(tmp_path / name, number)
-    run, other = tmp_path / "one" / made.name, made
+    run, other_run = tmp_path / "one" / made.name, made
     store = Store(str(run))
     before = {name: READERS[name](run) for name in names}
-    found, is_begun = verify(store), kind == "begun labels"
-    assert found.is_sound and bool(found.notes) == is_begun
+    verification, is_begun = verify(store), kind == "begun labels"
+    assert verification.is_sound and bool(verification.notes) == is_begun
     faults, count = [], 0
-    for what, changes in islice(damages(run, other), 0, None, every):
+    for damage_name, changes in islice(damages(run, other_run), 0, None, every):
         if all((run / name).read_bytes() == content for name, content in changes.items()):
             continue
-        if is_begun and not what.startswith(("bit", "cut")):
+        if is_begun and not damage_name.startswith(("bit", "cut")):
             continue  # what such a run lacks may not have been written yet
         count += 1
         with damaged(run, changes):
             try:
-                found = verify(store)
+                verification = verify(store)
             except MclabelError as error:  # there is no run any more, or a pipe in it
                 named = [Path(name).name for name in changes]
                 assert any(name in str(error) for name in ("holds no run", *named))
                 continue
-            is_told = not found.is_sound or any(n.startswith(tuple(changes)) for n in found.notes)
+            is_told = not verification.is_sound or any(
+                n.startswith(tuple(changes)) for n in verification.notes
+            )
             is_harmless = is_begun  # a header of gzip, white space of JSON
             for name in names:
                 try:
@@ -66,13 +68,13 @@ def test_no_damage_is_silent_or_read_wrongly(kind: str, every: int, tmp_path: Pa
                 except MclabelError as error:  # any other is a traceback, and fails the test
                     is_harmless = False
                     if "\n" in str(error):
-                        faults.append((what, *changes, f"{name}: {error}"))
+                        faults.append((damage_name, *changes, f"{name}: {error}"))
                 else:
                     is_harmless = is_harmless and rows == before[name]
                     if not all(row in before[name] for row in rows):
-                        faults.append((what, *changes, f"{name} gives other data"))
+                        faults.append((damage_name, *changes, f"{name} gives other data"))
             if not is_told and not is_harmless:
-                faults.append((what, *changes, "silent"))
+                faults.append((damage_name, *changes, "silent"))
     assert faults == [] and count > 20
     assert verify(store).is_sound
 

@@ -111,7 +111,7 @@ def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> No
     data = tmp_path / "out" / "data.jsonl"
     written = [json.loads(line)["id"] for line in data.read_text().splitlines()]
     assert sorted(written) == sorted(row.solution.id for row in rows)
-    assert [one.id for one in read_processbench(data)] == written
+    assert [solution.id for solution in read_processbench(data)] == written
     nameless = find_format("processbench").write(TWO)
     assert nameless is not None and len(nameless["id"]) == 16
 

@@ -48,7 +48,7 @@ def test_import_leaves_out_rows_and_names_them(tmp_path: Path) -> None:
     assert "5 rows or solutions were left out" in done.output
     assert len(list(read_labels(Store(str(run))))) == 2
     lines = (run / "rejects.jsonl").read_text().splitlines()
-    assert [(one["row"], one["reason"]) for one in map(json.loads, lines)] == [
+    assert [(reject["row"], reject["reason"]) for reject in map(json.loads, lines)] == [
         (2, "bad_solution"),
         (3, "bad_row"),
         (4, "bad_row"),
@@ -76,7 +76,7 @@ def test_export_leaves_out_what_a_format_cannot_hold(tmp_path: Path) -> None:
     assert not list(out.glob("*.partial"))
 
 
-def turns(*contents: str) -> dict[str, Any]:
+def make_conversation(*contents: str) -> dict[str, Any]:
     pairs = zip(("user", "assistant") * len(contents), contents, strict=False)
     return {"conversations": [{"role": role, "content": text} for role, text in pairs]}
 
@@ -85,13 +85,17 @@ def turns(*contents: str) -> dict[str, Any]:
     ("row", "problem", "steps"),
     [
         (
-            turns("Tom has 3? He buys 4. How many? To find it, we add.", "+", "3 + 4 = 8.", "-"),
+            make_conversation(
+                "Tom has 3? He buys 4. How many? To find it, we add.", "+", "3 + 4 = 8.", "-"
+            ),
             "Tom has 3? He buys 4. How many?",
             ("To find it, we add.", "3 + 4 = 8."),
         ),
-        (turns("Find 3 + 4.\n\nIt is 7.", "+"), "Find 3 + 4.", ("It is 7.",)),
+        (make_conversation("Find 3 + 4.\n\nIt is 7.", "+"), "Find 3 + 4.", ("It is 7.",)),
         (
-            turns("Use Step 1: of the figure. How many? Step 1: 3 + 4.", "+", "Step 2: 7", "-"),
+            make_conversation(
+                "Use Step 1: of the figure. How many? Step 1: 3 + 4.", "+", "Step 2: 7", "-"
+            ),
             "Use Step 1: of the figure. How many?",
             ("3 + 4.", "7"),
         ),
@@ -100,9 +104,9 @@ def turns(*contents: str) -> dict[str, Any]:
 def test_rlhflow_steps_without_numbers_and_marks_in_problems(
     row: dict[str, Any], problem: str, steps: tuple[str, ...]
 ) -> None:
-    (found,) = find_format("rlhflow").read(row)
-    assert (found.problem, found.steps) == (problem, steps)
-    assert found.ratings == (1.0, 0.0)[: len(steps)]
+    (record,) = find_format("rlhflow").read(row)
+    assert (record.problem, record.steps) == (problem, steps)
+    assert record.ratings == (1.0, 0.0)[: len(steps)]
 
 
 @pytest.mark.parametrize("ending", [" ", "\r", "\t \r"])
@@ -111,9 +115,9 @@ def test_math_shepherd_with_blanks_behind_its_marks(ending: str) -> None:
         "input": f"1 + 1? Step 1: It is 2. ки{ending}\nStep 2: So 2 ки",
         "label": f"1 + 1? Step 1: It is 2. +{ending}\nStep 2: So 2 -",
     }
-    (found,) = find_format("math-shepherd").read(row)
-    assert (found.problem, found.steps) == ("1 + 1?", ("It is 2.", "So 2"))
-    assert found.ratings == (1.0, 0.0)
+    (record,) = find_format("math-shepherd").read(row)
+    assert (record.problem, record.steps) == ("1 + 1?", ("It is 2.", "So 2"))
+    assert record.ratings == (1.0, 0.0)
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -128,15 +132,18 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_problem_id_of_any_type_ends_nothing(tmp_path: Path) -> None:
     rows = [{"problem_id": 7, "solution": "a"}, {"problem_id": ["x"], "solution": "b"}]
     problems = [Problem(id="7", text="p", answer="1")]
-    found = read_solutions(write(tmp_path / "s.jsonl", rows), problems)
-    assert [one.text for one in found.by_problem["7"]] == ["a"]
-    assert [one.reason for one in found.rejects] == ["unknown_problem"]
+    solutions = read_solutions(write(tmp_path / "s.jsonl", rows), problems)
+    assert [solution.text for solution in solutions.by_problem["7"]] == ["a"]
+    assert [reject.reason for reject in solutions.rejects] == ["unknown_problem"]
 
 
 def test_rows_of_an_evaluation_set_without_a_problem_are_counted(tmp_path: Path) -> None:
     file = write(tmp_path / "eval.jsonl", [{"problem": "1 + 1?"}, {"x": 1}, "text"])
-    said: list[str] = []
-    assert len(read_leak_keys([file], said.append)) == 1
-    assert [one.partition(": ")[0] for one in said] == [f"{file}, line 2", f"{file}, line 3"]
+    messages: list[str] = []
+    assert len(read_leak_keys([file], messages.append)) == 1
+    assert [message.partition(": ")[0] for message in messages] == [
+        f"{file}, line 2",
+        f"{file}, line 3",
+    ]
     with pytest.raises(DataError, match="line 1: needs one of the columns problem"):
         read_leak_keys([write(tmp_path / "none.jsonl", [{"x": 1}])])

@@ -58,23 +58,23 @@ def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
     run = tmp_path / "run"
     before = {path: path.read_bytes() for path in run.rglob("*.parquet")}
     spoil(run)
-    there = (run / "run.json").exists()
+    has_manifest = (run / "run.json").exists()
     with pytest.raises(ShardError, match="shards were made with another configuration") as error:
         label(tmp_path, *OTHERS)
-    delete = ", delete run.json" if there else ""
+    delete = ", delete run.json" if has_manifest else ""
     assert f"restore these values{delete} and run the job again" in str(error.value)
     if blocks is None:
         assert "  seed: 0 there, 7 here" in str(error.value)
         assert re.search(r"  policy.temperature: [\d.]+ there, 0.5 here", str(error.value))
-    fault, *_ = [one for one in verify(Store(str(run))).damage if one.name == "run.json"]
+    fault, *_ = [damage for damage in verify(Store(str(run))).damage if damage.name == "run.json"]
     missing = "shards carry" if blocks is None else "the run has a plan"
-    words = "of another configuration than" if there else f"missing, though {missing}"
+    words = "of another configuration than" if has_manifest else f"missing, though {missing}"
     assert words in fault.fault
     assert fault.remedy.startswith(
         "Restore run.json from a copy. If there is none, delete run.json if it exists, and"
     )
     assert {path: path.read_bytes() for path in run.rglob("*.parquet")} == before
-    assert (run / "run.json").exists() == there
+    assert (run / "run.json").exists() == has_manifest
 
 
 @pytest.mark.parametrize("spoil", [remove, replace])
@@ -120,7 +120,7 @@ OPINION |= {
 }
 
 
-def finished(folder: Path, content: Mapping[str, Any]) -> object:
+def rewrite_finished(folder: Path, content: Mapping[str, Any]) -> object:
     """Write and read `finished.json`."""
     (folder / "finished.json").write_text(json.dumps(add_digest(content)))
     return read_finished(Store(str(folder)))
@@ -132,14 +132,26 @@ def opinion(folder: Path, content: Mapping[str, Any]) -> object:
 
 
 @pytest.mark.parametrize(
-    ("read", "content", "said"),
+    ("read", "content", "message"),
     [
-        (finished, FINISHED | {"num_blocks": -1}, "finished.json: .*num_blocks=-1: must be at le"),
-        (finished, FINISHED | {"num_plan_parts": True}, "num_plan_parts=True: must be a whole nu"),
-        (finished, FINISHED | {"num_blocks": 10**30}, "num_blocks=1.*: must be at most"),
-        (finished, FINISHED | {"files": "a.json"}, "files='a.json': must be a list, is a text"),
-        (finished, FINISHED | {"more": 1}, "more=1: unknown key"),
-        (finished, {"run": None}, "num_blocks: required"),
+        (
+            rewrite_finished,
+            FINISHED | {"num_blocks": -1},
+            "finished.json: .*num_blocks=-1: must be at le",
+        ),
+        (
+            rewrite_finished,
+            FINISHED | {"num_plan_parts": True},
+            "num_plan_parts=True: must be a whole nu",
+        ),
+        (rewrite_finished, FINISHED | {"num_blocks": 10**30}, "num_blocks=1.*: must be at most"),
+        (
+            rewrite_finished,
+            FINISHED | {"files": "a.json"},
+            "files='a.json': must be a list, is a text",
+        ),
+        (rewrite_finished, FINISHED | {"more": 1}, "more=1: unknown key"),
+        (rewrite_finished, {"run": None}, "num_blocks: required"),
         (opinion, {"sureness": 1.5}, "judged: .*'s1'.*sureness=1.5: must be at most 1"),
         (opinion, {"votes": [-2]}, "votes.0=-2: must be at least -1"),
         (opinion, {"scores": [float("inf")]}, "scores.0=inf: must be a finite number"),
@@ -150,14 +162,14 @@ def test_what_no_record_holds_is_refused(
     tmp_path: Path,
     read: Callable[[Path, Mapping[str, Any]], object],
     content: Mapping[str, Any],
-    said: str,
+    message: str,
 ) -> None:
-    with pytest.raises(MclabelError, match=said):
+    with pytest.raises(MclabelError, match=message):
         read(tmp_path, content)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"num_solutions": -1}, "num_solutions=-1: must be at least 0"),
         ({"classes": {}}, "answer classes must include pooled, but include none"),
@@ -168,11 +180,11 @@ def test_what_no_record_holds_is_refused(
         ({"agreement": [[1.0, float("nan")]] * 3}, "agreement: each of its numbers must be above"),
     ],
 )
-def test_priors_that_are_none_are_refused(change: dict[str, Any], said: str) -> None:
+def test_priors_that_are_none_are_refused(change: dict[str, Any], message: str) -> None:
     content = json.loads(uninformed_priors().to_json())
     if change.keys() <= content["classes"][POOLED].keys():
         content["classes"][POOLED] |= change
     else:
         content |= change
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         Priors.from_json(json.dumps(content))

@@ -27,9 +27,11 @@ def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
     out = tmp_path / "out"
     job = scripted_overrides(write_problems(tmp_path, 8), out, "ray.address=none")
     run_verb(["label", "/dev/null", *job])
-    found = {str(path.relative_to(out)): path.is_dir() for path in out.rglob("*")}
-    folders = {name for name, is_folder in found.items() if is_folder}
-    files = {name for name, is_folder in found.items() if not is_folder and "/" not in name}
+    is_folder_by_name = {str(path.relative_to(out)): path.is_dir() for path in out.rglob("*")}
+    folders = {name for name, is_folder in is_folder_by_name.items() if is_folder}
+    files = {
+        name for name, is_folder in is_folder_by_name.items() if not is_folder and "/" not in name
+    }
     assert "labels" in folders and "run.json" in files
     assert folders <= set(RUN.folders) and files <= set(RUN.all_files)
 
@@ -80,9 +82,9 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path, verb: str) -> None:
         if verb == "label"
         else [f"out={out}", f"labels=[{tmp_path}]", "base=arith:strong"]
     )
-    said = refused(out, verb, "/dev/null", *job)
-    assert f"out={out}: holds notes, thesis.tex, and this command would write" in said
-    assert f"Give a new folder, such as {out / 'run'}" in said
+    message = refused(out, verb, "/dev/null", *job)
+    assert f"out={out}: holds notes, thesis.tex, and this command would write" in message
+    assert f"Give a new folder, such as {out / 'run'}" in message
 
 
 def test_logs_and_configurations_may_be_there_first(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def command_inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         run_verb(command)
     rows = root / "rows.jsonl"
     rows.write_text(json.dumps({"problem": "1 + 1?", "solution": "2"}) + "\n")
-    found = {"PROBLEMS": problems, "LABELS": labels, "OPINIONS": opinions, "ROWS": rows}
-    return {name: str(path) for name, path in found.items()}
+    paths = {"PROBLEMS": problems, "LABELS": labels, "OPINIONS": opinions, "ROWS": rows}
+    return {name: str(path) for name, path in paths.items()}
 
 
 def contents(folder: Path) -> dict[Path, str]:
@@ -77,17 +77,17 @@ def refused(command: list[str], command_inputs: dict[str, str], out: Path) -> st
 def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
     verb: str, command_inputs: dict[str, str], tmp_path: Path
 ) -> None:
-    own, command = VERBS[verb]
+    own_kind, command = VERBS[verb]
     for number, kind in enumerate((*outputs.KINDS, *outputs._THEIRS)):
-        if kind is own:
+        if kind is own_kind:
             continue
         out = tmp_path / str(number) / "out"
         mark = out / kind.marks[0].replace("*", "x")
         mark.parent.mkdir(parents=True)
         mark.write_text("{}")
-        said = refused(command, command_inputs, out)
-        assert f"{out}: holds {kind.noun} ({kind.marks[0].replace('*', 'x')})" in said, kind.noun
-        assert "Give another folder" in said
+        message = refused(command, command_inputs, out)
+        assert f"{out}: holds {kind.noun} ({kind.marks[0].replace('*', 'x')})" in message, kind.noun
+        assert "Give another folder" in message
 
 
 @pytest.mark.parametrize("verb", VERBS)

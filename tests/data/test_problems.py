@@ -60,9 +60,11 @@ DAPO: dict[str, Any] = {
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
 def test_rows_of_chat_messages_are_problems(tmp_path: Path, suffix: str) -> None:
-    (found,) = read_problems(write(tmp_path / f"p{suffix}", [DAPO]))
-    assert found.text.startswith("Solve it") and "1+33?" in found.text and found.answer == "34"
-    assert found.meta == {"data_source": "math_dapo", "extra_info": '{"index": "0-1"}'}
+    (problem,) = read_problems(write(tmp_path / f"p{suffix}", [DAPO]))
+    assert (
+        problem.text.startswith("Solve it") and "1+33?" in problem.text and problem.answer == "34"
+    )
+    assert problem.meta == {"data_source": "math_dapo", "extra_info": '{"index": "0-1"}'}
 
 
 def test_rows_of_chat_messages_in_a_data_frame(tmp_path: Path) -> None:
@@ -72,13 +74,14 @@ def test_rows_of_chat_messages_in_a_data_frame(tmp_path: Path) -> None:
     assert type(frame["prompt"][0]).__name__ == "ndarray"
     in_rows = [read_problem(row) for row in frame.to_dict("records")]
     as_given = [
-        read_problem(convert_to_row(one, "row 1")) for one in iterate_given_rows(frame, "problems")
+        read_problem(convert_to_row(item, "row 1"))
+        for item in iterate_given_rows(frame, "problems")
     ]
     assert in_rows == as_given == list(read_problems(str(tmp_path / "p.parquet")))
 
 
 @pytest.mark.parametrize(
-    ("messages", "said"),
+    ("messages", "message"),
     [
         (
             [{"role": "system", "content": "Be brief."}, *DAPO["prompt"]],
@@ -94,9 +97,9 @@ def test_rows_of_chat_messages_in_a_data_frame(tmp_path: Path) -> None:
         ([], "has the roles none"),
     ],
 )
-def test_other_messages_are_left_out(messages: object, said: str) -> None:
-    found = read_problem({**DAPO, "prompt": messages})
-    assert isinstance(found, RejectReason) and said in found.detail
+def test_other_messages_are_left_out(messages: object, message: str) -> None:
+    reject = read_problem({**DAPO, "prompt": messages})
+    assert isinstance(reject, RejectReason) and message in reject.detail
 
 
 def test_gsm8k_and_math_golds(public_data: Path) -> None:
@@ -195,11 +198,11 @@ def test_given_solutions_by_id_or_text(tmp_path: Path) -> None:
             {"problem_id": "b", "steps": ["ends by itself\n", "last"]},
         ],
     )
-    given = read_solutions(path, PROBLEMS, strict=True).by_problem
-    assert [s.text for s in given["a"]] == ["one\ntwo", "again"]
-    assert given["b"][0].text == "first\nstill first\nsecond"
-    assert given["b"][0].step_ends == (18, 24)
-    assert given["b"][1].text == "ends by itself\nlast"
+    solutions = read_solutions(path, PROBLEMS, strict=True).by_problem
+    assert [s.text for s in solutions["a"]] == ["one\ntwo", "again"]
+    assert solutions["b"][0].text == "first\nstill first\nsecond"
+    assert solutions["b"][0].step_ends == (18, 24)
+    assert solutions["b"][1].text == "ends by itself\nlast"
 
 
 @pytest.mark.parametrize(
@@ -262,9 +265,9 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path
     problems = read_problems(str(path))
     assert [p.text for p in problems] == [p.text for p in problems] == ["1+1?", "2+2?"]
     rejects = list(problems.rejects())
-    found = [(r.row, r.problem_id, r.reason) for r in rejects]
+    reported = [(r.row, r.problem_id, r.reason) for r in rejects]
     expected = [*BAD_ROWS, (17, list(problems)[1].id, "duplicate")]
-    assert found == expected and problems.num_rejected == len(expected) == 14
+    assert reported == expected and problems.num_rejected == len(expected) == 14
     assert all(r.source == str(path) and len(str(r.content())) < 2000 for r in rejects)
     # Rows after the last problem that is taken are not read.
     for limit, count in [(1, 0), (2, 13), (3, 14)]:
@@ -355,14 +358,14 @@ def test_solutions_that_cannot_be_used_are_left_out(tmp_path: Path) -> None:
         {"problem_id": "z", "solution": "s"},
         {"problem_id": "a", "steps": []},
     ]
-    given = read_solutions(write(tmp_path / "s.jsonl", rows), PROBLEMS)
-    assert list(given.by_problem) == ["a"] and len(given.by_problem["a"]) == 1
-    assert [(r.problem_id, r.row, r.reason) for r in given.rejects] == [
+    solutions = read_solutions(write(tmp_path / "s.jsonl", rows), PROBLEMS)
+    assert list(solutions.by_problem) == ["a"] and len(solutions.by_problem["a"]) == 1
+    assert [(r.problem_id, r.row, r.reason) for r in solutions.rejects] == [
         ("z", 2, "unknown_problem"),
         ("a", 3, "bad_solution"),
         ("b", None, "no_solution"),
     ]
-    assert isinstance(given.rejects[0], Reject)
+    assert isinstance(solutions.rejects[0], Reject)
     with pytest.raises(DataError, match=r"no solution for any of 2 problems; answers no known"):
         read_solutions(write(tmp_path / "t.jsonl", rows[1:2]), PROBLEMS)
 
@@ -389,10 +392,10 @@ def test_solutions_that_cannot_be_used_are_left_out(tmp_path: Path) -> None:
 def test_columns_of_tests_are_a_gold_where_there_is_no_answer(
     tmp_path: Path, row: dict[str, object], gold: object
 ) -> None:
-    (found,) = read_problems(write(tmp_path / "p.jsonl", [row]))
-    assert found.gold == gold
-    assert found.id == str(row.get("task_id", found.id))
-    assert not {"test", "test_list", "code"} & found.meta.keys()
+    (problem,) = read_problems(write(tmp_path / "p.jsonl", [row]))
+    assert problem.gold == gold
+    assert problem.id == str(row.get("task_id", problem.id))
+    assert not {"test", "test_list", "code"} & problem.meta.keys()
 
 
 @pytest.mark.parametrize(
@@ -419,9 +422,9 @@ def test_steps_are_joined_as_they_are_or_by_a_separator_that_is_said(
 ) -> None:
     path = tmp_path / "given.jsonl"
     path.write_text(json.dumps({"problem_id": "a", "problem": "P", **row}) + "\n")
-    given = read_solutions(str(path), [Problem(id="a", text="P", answer="1")])
-    ((found,),) = given.by_problem.values()
-    assert (found.text, found.is_separated) == (text, is_separated)
+    solutions = read_solutions(str(path), [Problem(id="a", text="P", answer="1")])
+    ((solution,),) = solutions.by_problem.values()
+    assert (solution.text, solution.is_separated) == (text, is_separated)
     assert ("a line break was put between the steps of 1 solutions" in caplog.text) == is_separated
     (item,) = Solutions(lambda: read_file_items(str(path)), source=str(path))
     assert "".join(item.steps) == text and caplog.text.count("was put between") == 2 * is_separated

@@ -112,9 +112,9 @@ def test_a_key_of_another_reader_is_an_error_that_names_it(tmp_path: Path) -> No
     overrides = ["out=x", "problems.source=x.jsonl", "problems.families=[trading]"]
     with pytest.raises(
         ConfigError, match=r"problems\.families: not a setting of kind=file"
-    ) as found:
+    ) as raised:
         load_config(LabelConfig, write_config(tmp_path), overrides)
-    assert "problem_column" in str(found.value)
+    assert "problem_column" in str(raised.value)
     with pytest.raises(ConfigError, match=r"did you mean problems\.problem_column"):
         load_config(LabelConfig, None, ["out=x", "problems.source=a.csv", "problems.problem_col=q"])
 
@@ -148,8 +148,8 @@ def test_held_out_families_are_no_training_problems() -> None:
 
 @pytest.mark.parametrize("source", ["arith", "pyarith"])
 def test_longer_problems_can_be_asked_for(source: str) -> None:
-    found = read_problems(make_reader_settings(source, limit=5, num_steps=(9, 10)))
-    assert {one.meta["num_steps"] for one in found} <= {"9", "10"}
+    problems = read_problems(make_reader_settings(source, limit=5, num_steps=(9, 10)))
+    assert {problem.meta["num_steps"] for problem in problems} <= {"9", "10"}
 
 
 def test_arith_needs_a_limit() -> None:
@@ -185,18 +185,18 @@ def test_each_layout_is_read_and_its_programs_have_their_verdicts() -> None:
     for case in ROWS:
         problem = read_problem(case["row"])
         if case["name"] in WITHOUT:
-            found = problem if isinstance(problem, RejectReason) else None
-            said = found.detail if found is not None else asyncio.run(checker.refuse(problem))
-            assert WITHOUT[case["name"]] in said
+            reject = problem if isinstance(problem, RejectReason) else None
+            message = reject.detail if reject is not None else asyncio.run(checker.refuse(problem))
+            assert WITHOUT[case["name"]] in message
             continue
         assert isinstance(problem, Problem), (case["name"], problem)
         assert problem.text and asyncio.run(checker.refuse(problem)) is None
         items = [GradeItem(problem=problem, completion=case[key]) for key in ("right", "wrong")]
-        found = [one.verdict.value for one in asyncio.run(checker.grade(items))]
-        assert found == ["right", "wrong"], case["name"]
+        reject = [grade.verdict.value for grade in asyncio.run(checker.grade(items))]
+        assert reject == ["right", "wrong"], case["name"]
 
 
-def _packed(value: Any) -> str:
+def _pack_value(value: Any) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
 
 
@@ -213,15 +213,18 @@ class Hostile:
         ({"official_tests": [], "generated_checker": "x", "prompt": "?"}, "generated_checker"),
         ({"verification_info": '{"language": "cpp", "test_cases": []}', "prompt": "?"}, "'cpp'"),
         ({"verification_info": "{", "prompt": "?"}, "cannot be read"),
-        ({"public_test_cases": "[]", "private_test_cases": _packed(Hostile())}, "abort"),
-        ({"public_test_cases": "[]", "private_test_cases": _packed("[" + " " * (1 << 25))}, "than"),
+        ({"public_test_cases": "[]", "private_test_cases": _pack_value(Hostile())}, "abort"),
+        (
+            {"public_test_cases": "[]", "private_test_cases": _pack_value("[" + " " * (1 << 25))},
+            "than",
+        ),
         ({"public_test_cases": "[]", "private_test_cases": "?"}, "cannot be unpacked"),
         ({"test_cases": ["assert f(1) == 1"], "question": " "}, "no text"),
     ],
 )
 def test_what_cannot_be_read_says_why(row: dict[str, Any], word: str) -> None:
-    found = read_problem(row)
-    assert isinstance(found, RejectReason) and word in found.detail
+    reject = read_problem(row)
+    assert isinstance(reject, RejectReason) and word in reject.detail
 
 
 ROW = {"id": "x-0", "generator": "g", "problem": "2+2?", "steps": ["a", "b"], "label": 1}
@@ -239,14 +242,14 @@ def rating(text: str, value: int | None) -> dict[str, Any]:
 def prm800k_row(
     steps: list[dict[str, Any]],
     *,
-    given: list[str] | None = None,
+    generated_steps: list[str] | None = None,
     finish: str = "solution",
     control: bool = False,
 ) -> dict[str, Any]:
     """Return a row of PRM800K."""
     question: dict[str, Any] = {"problem": "2+2?", "ground_truth_answer": "4"}
-    if given is not None:
-        question |= {"pre_generated_steps": given, "pre_generated_answer": "5"}
+    if generated_steps is not None:
+        question |= {"pre_generated_steps": generated_steps, "pre_generated_answer": "5"}
     return {
         "labeler": "l",
         "timestamp": "t",
@@ -313,13 +316,18 @@ def test_labels_of_other_tools_and_rows_that_are_left_out(tmp_path: Path) -> Non
         ROW,
     ]
     left_out = RowRejects("pb")
-    found = read_processbench(write(tmp_path / "pb.jsonl", rows), left_out)
-    assert [(one.id, one.first_error, one.answer_right) for one in found] == [
+    solutions = read_processbench(write(tmp_path / "pb.jsonl", rows), left_out)
+    assert [
+        (solution.id, solution.first_error, solution.answer_right) for solution in solutions
+    ] == [
         ("x-0", 1, False),
         ("x-1", None, False),
         ("x-2", 0, None),
     ]
-    assert [(one.row, one.reason) for one in left_out.found] == [(4, "bad_label"), (5, "id_taken")]
+    assert [(reject.row, reject.reason) for reject in left_out.found] == [
+        (4, "bad_label"),
+        (5, "id_taken"),
+    ]
 
 
 def test_the_real_splits(public_data: Path) -> None:
@@ -330,24 +338,24 @@ def test_the_real_splits(public_data: Path) -> None:
 
 
 def test_prm800k_of_whole_solutions(tmp_path: Path) -> None:
-    given = ["one", "two", "three"]
+    steps = ["one", "two", "three"]
     good, bad, neutral = (
-        [judgement([rating(text, value)], 0) for text, value in zip(given, ratings, strict=False)]
+        [judgement([rating(text, value)], 0) for text, value in zip(steps, ratings, strict=False)]
         for ratings in ((1, 1, 1), (1, -1), (1, 0, 0))
     )
     rows = [
-        prm800k_row(good, given=given),
-        prm800k_row(bad, given=given, finish="found_error"),
-        prm800k_row(neutral, given=given),
+        prm800k_row(good, generated_steps=steps),
+        prm800k_row(bad, generated_steps=steps, finish="found_error"),
+        prm800k_row(neutral, generated_steps=steps),
         # steps after giving up have no known rating
-        prm800k_row(good[:2], given=given, finish="give_up"),
-        prm800k_row([judgement([rating("one", None)])], given=given),
-        prm800k_row(bad, given=given, control=True),
+        prm800k_row(good[:2], generated_steps=steps, finish="give_up"),
+        prm800k_row([judgement([rating("one", None)])], generated_steps=steps),
+        prm800k_row(bad, generated_steps=steps, control=True),
     ]
-    found = read_prm800k(write(tmp_path / "prm.jsonl", rows))
-    assert [one.steps for one in found] == [tuple(given)] * 3
-    assert [one.first_error for one in found] == [None, 1, None]
-    assert {one.problem for one in found} == {"2+2?"}
+    solutions = read_prm800k(write(tmp_path / "prm.jsonl", rows))
+    assert [solution.steps for solution in solutions] == [tuple(steps)] * 3
+    assert [solution.first_error for solution in solutions] == [None, 1, None]
+    assert {solution.problem for solution in solutions} == {"2+2?"}
 
 
 def test_prm800k_of_chosen_steps(tmp_path: Path) -> None:
@@ -367,13 +375,13 @@ def test_prm800k_of_chosen_steps(tmp_path: Path) -> None:
             finish="found_error",
         ),
     ]
-    found = read_prm800k(write(tmp_path / "prm.jsonl", rows))
-    assert [(one.steps, one.first_error) for one in found] == [
+    solutions = read_prm800k(write(tmp_path / "prm.jsonl", rows))
+    assert [(solution.steps, solution.first_error) for solution in solutions] == [
         (("one", "ok"), None),
         (("one", "by hand", "bad"), 2),
         (("one", "by hand", "worse"), 2),
     ]
-    assert len({one.id for one in found}) == 3
+    assert len({solution.id for solution in solutions}) == 3
 
 
 @pytest.mark.parametrize(

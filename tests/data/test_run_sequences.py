@@ -74,7 +74,7 @@ class Run:
             names = [name for name, _ in blocks.iter_item_counts()]
             return names if num_blocks is None else names[:num_blocks]
 
-        with dying(dies_after) as is_dead:
+        with fail_stores_after(dies_after) as is_dead:
             self.is_complete = False
             try:
                 run_label_job(
@@ -101,8 +101,8 @@ class Run:
         if not self.labelled:
             return
         store = Store(str(self.out))
-        found = verify(store)
-        assert found.is_sound, found.damage
+        verification = verify(store)
+        assert verification.is_sound, verification.damage
         blocks = committed_blocks(store, require_complete=self.is_complete)
         rows = read_labels(store, blocks) if blocks else ()
         counts = Counter((row.problem.id, row.problem.answer) for row in rows)
@@ -119,15 +119,15 @@ class Run:
     def add(self, count: int) -> None:
         for _ in range(count):
             self._count += 1
-            self._set(f"p{self._count}", str(self._count))
+            self._set_problem(f"p{self._count}", str(self._count))
 
     def change_gold(self, place: int, answer: int) -> None:
         """Set another gold, which may equal an earlier gold."""
         name = self._name(place)
-        self._set(name, str(answer), text=self.problems[name][0])
+        self._set_problem(name, str(answer), text=self.problems[name][0])
 
     def change_text(self, place: int, answer: int) -> None:
-        self._set(self._name(place), str(answer))
+        self._set_problem(self._name(place), str(answer))
 
     def remove(self, place: int, answer: int) -> None:
         if len(self.problems) > 1:
@@ -141,27 +141,27 @@ class Run:
     def _name(self, place: int) -> str:
         return sorted(self.problems)[place % len(self.problems)]
 
-    def _set(self, name: str, answer: str, text: str | None = None) -> None:
+    def _set_problem(self, name: str, answer: str, text: str | None = None) -> None:
         text = f"{name} [answer {answer}]" if text is None else text
         self.problems[name] = (text, answer)
 
 
 @contextmanager
-def dying(after: int | None) -> Iterator[Callable[[], bool]]:
+def fail_stores_after(after: int | None) -> Iterator[Callable[[], bool]]:
     """Let every store fail permanently after some writes and deletions, as if its disk were lost.
 
     Yields a function that says whether the store has failed.
     """
-    left = after
+    writes_left = after
     patch = pytest.MonkeyPatch()
 
     def step() -> None:
-        nonlocal left
-        if left is not None:
-            if left <= 0:
-                left = -1
+        nonlocal writes_left
+        if writes_left is not None:
+            if writes_left <= 0:
+                writes_left = -1
                 raise ShardError("the disk is gone")
-            left -= 1
+            writes_left -= 1
 
     for name in ("create", "append", "replace", "delete"):
         method = getattr(Store, name)
@@ -169,7 +169,7 @@ def dying(after: int | None) -> Iterator[Callable[[], bool]]:
             Store, name, lambda store, *args, method=method: (step(), method(store, *args))[1]
         )
     try:
-        yield lambda: left == -1
+        yield lambda: writes_left == -1
     finally:
         patch.undo()
 

@@ -194,8 +194,8 @@ def test_a_token_of_two_lines_goes_where_its_words_are() -> None:
     rules = StepSplitter()
 
     def steps(*tokens: str) -> list[str]:
-        found = rules.split(cast("Sequence[int]", tokens), "".join(tokens), cast("Decode", "".join))
-        return [step.text for step in found]
+        parts = rules.split(cast("Sequence[int]", tokens), "".join(tokens), cast("Decode", "".join))
+        return [step.text for step in parts]
 
     assert steps("a", "\n   ", "b") == ["a\n   ", "b"]
     assert steps("a", "\n  b", " c") == ["a", "\n  b c"]

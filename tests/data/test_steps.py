@@ -200,8 +200,8 @@ def test_no_pattern_hangs(pattern: str) -> None:
 
 def test_a_pattern_counts_characters_and_knows_lines() -> None:
     text = "é: so\nStep 1 é\nstep 2 \U0001f600\nSTEP 3"
-    found = split(words(text), by="pattern", pattern="(?im)^step \\d")
-    assert found == ["é: so\n", "Step 1 é\n", "step 2 \U0001f600\n", "STEP 3"]
+    parts = split(words(text), by="pattern", pattern="(?im)^step \\d")
+    assert parts == ["é: so\n", "Step 1 é\n", "step 2 \U0001f600\n", "STEP 3"]
 
 
 @pytest.mark.parametrize("pattern", ["(", r"(?=Step)", r"(a)\1", "(?<!x)y"])
@@ -267,16 +267,16 @@ def test_work_is_linear_in_the_length(num_tokens: int) -> None:
         ids += [*(rng.choice(line) for _ in range(59)), *newline]
     work = 0
 
-    def counted(part: Sequence[int]) -> str:
+    def decode_and_count(part: Sequence[int]) -> str:
         nonlocal work
         work += len(part)
         return text.decode(part)
 
     whole = text.decode(ids)
-    assert len(StepSplitter().split(ids, whole, counted)) == len(ids) // 60
+    assert len(StepSplitter().split(ids, whole, decode_and_count)) == len(ids) // 60
     assert work < 25 * len(ids)
     for by in ("sentence", "reflection", "blank_line"):
         work = 0
-        cut = StepSplitter(by=by, max_tokens=50).split(ids, whole, counted)  # type: ignore[arg-type]
+        cut = StepSplitter(by=by, max_tokens=50).split(ids, whole, decode_and_count)  # type: ignore[arg-type]
         assert len(cut) > len(ids) // 60
         assert work < 60 * len(ids)

@@ -39,7 +39,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     url = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + 60
-        while not listens(port):
+        while not accepts_connections(port):
             assert server.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
         make_container(url)
@@ -49,7 +49,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         server.wait()
 
 
-def listens(port: int) -> bool:
+def accepts_connections(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

@@ -29,28 +29,28 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that makes a run with given settings once, and returns its folder."""
 
     @cache
-    def made(*more: str) -> Path:
+    def label_problems(*more: str) -> Path:
         folder = tmp_path_factory.mktemp("labelled")
         source = write_problems(folder, 12)
         run_label_job(scripted_overrides(source, folder / "run", "ray.address=none", *more))
         return folder
 
-    return made
+    return label_problems
 
 
 @pytest.fixture
 def copy_run(make_run: Callable[..., Path], tmp_path: Path) -> Label:
     """Return a function that copies a run with given settings to the test's folder."""
 
-    def copied(*more: str) -> Store:
+    def copy_files(*more: str) -> Store:
         shutil.copytree(make_run(*more), tmp_path, dirs_exist_ok=True)
         return Store(str(tmp_path / "run"))
 
-    return copied
+    return copy_files
 
 
-def faults(found: Verification) -> list[str]:
-    return [str(one) for one in found.damage]
+def faults(verification: Verification) -> list[str]:
+    return [str(damage) for damage in verification.damage]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,14 @@ def faults(found: Verification) -> list[str]:
 )
 def test_runs_of_every_kind_are_sound(tmp_path: Path, copy_run: Label, more: list[str]) -> None:
     store = copy_run(*more)
-    found = verify(store)
-    assert faults(found) == [] and found.notes == []
+    verification = verify(store)
+    assert faults(verification) == [] and verification.notes == []
     rows, rollouts = len(list(read_labels(store))), len(list(read_rollouts(store)))
-    assert (found.num_blocks, found.num_solutions, found.num_rollouts) == (3, rows, rollouts)
+    assert (verification.num_blocks, verification.num_solutions, verification.num_rollouts) == (
+        3,
+        rows,
+        rollouts,
+    )
 
 
 def test_runs_that_were_graded_again_or_imported_are_sound(tmp_path: Path, copy_run: Label) -> None:
@@ -80,8 +84,12 @@ def test_runs_that_were_graded_again_or_imported_are_sound(tmp_path: Path, copy_
     jobs.export_run(store.location, "trl", str(tmp_path / "trl"))
     jobs.import_file(str(tmp_path / "trl" / "data.jsonl"), "trl", str(tmp_path / "imported"))
     for run, blocks in (("again", 3), ("imported", 1)):
-        found = verify(Store(str(tmp_path / run)))
-        assert found.is_sound and found.num_blocks == blocks and found.num_solutions == 48
+        verification = verify(Store(str(tmp_path / run)))
+        assert (
+            verification.is_sound
+            and verification.num_blocks == blocks
+            and verification.num_solutions == 48
+        )
 
 
 Rows = list[LabeledSolution]
@@ -116,8 +124,10 @@ def test_labels_that_do_not_agree_with_their_rollouts(
     rows.sort(key=lambda row: (row.problem.id, row.solution.sample_index))
     store = Store(str(tmp_path / "new"), create=True)
     assert commit_block(store, "new", "a", change(rows), rollouts, {})
-    found = verify(store)
-    assert any(line.startswith(f"labels/new.parquet: {fault}") for line in faults(found)), found
+    verification = verify(store)
+    assert any(line.startswith(f"labels/new.parquet: {fault}") for line in faults(verification)), (
+        verification
+    )
 
 
 def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(
@@ -132,12 +142,12 @@ def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(
     commit_block(store, "f" * 16, "a", rows[:8], None, {"config": metadata["config"]})
     store.create("labels/copy.parquet", store.read(second) or b"")
     store.create("labels/notes.txt", b"mine")
-    found = verify(store)
-    lines = "\n".join(faults(found))
+    verification = verify(store)
+    lines = "\n".join(faults(verification))
     assert "labels/copy.parquet: holds block" in lines and "but must hold 'copy'" in lines
     assert f"{first}: 2 of its problems also occur in labels/ffffffffffffffff.parquet" in lines
-    assert found.num_damaged == 2
-    assert any("labels/notes.txt" in note for note in found.notes)
+    assert verification.num_damaged == 2
+    assert any("labels/notes.txt" in note for note in verification.notes)
 
 
 def test_blocks_are_compared_with_the_plan(tmp_path: Path, copy_run: Label) -> None:
@@ -149,12 +159,14 @@ def test_blocks_are_compared_with_the_plan(tmp_path: Path, copy_run: Label) -> N
     moved = replace(rows[0].problem, id="p99")
     rows = [replace(row, problem=moved) if row.problem == rows[0].problem else row for row in rows]
     commit_block(store, name[7:-8], "a", rows, None, {})
-    found = verify(store)
-    (line,) = faults(found)
+    verification = verify(store)
+    (line,) = faults(verification)
     assert line.startswith(
         f"{name}: lacks 1 problems that the plan assigns to it, and holds 1 other problems"
     )
-    assert "1 files in labels/ do not belong to any block of the plan" in "\n".join(found.notes)
+    assert "1 files in labels/ do not belong to any block of the plan" in "\n".join(
+        verification.notes
+    )
 
 
 def test_superseded_labels_are_not_counted(tmp_path: Path, copy_run: Label) -> None:
@@ -163,9 +175,9 @@ def test_superseded_labels_are_not_counted(tmp_path: Path, copy_run: Label) -> N
     source.write_text(source.read_text().replace('"answer": "3"', '"answer": "33"'))
     changes = scripted_overrides(source, tmp_path / "run", "ray.address=none")
     run_label_job(changes, accept_changes=True)
-    found = verify(store)
-    assert faults(found) == [] and found.notes == []
-    assert (found.num_blocks, found.num_solutions) == (4, 48)
+    verification = verify(store)
+    assert faults(verification) == [] and verification.notes == []
+    assert (verification.num_blocks, verification.num_solutions) == (4, 48)
     part = tmp_path / "run" / "plan" / "000001.parquet"
     part.unlink()
     (line,) = faults(verify(store))
@@ -182,14 +194,14 @@ def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path, copy_
     store.delete(priors)
     block = rollouts[1].removeprefix("rollouts/").partition(".")[0]
     write_journal(store, block, "late", 0, [make_solution_line(next(read_labels(store)).solution)])
-    found = verify(store)
-    missing, gone = faults(found)
+    verification = verify(store)
+    missing, gone = faults(verification)
     assert missing.startswith(f"{rollouts[0]}: missing, though a labels shard names it")
     assert f"delete it and labels/{rollouts[0][9:25]}.parquet and run the job again" in missing
     assert gone.startswith(f"{priors}: missing, though labels depend on it")
-    assert [note.partition(" ")[0] for note in found.notes] == ["1", "1"]
-    assert "rollouts files do not belong to any labels shard" in found.notes[0]
-    assert "journals belong to finished blocks" in found.notes[1]
+    assert [note.partition(" ")[0] for note in verification.notes] == ["1", "1"]
+    assert "rollouts files do not belong to any labels shard" in verification.notes[0]
+    assert "journals belong to finished blocks" in verification.notes[1]
 
 
 def test_labels_without_solutions_or_steps_are_sound(tmp_path: Path) -> None:
@@ -198,5 +210,5 @@ def test_labels_without_solutions_or_steps_are_sound(tmp_path: Path) -> None:
     empty = replace(row, solution=replace(row.solution, text="", ids=(), steps=()), steps=())
     commit_block(store, "a" * 16, "a", [], [], {})
     commit_block(store, "b" * 16, "a", [empty], [], {})
-    found = verify(store)
-    assert found.is_sound and (found.num_blocks, found.num_solutions) == (2, 1)
+    verification = verify(store)
+    assert verification.is_sound and (verification.num_blocks, verification.num_solutions) == (2, 1)

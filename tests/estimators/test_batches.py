@@ -31,14 +31,14 @@ class Rough(np.ndarray[Any, Any]):
         out = kwargs.pop("out", None)
         if out is not None:
             kwargs["out"] = tuple(np.asarray(x) for x in out)
-        found = getattr(ufunc, method)(*arrays, **kwargs)
+        result = getattr(ufunc, method)(*arrays, **kwargs)
         if ufunc is not np.matmul:
-            return found
+            return result
         rows = arrays[0].shape[-2] if arrays[0].ndim > 1 else 1
-        return found * (1 + np.finfo(float).eps * (rows % 3 - 1))
+        return result * (1 + np.finfo(float).eps * (rows % 3 - 1))
 
 
-def rough(priors: ClassPriors) -> ClassPriors:
+def make_rough(priors: ClassPriors) -> ClassPriors:
     names = ("sound", "wrong", "unsound", "leaf")
     return replace(priors, **{name: getattr(priors, name).view(Rough) for name in names})
 
@@ -47,9 +47,9 @@ def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) ->
     """Return a request with 1 to 4 chains of 1 to 9 steps and random counts up to `largest`."""
     num_steps = rng.integers(1, 10, rng.integers(1, 5))
     shape = (len(num_steps), num_steps.max() + 1)
-    there = np.arange(shape[1]) <= num_steps[:, None]
-    there[:, 0] = False
-    right, wrong, others = (rng.integers(0, largest + 1, shape) * there for _ in range(3))
+    has_state = np.arange(shape[1]) <= num_steps[:, None]
+    has_state[:, 0] = False
+    right, wrong, others = (rng.integers(0, largest + 1, shape) * has_state for _ in range(3))
     return ChainEvidence(
         num_steps=num_steps,
         counts=np.array([right, wrong, rng.integers(0, others + 1), others], dtype=float),
@@ -64,7 +64,7 @@ def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) ->
 def two_priors() -> list[ClassPriors]:
     wide = uninformed_priors().for_class("any")
     agreement = np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]])
-    return [rough(replace(wide, agreement=agreement)), rough(wide.with_rare_luck)]
+    return [make_rough(replace(wide, agreement=agreement)), make_rough(wide.with_rare_luck)]
 
 
 @pytest.fixture
@@ -113,15 +113,15 @@ def test_sums_run_from_the_first_term_to_the_last(
     for weight, vector in zip(weights[1:], vectors[1:], strict=True):
         added = added + vector
         exact = exact + weight.reshape(size, *[1] * len(shape)) * vector
-    found = weighted_sums(weights, vectors)
+    sums = weighted_sums(weights, vectors)
     assert np.array_equal(sum_in_order(vectors), added)
-    assert np.array_equal(weighted_sums(weights, vectors, inside), found)
+    assert np.array_equal(weighted_sums(weights, vectors, inside), sums)
     # Fused multiplications and additions round a sum less often.
-    assert np.allclose(found, exact, rtol=1e-14 * terms, atol=0)
+    assert np.allclose(sums, exact, rtol=1e-14 * terms, atol=0)
     for lane in range(vectors.shape[-1]):
         others = rng.permuted(vectors, axis=-1)
         others[..., 0] = vectors[..., lane]
-        assert np.array_equal(weighted_sums(weights, others)[..., 0], found[..., lane])
+        assert np.array_equal(weighted_sums(weights, others)[..., 0], sums[..., lane])
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_logarithms_and_exponentials_are_right_and_the_same_anywhere(
     ours: Any, theirs: Any, numbers: Any, tolerance: float, data: st.DataObject
 ) -> None:
     values = data.draw(st.lists(numbers, min_size=1, max_size=20))
-    found = ours(np.array(values)).tolist()
-    assert found == [float(ours(np.array(x))) for x in values]
-    assert found == pytest.approx([theirs(x) for x in values], rel=5e-16, abs=tolerance)
+    results = ours(np.array(values)).tolist()
+    assert results == [float(ours(np.array(x))) for x in values]
+    assert results == pytest.approx([theirs(x) for x in values], rel=5e-16, abs=tolerance)
 
 
 def test_logarithms_and_exponentials_by_hand() -> None:
@@ -150,14 +150,14 @@ def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
     """Long chains are planned in small groups, and their prefixes in parts."""
     rng, priors = np.random.default_rng(5), uninformed_priors().for_class("number")
     requests = [some_request(rng, priors, TABLE_SIZE + 3) for _ in range(12)]
-    whole = [one.table for one in make_plans(requests)]
+    whole = [made_plan.table for made_plan in make_plans(requests)]
     monkeypatch.setattr(plan, "MAX_CELLS", 1)
-    for one, table in zip(make_plans(requests), whole, strict=True):
-        assert np.array_equal(one.table, table)
+    for made_plan, table in zip(make_plans(requests), whole, strict=True):
+        assert np.array_equal(made_plan.table, table)
 
 
 def test_first_errors_alone_are_those_of_all_beliefs() -> None:
     rng, priors = np.random.default_rng(6), uninformed_priors().for_class("number")
     requests = [some_request(rng, priors, 3) for _ in range(12)]
-    for request, found in zip(requests, plan.infer_first_errors(requests), strict=True):
-        assert np.array_equal(found, make_plans([request])[0].first_error)
+    for request, first_error in zip(requests, plan.infer_first_errors(requests), strict=True):
+        assert np.array_equal(first_error, make_plans([request])[0].first_error)

@@ -29,12 +29,12 @@ def drive(
     `order` returns the index of the pending rollout that arrives next.
     """
     counts = [Counts() for _ in range(num_prefixes)]
-    asked = [0] * num_prefixes
+    num_requested = [0] * num_prefixes
     due: list[tuple[int, Outcome]] = []
     while True:
         for prefix in estimator.wanted():
-            due.append((prefix, outcome(prefix, asked[prefix])))
-            asked[prefix] += 1
+            due.append((prefix, outcome(prefix, num_requested[prefix])))
+            num_requested[prefix] += 1
         if not due:
             return estimator.judge(counts), counts
         prefix, result = due.pop(order(len(due)))
@@ -98,9 +98,12 @@ def test_labels_by_hand(name: str) -> None:
     kind, keys, paths, outcome, num_rollouts, expected = BY_HAND[name]
     judgements, counts = drive(make(kind, paths, **keys), len(num_rollouts), outcome)
     assert [c.num_rollouts for c in counts] == num_rollouts
-    for judgement, told in zip(judgements, expected, strict=True):
-        marks, *sources = told.split()
-        assert "".join({True: "+", False: "-", None: "?"}[one] for one in judgement.hard) == marks
+    for judgement, marks_and_sources in zip(judgements, expected, strict=True):
+        marks, *sources = marks_and_sources.split()
+        assert (
+            "".join({True: "+", False: "-", None: "?"}[is_sound] for is_sound in judgement.hard)
+            == marks
+        )
         first = None if "?" in marks.partition("-")[0] else marks.find("-")
         assert judgement.first_error == (None if first == -1 else first)
         assert not sources or list(judgement.sources) == sources
@@ -126,8 +129,8 @@ def problems(draw: st.DrawFn) -> tuple[list[SolutionPath], int]:
     for _ in range(draw(st.integers(1, 4))):
         shared: tuple[int, ...] = ()
         if paths:
-            other = draw(st.sampled_from(paths)).prefixes
-            shared = other[: draw(st.integers(0, len(other)))]
+            earlier = draw(st.sampled_from(paths)).prefixes
+            shared = earlier[: draw(st.integers(0, len(earlier)))]
         fresh = draw(st.integers(0, 6))
         prefixes = shared + tuple(range(count, count + fresh))
         count += fresh
@@ -159,21 +162,21 @@ def test_any_estimator_ends_within_its_cap_whatever_the_order(
         assert not estimator.wanted()  # a finished estimator requests nothing
     for judgements, counts in results:
         assert all(c.num_rollouts <= rollouts for c in counts)
-        for judgement, one in zip(judgements, paths, strict=True):
-            assert one.num_steps == len(judgement.hard)
-            assert one.num_steps == len(judgement.sources) == len(judgement.estimates)
+        for judgement, solution_path in zip(judgements, paths, strict=True):
+            assert solution_path.num_steps == len(judgement.hard)
+            assert solution_path.num_steps == len(judgement.sources) == len(judgement.estimates)
             if judgement.first_error is not None:
                 assert judgement.hard[judgement.first_error] is False
-            if one.outcome is RIGHT and kind in ("bisect", "first_error"):
+            if solution_path.outcome is RIGHT and kind in ("bisect", "first_error"):
                 assert judgement.first_error is None
-            for estimate, prefix in zip(judgement.estimates, one.prefixes, strict=False):
+            for estimate, prefix in zip(judgement.estimates, solution_path.prefixes, strict=False):
                 graded = counts[prefix].num_rollouts - counts[prefix].num_ungraded
                 assert (estimate.low is None) == (graded == 0)
                 assert estimate.value is None or graded
     assert results[0][0] == results[1][0] == results[2][0]
 
 
-def ended(
+def make_rollout(
     prefix: int, outcome: Outcome, path: tuple[int, ...] = (), tokens: int = 50
 ) -> RecordedRollout:
     return RecordedRollout(prefix=prefix, outcome=outcome, path=path, num_tokens=tokens)
@@ -186,19 +189,19 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
         SolutionPath(prefixes=(5,), outcome=RIGHT, step_tokens=(20, 20)),
     ]
     tree = make("tree", paths, rollouts=2, searches=2)
-    (given,) = tree.candidates
+    (candidate,) = tree.candidates
     # MC(root) = 1/2, so Q = .5 ** .5 * .9 ** (100 / 500) = .7071068 * .9791484; no visit yet.
-    assert tree.score(given) == pytest.approx(0.6923624, abs=1e-6)
+    assert tree.score(candidate) == pytest.approx(0.6923624, abs=1e-6)
 
     # Steps 0..4; bracket (-1, 4): the middle is step 1, prefix 2.
     assert tree.wanted() == [2, 2]
     assert tree.wanted() == []  # both rollouts are pending
-    tree.record(ended(2, RIGHT, (6,), tokens=60))
-    tree.record(ended(2, WRONG, (7, 8), tokens=60))
+    tree.record(make_rollout(2, RIGHT, (6,), tokens=60))
+    tree.record(make_rollout(2, WRONG, (7, 8), tokens=60))
     # MC(2) = 1/2 > 0: the error is later. Bracket (1, 4), the middle is step 2, prefix 3.
     assert tree.wanted() == [3, 3]
-    tree.record(ended(3, WRONG, (9,)))
-    tree.record(ended(3, WRONG))
+    tree.record(make_rollout(3, WRONG, (9,)))
+    tree.record(make_rollout(3, WRONG))
     # MC(3) = 0, so the first error is step 2. The only visit so far is one of the problem alone.
     assert tree.states[0].num_searches == 1
     ours = SearchCandidate(2, (7, 8), 60, is_given_solution=False)
@@ -211,8 +214,8 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     assert lost in tree.candidates
     assert tree.wanted() == [7, 7]
     assert tree.states[2].num_searches == 1
-    tree.record(ended(7, WRONG))
-    tree.record(ended(7, WRONG))
+    tree.record(make_rollout(7, WRONG))
+    tree.record(make_rollout(7, WRONG))
     assert tree.wanted() == []  # both allowed searches are done
     counts = [Counts()] * 10
     counts[2] = Counts(num_right=1, num_wrong=1)
@@ -237,11 +240,11 @@ def test_steps_behind_a_probe_without_a_verdict_are_not_taken_for_wrong() -> Non
             (prefix,) = wanted
             outcome = {1: RIGHT, 4: WRONG}.get(prefix, Outcome.UNGRADED)
             counts[prefix] = Counts().plus(outcome)
-            tree.record(ended(prefix, outcome))
-        found = tree.judge(counts)[0]
+            tree.record(make_rollout(prefix, outcome))
+        judgement = tree.judge(counts)[0]
         # The binary search over steps 0 to 4 leaves step 1 without a verdict; step 0 recovers.
-        assert found.hard == (True, None, None, hard, False)
-        assert found.first_error is None
+        assert judgement.hard == (True, None, None, hard, False)
+        assert judgement.first_error is None
 
 
 def test_a_state_is_probed_once_for_all_rollouts_through_it() -> None:
@@ -250,10 +253,10 @@ def test_a_state_is_probed_once_for_all_rollouts_through_it() -> None:
         SolutionPath(prefixes=(1, 2, 4), outcome=WRONG),
     ]
     tree = make("tree", paths, rollouts=1, searches=0)
-    asked: list[int] = []
+    requested: list[int] = []
     while wanted := tree.wanted():
-        asked += wanted
+        requested += wanted
         for prefix in wanted:
-            tree.record(ended(prefix, RIGHT if prefix == 2 else WRONG))
-    assert asked == [2, 4, 3] or asked == [2, 3, 4]
+            tree.record(make_rollout(prefix, RIGHT if prefix == 2 else WRONG))
+    assert requested == [2, 4, 3] or requested == [2, 3, 4]
     assert [j.first_error for j in tree.judge([Counts()] * 5)] == [2, 2]

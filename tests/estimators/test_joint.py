@@ -37,7 +37,7 @@ from mclabel.labeling.estimators.posterior.priors import (
 from mclabel.labeling.estimators.posterior.views import CompleterView, update_plans
 from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
 from tests.benchmarks.simulation.replay import Case, Game, Replay
-from tests.estimators.test_batches import rough
+from tests.estimators.test_batches import make_rough
 from tests.support.estimating import settings_of
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
@@ -59,7 +59,9 @@ def some_classes() -> list[ClassPriors]:
 
 
 def knowledge_of(classes: Sequence[ClassPriors]) -> Priors:
-    author, *others = (Priors(classes={"pooled": one}, num_solutions=1) for one in classes)
+    author, *others = (
+        Priors(classes={"pooled": class_priors}, num_solutions=1) for class_priors in classes
+    )
     return replace(author, completers=dict(zip(NAMES[1:], others, strict=True)))
 
 
@@ -100,9 +102,9 @@ def problem_of(rng: np.random.Generator, names: Sequence[str] = NAMES) -> Case:
     )
 
 
-def estimator_of(case: Case, known: Priors = KNOWN, **settings: object) -> PosteriorEstimator:
+def estimator_of(case: Case, knowledge: Priors = KNOWN, **settings: object) -> PosteriorEstimator:
     chosen = settings_of("posterior", **{"rollouts": 16, "min_gain": 0.06, **settings})
-    return PosteriorEstimator.begin(chosen, case.problem, knowledge=known)
+    return PosteriorEstimator.begin(chosen, case.problem, knowledge=knowledge)
 
 
 def rolled_out(case: Case, rng: np.random.Generator, **settings: object) -> list[CompleterView]:
@@ -126,11 +128,11 @@ def product_over_chains(views: Sequence[CompleterView]) -> np.ndarray:
     For completers other than the author, "no error" and "error in the last step" share one
     likelihood, that of both cases together.
     """
-    found = np.ones(1)
+    product = np.ones(1)
     for number, view in enumerate(views):
         evidence = without_other_completers(view.evidence())
         count, width = evidence.right.shape
-        own = infer_beliefs(evidence, view.priors).first_error.T[:count]
+        own_chances = infer_beliefs(evidence, view.priors).first_error.T[:count]
         if number:
             bare = np.ones((count, width))
             for row, steps in enumerate(evidence.num_steps.tolist()):
@@ -138,19 +140,21 @@ def product_over_chains(views: Sequence[CompleterView]) -> np.ndarray:
                     :, 0
                 ]
                 bare[row, : steps + 1] = chances
-            both = own[:, :2].sum(1, keepdims=True) / bare[:, :2].sum(1, keepdims=True)
-            own = np.concatenate([np.repeat(both, 2, axis=1), own[:, 2:] / bare[:, 2:]], axis=1)
-        found = found * own
-    return np.asarray(found / found.sum(-1, keepdims=True))
+            both = own_chances[:, :2].sum(1, keepdims=True) / bare[:, :2].sum(1, keepdims=True)
+            own_chances = np.concatenate(
+                [np.repeat(both, 2, axis=1), own_chances[:, 2:] / bare[:, 2:]], axis=1
+            )
+        product = product * own_chances
+    return np.asarray(product / product.sum(-1, keepdims=True))
 
 
 def posteriors(views: Sequence[CompleterView]) -> list[np.ndarray]:
     """Return the posteriors, [solution, R + 1], of all views whose completer can roll out."""
-    found = []
+    beliefs = []
     for view in views:
         if view.can_roll_out:
-            found.append(view.plan.first_error[view.table.chain_index])
-    return found
+            beliefs.append(view.plan.first_error[view.table.chain_index])
+    return beliefs
 
 
 SOME_NAMES = [NAMES, NAMES[:2], NAMES[1:], (NAMES[2], AUTHOR), NAMES[1:2]]
@@ -166,9 +170,9 @@ def test_the_posterior_is_the_product_of_what_the_chains_say(
         views = rolled_out(problem_of(rng, names), rng, agreement=agreement)
         update_plans([views])
         assert len(posteriors(views)) == len(names)
-        for found in posteriors(views):
+        for posterior in posteriors(views):
             # The product does not have the lower bound of 1e-9 on likelihoods.
-            assert np.allclose(found, product_over_chains(views), rtol=1e-5, atol=1e-8)
+            assert np.allclose(posterior, product_over_chains(views), rtol=1e-5, atol=1e-8)
 
 
 def test_what_others_know_is_no_evidence_of_ones_own() -> None:
@@ -183,13 +187,13 @@ def test_what_others_know_is_no_evidence_of_ones_own() -> None:
 
 
 def test_who_is_asked_is_decided_together_as_alone_to_the_last_bit() -> None:
-    known = knowledge_of([rough(one) for one in CLASSES])
+    knowledge = knowledge_of([make_rough(class_priors) for class_priors in CLASSES])
 
     def games() -> list[Game]:
         rng = np.random.default_rng(4)
         cases = [problem_of(rng, SOME_NAMES[number % 5]) for number in range(30)]
         return [
-            Game(estimator_of(case, known, agreement=number % 2 == 0), case)
+            Game(estimator_of(case, knowledge, agreement=number % 2 == 0), case)
             for number, case in enumerate(cases)
         ]
 
@@ -202,13 +206,13 @@ def test_who_is_asked_is_decided_together_as_alone_to_the_last_bit() -> None:
     while playing := [number for number in playing if together[number].move()]:
         decide_together(
             [
-                one
+                estimator
                 for n in rng.permutation(playing).tolist()
-                for one in together[n].checked.estimators
+                for estimator in together[n].checked.estimators
             ]
         )
-    for one, other in zip(one_by_one, together, strict=True):
-        assert one.end() == other.end()
+    for alone, batched in zip(one_by_one, together, strict=True):
+        assert alone.end() == batched.end()
     assert sum(game.num_recorded for game in together) > 0
 
 
@@ -250,19 +254,19 @@ def test_the_strongest_judges() -> None:
 def test_each_is_asked_for_its_own_and_sees_its_own() -> None:
     path = SolutionPath(prefixes=(1,), outcome=WRONG)
     problem = ProblemPaths(paths=[path], completers=[Completer(), Completer(name="other")])
-    assert [one.sampled for one in problem_for_completer(problem, 0).paths] == [True]
-    assert [one.sampled for one in problem_for_completer(problem, 1).paths] == [False]
+    assert [seen_path.sampled for seen_path in problem_for_completer(problem, 0).paths] == [True]
+    assert [seen_path.sampled for seen_path in problem_for_completer(problem, 1).paths] == [False]
     probes = begin_estimator(settings_of("fixed", rollouts=1, root_rollouts=2), problem).wanted(2)
     assert sorted(probes) == [
         Probe(p, who) for p, who in sorted([(0, 0), (0, 1)] * 2 + [(1, 0), (1, 1)])
     ]
-    told = SeparateEstimators(
+    separate = SeparateEstimators(
         [CheckedEstimator(FixedJudgement(problem, Judgement), problem) for _ in range(2)],
         problem,
     )
-    assert told.wanted(2) == [Probe(0, 0), Probe(1, 0), Probe(0, 1), Probe(1, 1)]
-    told.record(RecordedRollout(prefix=1, outcome=RIGHT, completer=1))
-    first, second = told.estimators
+    assert separate.wanted(2) == [Probe(0, 0), Probe(1, 0), Probe(0, 1), Probe(1, 1)]
+    separate.record(RecordedRollout(prefix=1, outcome=RIGHT, completer=1))
+    first, second = separate.estimators
     assert not first.recorded
     assert second.recorded == [RecordedRollout(prefix=1, outcome=RIGHT, completer=0)]
 
@@ -291,16 +295,16 @@ def test_priors_of_several_completers_survive_being_written() -> None:
     assert again.to_json() == priors.to_json() and again.id == priors.id
     assert set(again.completers) == set(NAMES[1:])
     for name in NAMES:
-        one, other = (
+        restored, original = (
             again.for_completer(name).for_class("number"),
             priors.for_completer(name).for_class("number"),
         )
         for field in ("root", "sound", "wrong", "unsound", "leaf", "agreement"):
-            assert np.array_equal(getattr(one, field), getattr(other, field))
+            assert np.array_equal(getattr(restored, field), getattr(original, field))
     assert again.for_completer("nobody").num_solutions == 0  # an unknown completer gets wide priors
 
 
-def simulated(
+def simulate_cases(
     rates: Sequence[tuple[float, float]],
     count: int,
     *,
@@ -320,7 +324,7 @@ def simulated(
     """
     rng = np.random.default_rng(seed)
     completers = tuple(Completer(name=name) for name in (AUTHOR, *"bcd"[: len(rates) - 1]))
-    found = []
+    cases = []
     for number in range(count):
         paths, truth, sound, to_go = [], [], [True], [6]
         for _ in range(rng.integers(2, 5)):
@@ -363,8 +367,8 @@ def simulated(
             draw=draw,
             completers=completers,
         )
-        found.append(case)
-    return found
+        cases.append(case)
+    return cases
 
 
 def run_over(cases: Sequence[Case]) -> tuple[SimulatedRun, Measurement]:
@@ -384,21 +388,23 @@ def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(
     hazard: float, sampled: bool
 ) -> None:
     # Where most solutions are right, their author easily appears lucky.
-    cases = simulated([(0.1, 0.02), (1.0, 0.0)], 100, seed=0, hazard=hazard, sampled=sampled)
+    cases = simulate_cases([(0.1, 0.02), (1.0, 0.0)], 100, seed=0, hazard=hazard, sampled=sampled)
     plain_cases = [replace(case, completers=case.completers[:1]) for case in cases]
-    run, found = run_over(cases)
+    run, measurement = run_over(cases)
     plain_run, plain = run_over(plain_cases)
-    assert found.first_error_accuracy > plain.first_error_accuracy - 0.03
+    assert measurement.first_error_accuracy > plain.first_error_accuracy - 0.03
     # Label the same problems again with the learned priors.
-    asked = np.zeros(2)
+    num_requested = np.zeros(2)
 
     def count(case: Case, checked: ProblemEstimator, done: Replay) -> None:
-        nonlocal asked
-        asked += [sum(one.num_rollouts for one in own) for own in done.counts]
+        nonlocal num_requested
+        num_requested += [
+            sum(tally.num_rollouts for tally in prefix_counts) for prefix_counts in done.counts
+        ]
 
     later = measure(run.begin, cases, on_done=count)
     assert (
         abs(later.first_error_accuracy - measure(plain_run.begin, plain_cases).first_error_accuracy)
         < 0.05
     )
-    assert asked[1] < 0.05 * asked.sum()
+    assert num_requested[1] < 0.05 * num_requested.sum()

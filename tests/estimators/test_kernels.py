@@ -17,14 +17,14 @@ from tests.support.kernels import kernels
 
 def digest() -> str:
     """Return a digest of the requested rollouts and the judgements."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for profile in ("sharp", "decay"):
         for number, case in enumerate(simulated_cases(profile, 12, seed=5, num_solutions=4)):
             game = Game(estimator_of(case, number), case)
             while game.move():
                 pass
-            found.update(repr(game.end()).encode())
-    return found.hexdigest()
+            hasher.update(repr(game.end()).encode())
+    return hasher.hexdigest()
 
 
 @pytest.mark.slow
@@ -41,6 +41,6 @@ def test_every_kernel_decides_the_same() -> None:
         )
         for name, chosen in kernels().items()
     }
-    found = {name: one.communicate()[0].strip() for name, one in running.items()}
-    assert all(one.returncode == 0 for one in running.values())
-    assert set(found.values()) == {digest()}
+    digests = {name: process.communicate()[0].strip() for name, process in running.items()}
+    assert all(process.returncode == 0 for process in running.values())
+    assert set(digests.values()) == {digest()}

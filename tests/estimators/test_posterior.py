@@ -51,14 +51,14 @@ def some_priors() -> ClassPriors:
 
 def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
     shape = (len(num_steps), max(num_steps) + 1)
-    there = np.arange(shape[1]) <= np.array(num_steps)[:, None]
-    there[:, 0] = False
-    others = rng.integers(0, 4, shape) * there
+    has_state = np.arange(shape[1]) <= np.array(num_steps)[:, None]
+    has_state[:, 0] = False
+    others = rng.integers(0, 4, shape) * has_state
     ends = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     return Evidence(
         num_steps=np.array(num_steps),
-        right=rng.integers(0, 3, shape) * there * 1.0,
-        wrong=rng.integers(0, 5, shape) * there * 1.0,
+        right=rng.integers(0, 3, shape) * has_state * 1.0,
+        wrong=rng.integers(0, 5, shape) * has_state * 1.0,
         num_agreeing=rng.integers(0, others + 1) * 1.0,
         num_other_samples=others * 1.0,
         outcome=ends[rng.integers(0, 3, len(num_steps))],
@@ -71,7 +71,7 @@ def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
     steps = int(evidence.num_steps[b])
     m, n = evidence.num_agreeing[b], evidence.num_other_samples[b]
     agree = np.exp([betaln(m + x, n - m + y) - betaln(x, y) for x, y in priors.agreement])
-    found = np.zeros((steps + 1, steps + 1, len(GRID)))
+    chances = np.zeros((steps + 1, steps + 1, len(GRID)))
     for e in range(steps + 1):
         for values in itertools.product(range(len(GRID)), repeat=steps):
             chance = priors.root[steps - 1, values[0]]  # values[0] is the problem alone's
@@ -89,8 +89,8 @@ def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
                 else:
                     chance *= priors.leaf[kind, v] @ evidence.outcome[b]
             for depth in range(steps):
-                found[e, steps - depth, values[depth]] += chance
-    return found
+                chances[e, steps - depth, values[depth]] += chance
+    return chances
 
 
 def test_forward_backward_is_brute_force() -> None:
@@ -214,7 +214,9 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
     batch = stack_evidence(parts)
     evidence = [{AUTHOR: part} for part in parts]
     fitted = [fit_priors({"number": evidence}, rounds=n).for_class("number") for n in (0, 1, 4, 8)]
-    likelihoods = [infer_beliefs(batch, one).log_likelihood[: len(parts)].sum() for one in fitted]
+    likelihoods = [
+        infer_beliefs(batch, priors).log_likelihood[: len(parts)].sum() for priors in fitted
+    ]
     assert likelihoods == sorted(likelihoods)
     right, first_wrong, _ = fit_priors({"number": evidence}).for_class("number").agreement
     assert right[0] / right.sum() > 0.8
@@ -252,25 +254,29 @@ def test_answer_classes(answer: str, text: str, name: str) -> None:
 
 
 def test_a_given_chance_comes_before_the_golds() -> None:
-    given = Problem(id="p", text="", answer="Yes", meta={CHANCE: "0.125"})
-    assert answer_class(given) == "boolean 0.125" and guess_probability("boolean 0.125") == 0.125
-    assert answer_class(replace(given, answer="7", meta={CHANCE: "0"})) == "digit"
+    problem = Problem(id="p", text="", answer="Yes", meta={CHANCE: "0.125"})
+    assert answer_class(problem) == "boolean 0.125" and guess_probability("boolean 0.125") == 0.125
+    assert answer_class(replace(problem, answer="7", meta={CHANCE: "0"})) == "digit"
     assert guess_probability("digit") == 0
     for wrong in ("x", "1", "-0.5", "nan"):
         with pytest.raises(DataError, match="must be a number of at least 0"):
-            answer_class(replace(given, meta={CHANCE: wrong}))
+            answer_class(replace(problem, meta={CHANCE: wrong}))
 
 
 @pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
 def test_priors_with_guesses_are_those_of_the_chain_with_guesses(chance: float) -> None:
     priors = starting_priors().for_class("digit")
-    found = starting_priors().for_class(f"digit {chance}")
-    for rows in (np.concatenate([found.sound, found.wrong], axis=-1), found.unsound, found.root):
+    class_priors = starting_priors().for_class(f"digit {chance}")
+    for rows in (
+        np.concatenate([class_priors.sound, class_priors.wrong], axis=-1),
+        class_priors.unsound,
+        class_priors.root,
+    ):
         assert np.allclose(rows.sum(-1), 1, atol=1e-3)
-    assert np.allclose(found.leaf[:2].sum((0, 2)), 1, atol=1e-3)
+    assert np.allclose(class_priors.leaf[:2].sum((0, 2)), 1, atol=1e-3)
     mean = priors.root @ GRID
-    assert np.allclose(found.root @ GRID, mean + (1 - mean) * chance, atol=2e-3)
-    assert (found.leaf[2, :, 1] >= chance - 1e-9).all()
+    assert np.allclose(class_priors.root @ GRID, mean + (1 - mean) * chance, atol=2e-3)
+    assert (class_priors.leaf[2, :, 1] >= chance - 1e-9).all()
 
 
 def test_beliefs_hold_where_luck_sticks_to_a_solution() -> None:
@@ -371,9 +377,9 @@ def test_solutions_that_share_no_prefix_are_probed_side_by_side() -> None:
     estimator = make("posterior", paths, min_gain=0.0006, rollouts=16, agreement=False)
     most = 0
     while wanted := estimator.wanted():
-        asked = set(wanted)
-        assert all(len(asked.intersection((0, *way))) <= 1 for way in ways)
-        most = max(most, len(asked))
+        requested = set(wanted)
+        assert all(len(requested.intersection((0, *way))) <= 1 for way in ways)
+        most = max(most, len(requested))
         for prefix in wanted:
             estimator.record(
                 RecordedRollout(prefix=prefix, outcome=WRONG if prefix % 3 else RIGHT, num_tokens=9)
@@ -390,26 +396,26 @@ def test_right_answers_are_seldom_luck_where_agreement_is_used() -> None:
     # One solution is right, and three wrong solutions agree on other steps.
     paths = [keyed(RIGHT, (1, 2), "abz"), *[keyed(WRONG, (3, 4), "xyw")] * 3]
     reading = Priors(classes={"pooled": plain}, num_solutions=1)
-    one = make(
+    estimator = make(
         "posterior",
         paths,
         knowledge=replace(reading, agreement=reading),
         rollouts=1,
         min_belief=0.0,
     )
-    judged = one.judge([Counts()] * 5)
+    judged = estimator.judge([Counts()] * 5)
     assert judged[0].first_error is None and judged[1].first_error is not None
 
 
 def test_a_lower_least_gain_costs_more_and_a_cap_holds() -> None:
     def run(**changes: float) -> tuple[float, float]:
-        found = measure(
+        measurement = measure(
             lambda case: make("posterior", case.paths, rollouts=64, **changes),
             simulated_cases("sharp", 20),
         )
         # the expected tokens
-        assert found.table[:, 1].max() <= changes.get("max_tokens", np.inf) * 1.5
-        return found.tokens_per_solution, found.first_error_accuracy
+        assert measurement.table[:, 1].max() <= changes.get("max_tokens", np.inf) * 1.5
+        return measurement.tokens_per_solution, measurement.first_error_accuracy
 
     low, high = run(min_gain=0.006), run(min_gain=0.18)
     capped = run(min_gain=0.006, max_tokens=200)
@@ -418,16 +424,16 @@ def test_a_lower_least_gain_costs_more_and_a_cap_holds() -> None:
 
 
 def test_two_readings_are_pooled_and_what_is_not_believed_is_undecided() -> None:
-    one, other = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.7, 0.1])
+    first, second = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.7, 0.1])
     # The square roots of .12, .21 and .01, divided by their sum.
-    assert pool_posteriors([one, other]) == pytest.approx([0.3829, 0.5065, 0.1105], abs=1e-4)
-    assert pool_posteriors([one]) is one
+    assert pool_posteriors([first, second]) == pytest.approx([0.3829, 0.5065, 0.1105], abs=1e-4)
+    assert pool_posteriors([first]) is first
     assert pool_posteriors([np.array([1.0, 0.0]), np.array([0.5, 0.5])])[0] > 0.999
     # Of two steps, "error in the last" and "no error" give the same label to the first: sound.
-    assert most_likely_error(one, WRONG, 0.5) == (0, True)
-    assert most_likely_error(one, WRONG, 0.61) == (0, False)
-    assert most_likely_error(other, WRONG, 0.75) == (1, True)
-    assert most_likely_error(other, RIGHT, 0.75) == (None, True)
+    assert most_likely_error(first, WRONG, 0.5) == (0, True)
+    assert most_likely_error(first, WRONG, 0.61) == (0, False)
+    assert most_likely_error(second, WRONG, 0.75) == (1, True)
+    assert most_likely_error(second, RIGHT, 0.75) == (None, True)
     # A wrong answer needs an error, so the last step is wrong if no earlier step is.
     assert most_likely_error(np.array([0.1, 0.1, 0.8]), WRONG, 0.5) == (1, True)
 
@@ -436,8 +442,8 @@ def test_steps_of_an_undecided_solution_are_sound_or_have_no_label() -> None:
     paths = [keyed(WRONG, (1, 2, 3), "abcd"), keyed(RIGHT, (1, 4), "axy")]
     labels = {}
     for least in (0.0, 0.45, 0.999):
-        one = make("posterior", paths, rollouts=1, min_gain=600.0, min_belief=least)
-        labels[least] = one.judge([Counts()] * 5)[0]
+        estimator = make("posterior", paths, rollouts=1, min_gain=600.0, min_belief=least)
+        labels[least] = estimator.judge([Counts()] * 5)[0]
     chances = labels[0.0].posterior
     assert chances == labels[0.999].posterior
     assert labels[0.0].is_decided and None not in labels[0.0].hard

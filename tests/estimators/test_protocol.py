@@ -53,9 +53,9 @@ class Batched(Bare):
 
     @classmethod
     def decide_together(cls, estimators: list[Batched]) -> None:
-        cls.batches.append([one.number for one in estimators])
-        for one in estimators:
-            one.is_decided = True
+        cls.batches.append([estimator.number for estimator in estimators])
+        for estimator in estimators:
+            estimator.is_decided = True
 
 
 def test_estimators_that_are_due_decide_together_by_class() -> None:

@@ -25,8 +25,8 @@ RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 def some_priors() -> Priors:
     """Return priors of two different classes."""
     wide = uninformed_priors().for_class("any")
-    other = replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]))
-    return Priors(classes={"pooled": wide, "digit": other}, num_solutions=1)
+    digits = replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]))
+    return Priors(classes={"pooled": wide, "digit": digits}, num_solutions=1)
 
 
 def estimator_of(case: Case, number: int) -> PosteriorEstimator:
@@ -97,8 +97,8 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
 
 def test_solutions_with_the_same_content_are_one_chain() -> None:
     path = SolutionPath(prefixes=(1, 2), outcome=WRONG)
-    other = SolutionPath(prefixes=(1, 3), outcome=RIGHT)
-    table = EvidenceTable([path, other, path], agreement=False, truncated="wrong")
+    other_path = SolutionPath(prefixes=(1, 3), outcome=RIGHT)
+    table = EvidenceTable([path, other_path, path], agreement=False, truncated="wrong")
     assert table.chain_index.tolist() == [0, 1, 0] and table.copies.tolist() == [2, 1]
     seen = table.evidence(table.counts, np.ones((2, 4)))
     # To solution 0, its copy is also a rollout of prefix 2, and the other solution one of prefix 1.

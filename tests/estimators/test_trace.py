@@ -46,27 +46,27 @@ RATES = uninformed_rates(COMPLETERS).classes[POOLED]
 
 def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEvidence:
     width, count = max(lengths), len(lengths)
-    counts = {one.name: np.zeros((width, 3, count)) for one in COMPLETERS}
+    counts = {completer.name: np.zeros((width, 3, count)) for completer in COMPLETERS}
     stated = np.zeros((width, 2, count))
     end = np.ones((2, count))
     for chain, steps in enumerate(lengths):
         for step in range(steps - 1):
-            for one in COMPLETERS:
-                counts[one.name][step, :, chain] = rng.integers(0, 3, 3)
+            for completer in COMPLETERS:
+                counts[completer.name][step, :, chain] = rng.integers(0, 3, 3)
             stated[step, rng.integers(2), chain] = rng.integers(2)
         end[rng.integers(2), chain] = 0
     root = {"policy": np.array([2.0, 0, 1]), "other": np.zeros(3)}
-    there = np.arange(width)[:, None, None] < lengths
+    has_step = np.arange(width)[:, None, None] < lengths
     steps = {
-        name: rng.integers(0, 3, (width, one.shape[1], count)) * there
-        for name, one in RATES.steps.items()
+        name: rng.integers(0, 3, (width, shares.shape[1], count)) * has_step
+        for name, shares in RATES.steps.items()
     }
     return TraceEvidence(
         num_steps=np.array(lengths),
         completion_counts=counts,
         root_counts=root,
         commitments=stated,
-        step_counts={name: one.astype(np.float64) for name, one in steps.items()},
+        step_counts={name: step_count.astype(np.float64) for name, step_count in steps.items()},
         outcome=end,
     )
 
@@ -113,31 +113,31 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
     )
     roots = RATES.level * seen * weights.prod(0)
     roots /= roots.sum()
-    given = roots / weights
+    root_weights = roots / weights
     return (
         roots,
-        [given[c] @ one for c, one in enumerate(firsts)],
-        [np.einsum("l,lsm->sm", given[c], one) for c, one in enumerate(moves)],
+        [root_weights[c] @ first_errors for c, first_errors in enumerate(firsts)],
+        [np.einsum("l,lsm->sm", root_weights[c], chances) for c, chances in enumerate(moves)],
     )
 
 
 @pytest.mark.slow
 def test_beliefs_are_those_of_all_ways_there_are() -> None:
     evidence = evidence_of(np.random.default_rng(3), [3, 2, 1])
-    found = infer_beliefs(evidence, RATES)
+    beliefs = infer_beliefs(evidence, RATES)
     roots, firsts, moves = by_enumeration(evidence)
-    np.testing.assert_allclose(found.root_level, roots, rtol=1e-9)
+    np.testing.assert_allclose(beliefs.root_level, roots, rtol=1e-9)
     for chain, steps in enumerate(evidence.num_steps.tolist()):
-        mine = np.append(found.first_error[:steps, chain], found.first_error[-1, chain])
+        mine = np.append(beliefs.first_error[:steps, chain], beliefs.first_error[-1, chain])
         np.testing.assert_allclose(mine, firsts[chain], atol=1e-10)
-        np.testing.assert_allclose(found.moves[:steps, :, chain], moves[chain], atol=1e-10)
-        assert not found.moves[steps:, :, chain].any()
+        np.testing.assert_allclose(beliefs.moves[:steps, :, chain], moves[chain], atol=1e-10)
+        assert not beliefs.moves[steps:, :, chain].any()
 
 
 def test_five_hundred_steps_do_not_vanish() -> None:
-    found = infer_beliefs(evidence_of(np.random.default_rng(0), [500, 7]), RATES)
-    np.testing.assert_allclose(found.moves[:, :, 0].sum(1), 1, rtol=1e-9)
-    np.testing.assert_allclose(found.first_error.sum(0), 1, rtol=1e-9)
+    beliefs = infer_beliefs(evidence_of(np.random.default_rng(0), [500, 7]), RATES)
+    np.testing.assert_allclose(beliefs.moves[:, :, 0].sum(1), 1, rtol=1e-9)
+    np.testing.assert_allclose(beliefs.first_error.sum(0), 1, rtol=1e-9)
 
 
 def test_the_likeliest_way_goes_wrong_where_it_is_told_to_and_hangs_together() -> None:
@@ -169,9 +169,9 @@ def test_rates_are_read_back_as_they_were_written_or_refused() -> None:
 def test_a_state_that_is_not_believed_is_none() -> None:
     path = SolutionPath(prefixes=(1, 2), outcome=Outcome.WRONG, step_tokens=(5, 5, 5))
     settings = TraceEstimator.Settings(kind="trace", min_belief=0.9)
-    (one,) = TraceEstimator(settings, ProblemPaths(paths=[path])).judge([Counts()] * 3)
-    assert one.first_error is None and not one.is_decided
-    assert one.states == (None, None, None)
+    (judgement,) = TraceEstimator(settings, ProblemPaths(paths=[path])).judge([Counts()] * 3)
+    assert judgement.first_error is None and not judgement.is_decided
+    assert judgement.states == (None, None, None)
 
 
 def path(keys: str, outcome: Outcome, number: int = 0, *, sampled: bool = True) -> SolutionPath:
@@ -195,8 +195,10 @@ def content(keys: str) -> list[str]:
     return ["numbers 9" if key == "-" else f"numbers 1 {ord(key)}" for key in keys]
 
 
-def seen(found: dict[str, np.ndarray], what: str, chain: int = 0) -> list[tuple[int, ...]]:
-    return [tuple(int(x) for x in one) for one in found[what][:, :, chain]]
+def list_counts(
+    agreement: dict[str, np.ndarray], name: str, chain: int = 0
+) -> list[tuple[int, ...]]:
+    return [tuple(int(x) for x in counts) for counts in agreement[name][:, :, chain]]
 
 
 def test_a_solution_that_goes_over_its_steps_again() -> None:
@@ -204,35 +206,37 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
     mine = path("abxyW-abcdz", Outcome.RIGHT)
     right, wrong = path("abcdz", Outcome.RIGHT, 1), path("abxyz", Outcome.WRONG, 2)
     chosen = path("abcdz", Outcome.RIGHT, 3, sampled=False)
-    found = count_step_agreement([mine, right, wrong, chosen], [mine, right, wrong, chosen])
-    ways = [one.index(1) if 1 in one else None for one in seen(found, "way")]
+    agreement = count_step_agreement([mine, right, wrong, chosen], [mine, right, wrong, chosen])
+    ways = [way.index(1) if 1 in way else None for way in list_counts(agreement, "way")]
     # The answer, the step without content and the last step are not compared.
     assert ways == [FIRST, FIRST, FIRST, FIRST, None, None, BACK, AGAIN, OTHERWISE, FIRST, None]
     none = (0, 0)
     new = [0, 1, 2, 3, 8, 9]
-    held = {what: seen(found, what) for what in ("held by right", "held by wrong")}
+    held = {name: list_counts(agreement, name) for name in ("held by right", "held by wrong")}
     assert [held["held by right"][n] for n in new] == [(1, 0)] * 2 + [(0, 1)] * 2 + [(1, 0)] * 2
     assert [held["held by wrong"][n] for n in new] == [(1, 0)] * 4 + [(0, 1)] * 2
     assert all(held["held by right"][n] == none for n in range(11) if n not in new)
-    follows = seen(found, "follows")
+    follows = list_counts(agreement, "follows")
     assert follows[1:4] == [(2, 0), (1, 1), (1, 0)] and follows[9] == (1, 0)
-    assert seen(found, "turns to")[8] == (1, 1) and seen(found, "turns from")[8] == (1, 1)
-    assert sum(map(sum, seen(found, "turns to"))) == 2
+    assert [list_counts(agreement, f"turns {way}")[8] for way in ("to", "from")] == [(1, 1)] * 2
+    assert sum(map(sum, list_counts(agreement, "turns to"))) == 2
 
 
 def test_a_solution_alone_is_compared_with_itself_only() -> None:
-    found = count_step_agreement([path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2)
-    assert [np.argmax(one) for one in seen(found, "way")[:3]] == [FIRST, FIRST, BACK]
+    agreement = count_step_agreement(
+        [path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2
+    )
+    assert [np.argmax(way) for way in list_counts(agreement, "way")[:3]] == [FIRST, FIRST, BACK]
     # For two copies, each is a sample of the other.
-    assert seen(found, "held by right")[:2] == [(1, 0), (1, 0)]
+    assert list_counts(agreement, "held by right")[:2] == [(1, 0), (1, 0)]
 
 
 def test_a_rollout_counts_up_to_where_it_leaves() -> None:
     mine = path("abcde", Outcome.WRONG)
-    found = count_step_agreement([mine], [mine])
-    count_rollout_agreement(found, mine, 0, 1, content("bcxe"))
-    count_rollout_agreement(found, mine, 0, 2, content("c"))
-    assert seen(found, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
+    agreement = count_step_agreement([mine], [mine])
+    count_rollout_agreement(agreement, mine, 0, 1, content("bcxe"))
+    count_rollout_agreement(agreement, mine, 0, 2, content("c"))
+    assert list_counts(agreement, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
 
 
 def test_a_completion_leaves_the_way_of_what_it_continues() -> None:
@@ -254,7 +258,7 @@ def test_where_solutions_part_from_the_others_they_are_wrong() -> None:
     )
     *right, wrong = estimator.judge([Counts()] * 1000)
     assert wrong.first_error == 2 and wrong.is_decided
-    assert {one.first_error for one in right} == {None}
+    assert {judgement.first_error for judgement in right} == {None}
 
 
 def test_chances_are_less_sure_where_the_same_solutions_are_asked_at_each_step() -> None:
@@ -283,9 +287,9 @@ def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:
     ends = (Outcome.RIGHT, Outcome.WRONG)
     paths = [path("abcz", ends[n % 2], n) for n in range(500)]
     estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
-    asked = [(n, ends[n % 2]) for n in range(500) for _ in range(8)]
-    asked += [(0, ends[n % 2]) for n in range(1016)]
-    for n, end in asked:
+    completions = [(n, ends[n % 2]) for n in range(500) for _ in range(8)]
+    completions += [(0, ends[n % 2]) for n in range(1016)]
+    for n, end in completions:
         estimator.record(
             RecordedRollout(prefix=paths[n].prefixes[0], outcome=end, is_requested=False)
         )
@@ -293,5 +297,5 @@ def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:
         judged = estimator.judge([Counts()] * 50_000)
         fitted = fit_rates({"": [estimator.evidence()]})
     # A step that all solutions share is not an error, so only the last step can be wrong.
-    assert [one.first_error for one in judged] == [None, 3] * 250
-    assert all(np.isfinite(one.moves).all() for one in fitted.classes.values())
+    assert [judgement.first_error for judgement in judged] == [None, 3] * 250
+    assert all(np.isfinite(rates.moves).all() for rates in fitted.classes.values())

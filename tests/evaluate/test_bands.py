@@ -33,12 +33,12 @@ def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_prob
             2 * NUM_STEPS - first - label,
         ]
         table = np.stack([column.sum(1) for column in sums], 1).astype(np.float64)
-        found = {
+        estimates = {
             "first_error_accuracy": estimate_ratio(table[:, 0], table[:, 1], weights),
             "first_error_accuracy_wrong": estimate_ratio(table[:, 2], table[:, 3], weights),
             "f1": estimate_from_sums(table, weights, lambda s: 2 * s[..., 4] / s[..., 5]),
         }
-        for name, estimate in found.items():
+        for name, estimate in estimates.items():
             assert estimate.low is not None and estimate.high is not None
             held[name] += estimate.low <= true[name] <= estimate.high
     for name, count in held.items():

@@ -127,12 +127,12 @@ def test_groups_and_fifths_by_pass_rate() -> None:
 
 
 def test_a_scorer_that_prefers_a_wrong_answer_falls_with_n() -> None:
-    found = measure_best_of_n(
+    figures = measure_best_of_n(
         [problem(["1", "1", "1", "2"], [True, True, True, False], [0.1, 0.2, 0.3, 0.9])] * 8
     ).over_optimisation["s"]
-    assert (found.best_size, found.best, found.last) == (1, 0.75, 0.0)
-    assert (found.fall.value, found.fall.high) == (-0.75, -0.75)
-    assert found.fall.p_value == pytest.approx(2 / 1001)
+    assert (figures.best_size, figures.best, figures.last) == (1, 0.75, 0.0)
+    assert (figures.fall.value, figures.fall.high) == (-0.75, -0.75)
+    assert figures.fall.p_value == pytest.approx(2 / 1001)
 
 
 def test_problems_of_different_sizes_are_refused() -> None:

@@ -14,20 +14,25 @@ def predictions(pairs: list[tuple[float, float]]) -> list[Prediction]:
 
 
 def test_by_hand() -> None:
-    found = measure_calibration(predictions([(0.2, 0), (0.2, 1), (0.8, 1), (0.9, 1)]))
-    assert found is not None
+    calibration = measure_calibration(predictions([(0.2, 0), (0.2, 1), (0.8, 1), (0.9, 1)]))
+    assert calibration is not None
     # Bins end at predicted values: two predictions of .2, one of them true, one of .8, one of .9.
     assert [
-        (round(b.low, 9), b.num_predictions, b.predicted, b.observed.value) for b in found.bins
+        (round(b.low, 9), b.num_predictions, b.predicted, b.observed.value)
+        for b in calibration.bins
     ] == [
         (0.1, 2, pytest.approx(0.2), 0.5),
         (0.7, 1, pytest.approx(0.8), 1.0),
         (0.8, 1, pytest.approx(0.9), 1.0),
     ]
-    assert (found.ece.value, found.brier.value, found.base_brier.value) == pytest.approx(
+    assert (
+        calibration.ece.value,
+        calibration.brier.value,
+        calibration.base_brier.value,
+    ) == pytest.approx(
         (2 / 4 * 0.3 + 1 / 4 * 0.2 + 1 / 4 * 0.1, (0.04 + 0.64 + 0.04 + 0.01) / 4, 0.75 * 0.25)
     )
-    assert found.num_problems == found.num_predictions == 4
+    assert calibration.num_problems == calibration.num_predictions == 4
     assert measure_calibration([]) is None
 
 
@@ -38,5 +43,5 @@ def test_a_share_of_events_counts_as_its_single_events() -> None:
     )
     assert together is not None and apart is not None
     for name in ("ece", "brier", "base_brier"):
-        one, four = getattr(together, name).value, getattr(apart, name).value
-        assert one == pytest.approx(four) and one > 0
+        of_shares, of_events = getattr(together, name).value, getattr(apart, name).value
+        assert of_shares == pytest.approx(of_events) and of_shares > 0

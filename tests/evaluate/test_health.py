@@ -39,13 +39,13 @@ def solution(
     prefix: str | None = None,
     root: Counts | None = None,
 ) -> LabeledSolution:
-    """A labelled solution; the rollouts of every step but the last are `counts`."""
+    """Return a labelled solution with rollouts `counts` of each step but the last."""
     name = f"{problem}.{sample}" if prefix is None else prefix
     steps = [
         step(label, prefix=f"{name}.{i}", counts=counts if i < len(hard) - 1 else None)
         for i, label in enumerate(hard)
     ]
-    found = row(
+    labelled = row(
         problem,
         steps,
         (hard.index(False) if False in hard else None),
@@ -54,9 +54,9 @@ def solution(
         root=root,
     )
     return replace(
-        found,
+        labelled,
         solution=replace(
-            found.solution,
+            labelled.solution,
             ids=tuple(range(tokens)),
             finish_reason=("length" if outcome is T else "stop"),
         ),
@@ -113,12 +113,15 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
     assert health.findings == ()  # of so few nothing is concluded
 
 
-def either(number: int) -> Outcome:
+def alternate_outcome(number: int) -> Outcome:
     return R if number % 2 == 0 else W
 
 
 def cut_first(num_cut: int) -> list[LabeledSolution]:
-    return [solution(f"p{i}", [i % 2 == 0] * 3, T if i < num_cut else either(i)) for i in range(20)]
+    return [
+        solution(f"p{i}", [i % 2 == 0] * 3, T if i < num_cut else alternate_outcome(i))
+        for i in range(20)
+    ]
 
 
 NEVER_OR_ALWAYS = [
@@ -134,7 +137,7 @@ UNDECIDED = [
     *(solution(f"q{i}", [True, False], W) for i in range(8)),
 ]
 LONG_CUT = [
-    solution(f"p{i}", [i % 2 == 0] * 2, T if i == 0 else either(i), tokens=tokens)
+    solution(f"p{i}", [i % 2 == 0] * 2, T if i == 0 else alternate_outcome(i), tokens=tokens)
     for i, tokens in enumerate([100, *[10] * 19])
 ]
 KEPT = replace(
@@ -144,7 +147,7 @@ DROPPED = {f"d{i}": {"num_sampled": 8, "num_right": 0} for i in range(19)}
 
 
 @pytest.mark.parametrize(
-    ("rows", "more", "found", "figures"),
+    ("rows", "more", "expected", "figures"),
     [
         # the threshold from both sides
         (cut_first(1), {}, {}, {}),
@@ -166,13 +169,16 @@ DROPPED = {f"d{i}": {"num_sampled": 8, "num_right": 0} for i in range(19)}
             {"never_solved": (19, 20)},
         ),
         (
-            [solution(f"p{i}", [i % 2 == 0], either(i)) for i in range(20)],
+            [solution(f"p{i}", [i % 2 == 0], alternate_outcome(i)) for i in range(20)],
             {},
             {"one_step": "error"},
             {},
         ),
         (
-            [solution(f"p{i}", [True] * 30 + [i % 2 == 0] * 21, either(i)) for i in range(20)],
+            [
+                solution(f"p{i}", [True] * 30 + [i % 2 == 0] * 21, alternate_outcome(i))
+                for i in range(20)
+            ],
             {},
             {"many_steps": "warning"},
             {},
@@ -199,11 +205,11 @@ def test_findings_of_runs(
     tmp_path: Path,
     rows: list[LabeledSolution],
     more: dict[str, Any],
-    found: dict[str, str],
+    expected: dict[str, str],
     figures: dict[str, tuple[int, int]],
 ) -> None:
     health = assess_run_health(write(tmp_path, rows, **more))
-    assert findings(health) == found
+    assert findings(health) == expected
     assert shares(health).items() >= figures.items()
 
 
@@ -297,9 +303,9 @@ def test_reasons_of_rollouts_without_a_verdict_are_counted(tmp_path: Path) -> No
         store = write(tmp_path, rows, block=block, ungraded=reasons)
     health = assess_run_health(store)
     assert health is not None
-    (found,) = [one for one in health.findings if one.check == "rollouts_ungraded"]
-    assert found.text.endswith(f"graded: no_answer (30), {FAULT} (21), timeout (5)")
-    assert "golds" in found.remedy and "Repair the checker" not in found.remedy
+    (finding,) = [reported for reported in health.findings if reported.check == "rollouts_ungraded"]
+    assert finding.text.endswith(f"graded: no_answer (30), {FAULT} (21), timeout (5)")
+    assert "golds" in finding.remedy and "Repair the checker" not in finding.remedy
     assert dict(health.ungraded) == {"no_answer": 30, FAULT: 21, "timeout": 5}
     assert (
         json.loads(mclabel("labels", str(tmp_path), "--json"))["health"]["ungraded"]
@@ -341,7 +347,7 @@ def test_a_job_s_reasons_reach_its_health(tmp_path: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     source = write_problems(tmp_path, 12)
-    said = mclabel(
+    printed = mclabel(
         "label",
         "/dev/null",
         *scripted_overrides(
@@ -352,9 +358,9 @@ def test_a_job_s_reasons_reach_its_health(tmp_path: Path, monkeypatch: pytest.Mo
             "block_problems=1",
         ),
     )
-    assert "graded: the checker raised KeyError at moody_grading.py:4 (" in said
-    assert "Repair the checker: the checker raised KeyError at moody_grading.py:4." in said
-    assert "Correct the golds" not in said
+    assert "graded: the checker raised KeyError at moody_grading.py:4 (" in printed
+    assert "Repair the checker: the checker raised KeyError at moody_grading.py:4." in printed
+    assert "Correct the golds" not in printed
 
 
 def test_runs_without_solutions(tmp_path: Path) -> None:

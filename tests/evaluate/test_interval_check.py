@@ -40,17 +40,17 @@ def test_by_hand() -> None:
         "z": Counts(num_right=1),
         "unused": Counts(num_right=1),
     }
-    found = check_intervals(rows[:2], reference)
-    assert list(found) == ["all", "fixed", "posterior"]
-    every, fixed = found["all"], found["fixed"]
+    checks = check_intervals(rows[:2], reference)
+    assert list(checks) == ["all", "fixed", "posterior"]
+    every, fixed = checks["all"], checks["fixed"]
     assert (fixed.num_intervals, fixed.holds_share.value) == (2, 1 / 2)
     assert (every.num_intervals, every.holds_share.value, every.width.value) == pytest.approx(
         (3, 2 / 3, (0.4 + 0.2 + 1.0) / 3)
     )
     assert every.reference_rollouts == pytest.approx((100 + 10 + 1) / 3)
-    assert found["posterior"].coverage.value == 1  # the interval covers [0, 1]
+    assert checks["posterior"].coverage.value == 1  # the interval covers [0, 1]
     assert check_intervals(rows[2:], {}) == {}
-    assert {n: one.num_unchecked for n, one in check_intervals(rows, reference).items()} == {
+    assert {n: check.num_unchecked for n, check in check_intervals(rows, reference).items()} == {
         "all": 1,
         "fixed": 1,
         "posterior": 0,
@@ -58,27 +58,27 @@ def test_by_hand() -> None:
 
 
 def test_chance_of_the_value_by_integrating_the_posterior() -> None:
-    own, other = Counts(num_right=2, num_wrong=2), Counts(num_right=5, num_wrong=3)
-    found = check_intervals(
-        [row("a", [step(prefix="x", low=0.3, high=0.7, counts=own)])], {"x": other}
+    own_counts, other_counts = Counts(num_right=2, num_wrong=2), Counts(num_right=5, num_wrong=3)
+    check = check_intervals(
+        [row("a", [step(prefix="x", low=0.3, high=0.7, counts=own_counts)])], {"x": other_counts}
     )["all"]
     p = np.linspace(0, 1, 200_001)[1:-1]
     density = p ** (7 - 0.5) * (1 - p) ** (5 - 0.5)  # 7 right and 5 wrong under Jeffreys' prior
-    assert found.coverage.value == pytest.approx(
+    assert check.coverage.value == pytest.approx(
         (density[(p >= 0.3) & (p <= 0.7)].sum() / density.sum()), abs=1e-5
     )
 
 
 def test_rollouts_of_both_runs_are_no_evidence() -> None:
-    own = [rollout("x", 0, "one"), rollout("x", 1, "two")]
-    other = [
+    own_rollouts = [rollout("x", 0, "one"), rollout("x", 1, "two")]
+    other_rollouts = [
         rollout("x", 0, "one"),
         rollout("x", 1, "another draw", Outcome.WRONG),
         rollout("x", 2, "three", Outcome.TRUNCATED),
         rollout("y", 0, "one", Outcome.UNGRADED),
     ]
-    assert count_independent_rollouts(own, other) == {
+    assert count_independent_rollouts(own_rollouts, other_rollouts) == {
         "x": Counts(num_wrong=1, num_truncated=1),
         "y": Counts(num_ungraded=1),
     }
-    assert count_independent_rollouts(other, other) == {}
+    assert count_independent_rollouts(other_rollouts, other_rollouts) == {}

@@ -46,13 +46,14 @@ def report_rows() -> list[LabeledSolution]:
 
 def test_what_is_said_and_what_came() -> None:
     truth = Truth(kind="processbench", first_errors={"a.0": 1, "a.1": None, "b.1": 0})
-    found = measure_labels(
+    report = measure_labels(
         report_rows(), truth, {"x": Counts(num_right=1, num_wrong=1), "z": Counts(num_right=4)}
     ).groups["all"]
 
     def pairs(name: str) -> list[tuple[float, float | None, int]]:
         return [
-            (b.predicted, b.observed.value, b.num_predictions) for b in found.calibration[name].bins
+            (b.predicted, b.observed.value, b.num_predictions)
+            for b in report.calibration[name].bins
         ]
 
     # The pairs are graded, sampled solutions' steps with a value, without the last step: two of a.0
@@ -69,10 +70,10 @@ def test_what_is_said_and_what_came() -> None:
     ]
     assert pairs("value, reference") == [(0.75, 0.5, 1)]  # the prefix x counts once
     assert pairs("mean, reference") == [(0.5, 1.0, 1)]
-    assert (found.num_unknown, found.num_solutions, found.num_problems) == (2, 5, 3)
-    assert found.outcomes == {"right": 2, "wrong": 2, "ungraded": 0, "truncated": 1}
-    assert found.quality is not None and found.quality.num_solutions == 3
-    assert set(found.positions) == {
+    assert (report.num_unknown, report.num_solutions, report.num_problems) == (2, 5, 3)
+    assert report.outcomes == {"right": 2, "wrong": 2, "ungraded": 0, "truncated": 1}
+    assert report.quality is not None and report.quality.num_solutions == 3
+    assert set(report.positions) == {
         "all", "right solutions", "wrong solutions", "sound steps", "unsound steps",
     }  # fmt: skip
 
@@ -80,23 +81,27 @@ def test_what_is_said_and_what_came() -> None:
 def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> None:
     """Of three solutions chosen by a rule, one label is right; of two drawn from eight, one."""
 
-    def chosen(name: str, error: int | None, probability: float) -> LabeledSolution:
+    def make_selected_solution(name: str, error: int | None, probability: float) -> LabeledSolution:
         return replace(
             row(name, [step(value=0.5), LAST], error),
             selection_probability=probability,
             chosen_by_outcome=True,
         )
 
-    certain = [chosen("a", 0, 1.0), chosen("b", 1, 1.0), chosen("c", None, 1.0)]
-    drawn = [chosen("d", 0, 0.25), chosen("e", None, 0.25)]
+    certain = [
+        make_selected_solution("a", 0, 1.0),
+        make_selected_solution("b", 1, 1.0),
+        make_selected_solution("c", None, 1.0),
+    ]
+    drawn = [make_selected_solution("d", 0, 0.25), make_selected_solution("e", None, 0.25)]
     truth = Truth(kind="exact", first_errors={f"{name}.0": 0 for name in "abcde"})
-    found = measure_labels([*certain, *drawn], truth)
-    assert _accuracy(found) == (1 + 4) / (3 + 8)
-    assert found.describes == "pool" and "weighted by 1 / its selection probability" in _notes(
-        found
+    report = measure_labels([*certain, *drawn], truth)
+    assert _accuracy(report) == (1 + 4) / (3 + 8)
+    assert report.describes == "pool" and "weighted by 1 / its selection probability" in _notes(
+        report
     )
     # Solutions that were chosen by their outcome are not evidence about values.
-    assert "value, outcome" not in found.groups["all"].calibration
+    assert "value, outcome" not in report.groups["all"].calibration
     alone = measure_labels(certain, truth)
     assert _accuracy(alone) == 1 / 3
     assert alone.describes == "selection" and "describe only the selection" in _notes(alone)
@@ -125,8 +130,11 @@ def test_no_column_of_quality_repeats_another(
     kinds: tuple[str, str], columns: list[str], tmp_path: Path
 ) -> None:
     rows = [
-        replace(one, problem=replace(one.problem, meta={**one.problem.meta, "answer_type": kind}))
-        for one, kind in zip(arith_rows(2, per_problem=1), kinds, strict=True)
+        replace(
+            labelled,
+            problem=replace(labelled.problem, meta={**labelled.problem.meta, "answer_type": kind}),
+        )
+        for labelled, kind in zip(arith_rows(2, per_problem=1), kinds, strict=True)
     ]
     assert (
         list(

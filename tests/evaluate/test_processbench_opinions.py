@@ -51,7 +51,7 @@ def run(*arguments: str, code: int = 0) -> str:
     return " ".join((result.stdout if code == 0 else result.output).split())
 
 
-def judged(source: str, out: Path, name: str, kind: str | None = None) -> str:
+def write_opinions(source: str, out: Path, name: str, kind: str | None = None) -> str:
     """Write the opinions of a scripted judge on a file, and return the folder."""
     judge = f"tests.support.row_judges:{kind or CLASSES[name]}"
     run(
@@ -69,17 +69,17 @@ def judged(source: str, out: Path, name: str, kind: str | None = None) -> str:
 
 
 def measured(files: Sequence[str], opinions: Sequence[str], *more: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
+    report: dict[str, Any] = json.loads(
         run(
             "eval",
             "processbench",
             *files,
-            *[word for one in opinions for word in ("--opinions", one)],
+            *[word for opinion_file in opinions for word in ("--opinions", opinion_file)],
             "--json",
             *more,
         )
     )
-    return found
+    return report
 
 
 def values(split: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -91,12 +91,12 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return a split, the judges' runs on it, and another split with its own run, by name."""
     root = tmp_path_factory.mktemp("toy")
     file = write(root / "processbench_toy.jsonl", toy_rows())
-    other = write(root / "other.jsonl", toy_rows("other"))
+    other_file = write(root / "other.jsonl", toy_rows("other"))
     return {
         "file": file,
-        "other": other,
-        "other-a": judged(other, root / "oa", "a"),
-        **{name: judged(file, root / name, name) for name in CLASSES},
+        "other": other_file,
+        "other-a": write_opinions(other_file, root / "oa", "a"),
+        **{name: write_opinions(file, root / name, name) for name in CLASSES},
     }
 
 
@@ -116,14 +116,14 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_one_judge_by_hand(
     toy: dict[str, str], judge: str, expected: tuple[float, ...], missing: list[str]
 ) -> None:
-    found = measured([toy["file"]], [toy[judge]])
-    split = found["splits"]["toy"]
+    report = measured([toy["file"]], [toy[judge]])
+    split = report["splits"]["toy"]
     assert values(split) == pytest.approx(expected)
-    assert found["mean_f1"] == split["f1"]
+    assert report["mean_f1"] == split["f1"]
     assert split["missing"] == missing
     assert split["reasons"] == ({"no_opinion": 1} if missing else {})
-    assert (split["kept"], found["threshold"]) == (None, None)
-    assert found["panel"]["judges"] == {
+    assert (split["kept"], report["threshold"]) == (None, None)
+    assert report["panel"]["judges"] == {
         "toy": [
             {
                 "name": (f"tests.support.row_judges:{CLASSES[judge]}"),
@@ -135,9 +135,10 @@ def test_one_judge_by_hand(
 
 def test_a_scorer_keeps_its_own_threshold(toy: dict[str, str], tmp_path: Path) -> None:
     assert values(
-        measured([toy["file"]], [judged(toy["file"], tmp_path / "scorer", "b", "ScoringRowJudge")])[
-            "splits"
-        ]["toy"]
+        measured(
+            [toy["file"]],
+            [write_opinions(toy["file"], tmp_path / "scorer", "b", "ScoringRowJudge")],
+        )["splits"]["toy"]
     ) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
 
 
@@ -159,22 +160,22 @@ def test_a_scorer_keeps_its_own_threshold(toy: dict[str, str], tmp_path: Path) -
 def test_agreement_by_hand(
     toy: dict[str, str], judges: str, expected: tuple[float, ...], left_out: str
 ) -> None:
-    found = measured([toy["file"]], [toy[name] for name in judges])
-    split = found["splits"]["toy"]
+    report = measured([toy["file"]], [toy[name] for name in judges])
+    split = report["splits"]["toy"]
     assert values(split) == pytest.approx(expected)
     assert split["missing"] == [f"toy-{number}" for number in left_out]
     assert split["reasons"] == {"not_kept": len(left_out)}
     assert split["kept"]["value"] == 1 - len(left_out) / 8
     assert 0 <= split["kept"]["low"] < split["kept"]["value"] < split["kept"]["high"] <= 1
     order = [name for name in judges if name in "ab"] + [name for name in judges if name in "s"]
-    assert [judge["name"].partition(":")[2] for judge in found["panel"]["judges"]["toy"]] == [
+    assert [judge["name"].partition(":")[2] for judge in report["panel"]["judges"]["toy"]] == [
         CLASSES[name] for name in order
     ]
 
 
 def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    said = run(
+    printed = run(
         "eval",
         "processbench",
         toy["file"],
@@ -185,13 +186,13 @@ def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path:
         "-o",
         str(out),
     )
-    assert " toy 3 3 2 0.75 " in said
-    assert "Kept: share of the split's solutions" in said
-    assert "Reasons: 2 without agreement of the judges." in said
+    assert " toy 3 3 2 0.75 " in printed
+    assert "Kept: share of the split's solutions" in printed
+    assert "Reasons: 2 without agreement of the judges." in printed
     left_out = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
-    assert [one["id"] for one in left_out] == ["toy-3", "toy-7"]
+    assert [reject["id"] for reject in left_out] == ["toy-3", "toy-7"]
     first, second = (f"tests.support.row_judges:{CLASSES[n]} ({toy[n]})" for n in "as")
-    assert [one["detail"] for one in left_out] == [
+    assert [reject["detail"] for reject in left_out] == [
         f"{first}: no_opinion, the script says nothing; {second}: nothing",
         f"{first}: first error 2; {second}: an error at or before 1",
     ]
@@ -202,8 +203,8 @@ def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path:
         ]
     ] == [2, 1, 1, -1, -1, 0]
     runs = [
-        (one["location"], one["run"])
-        for one in json.loads((out / "provenance.json").read_text())["opinions"]["toy"]
+        (opinion_run["location"], opinion_run["run"])
+        for opinion_run in json.loads((out / "provenance.json").read_text())["opinions"]["toy"]
     ]
     assert runs == list(
         zip(
@@ -215,10 +216,10 @@ def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path:
 
 
 def test_each_run_finds_its_split(toy: dict[str, str]) -> None:
-    found = measured([toy["file"], toy["other"]], [toy["other-a"], toy["b"]])
-    assert values(found["splits"]["toy"]) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
-    assert values(found["splits"]["other"]) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
-    assert found["mean_f1"]["value"] == pytest.approx((1 / 2 + 4 / 7) / 2)
+    report = measured([toy["file"], toy["other"]], [toy["other-a"], toy["b"]])
+    assert values(report["splits"]["toy"]) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
+    assert values(report["splits"]["other"]) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
+    assert report["mean_f1"]["value"] == pytest.approx((1 / 2 + 4 / 7) / 2)
 
 
 def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_path: Path) -> None:
@@ -226,7 +227,7 @@ def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_
     rows[0]["steps"] = rows[0]["steps"][:3]
     rows[1]["steps"] = [*rows[1]["steps"][:3], "The answer is 5."]
     rows[4]["steps"] = [f" {step}\n" for step in rows[4]["steps"]]  # whitespace is not a difference
-    short = judged(write(tmp_path / "short.jsonl", rows), tmp_path / "short", "b")
+    short = write_opinions(write(tmp_path / "short.jsonl", rows), tmp_path / "short", "b")
     split = measured([toy["file"]], [short], "-o", str(tmp_path / "out"))["splits"]["toy"]
     assert split["missing"] == ["toy-0", "toy-1", "toy-6", "toy-7"]
     assert split["reasons"] == {"not_in_run": 2, "other_steps": 1, "other_text": 1}
@@ -235,8 +236,8 @@ def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_
         == "3 steps in the run, 4 in the file"
     )
     # Together with another judge, the rows are unknown.
-    found = measured([toy["file"]], [toy["a"], short])["splits"]["toy"]
-    assert found["missing"] == [f"toy-{number}" for number in (0, 1, 3, 5, 6, 7)]
+    toy_split = measured([toy["file"]], [toy["a"], short])["splits"]["toy"]
+    assert toy_split["missing"] == [f"toy-{number}" for number in (0, 1, 3, 5, 6, 7)]
 
 
 @pytest.mark.parametrize(
@@ -288,12 +289,12 @@ def test_what_does_not_fit_is_one_message(
     for name in faulty.keys() & set(arguments.split()):
         places[name] = str(tmp_path / name.lower())
         _write_faulty(toy, Path(places[name]), faulty[name], is_torn=name == "TORN")
-    said = run(
+    printed = run(
         "eval", "processbench", *[places.get(word, word) for word in arguments.split()], code=2
     )
     for name, place in sorted(places.items(), key=lambda item: -len(item[1])):
-        said = said.replace(place, name)
-    assert message in said
+        printed = printed.replace(place, name)
+    assert message in printed
 
 
 def _write_faulty(toy: Mapping[str, str], out: Path, content: str, *, is_torn: bool) -> None:

@@ -23,7 +23,9 @@ NAMES: dict[str, StepState | None] = {
 }
 
 
-def labelled(problem: str, states: str, first_error: int | None, **more: object) -> LabeledSolution:
+def make_labelled_solution(
+    problem: str, states: str, first_error: int | None, **more: object
+) -> LabeledSolution:
     return row(
         problem, [replace(step(), state=NAMES[letter]) for letter in states], first_error, **more
     )  # type: ignore[arg-type]
@@ -31,17 +33,22 @@ def labelled(problem: str, states: str, first_error: int | None, **more: object)
 
 def test_by_hand() -> None:
     rows = {
-        "SSECRS": labelled("a", "SSECRS", 2, outcome=Outcome.RIGHT),
-        "SECRS": labelled("a", "SECCR", 1, sample=1),
-        "SSSS": labelled("b", "SER-", 1, outcome=Outcome.RIGHT),
-        "SSEC": labelled("b", "SSSS", None, sample=1),
-        "SE": labelled("c", "--", 1),  # no states, so left out
+        "SSECRS": make_labelled_solution("a", "SSECRS", 2, outcome=Outcome.RIGHT),
+        "SECRS": make_labelled_solution("a", "SECCR", 1, sample=1),
+        "SSSS": make_labelled_solution("b", "SER-", 1, outcome=Outcome.RIGHT),
+        "SSEC": make_labelled_solution("b", "SSSS", None, sample=1),
+        "SE": make_labelled_solution("c", "--", 1),  # no states, so left out
         # truncated, so left out
-        "SEC": labelled("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),
+        "SEC": make_labelled_solution("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),
     }
-    truth = {one.solution.id: [NAMES[c] or "sound" for c in true] for true, one in rows.items()}
-    found = measure_state_quality(rows.values(), lambda one: truth[one.solution.id])
-    assert found is not None and found.num_solutions == 4
+    truth = {
+        labelled_row.solution.id: [NAMES[c] or "sound" for c in true]
+        for true, labelled_row in rows.items()
+    }
+    quality = measure_state_quality(
+        rows.values(), lambda labelled_row: truth[labelled_row.solution.id]
+    )
+    assert quality is not None and quality.num_solutions == 4
     expected = {
         "first_error_accuracy": 2 / 4,
         "agreement": (6 + 3 + 1 + 2) / 19,
@@ -53,24 +60,26 @@ def test_by_hand() -> None:
         # carried, and one in b.0 error.
         "false_alarms": 2 / 13,
     }
-    assert {name: getattr(found, name).value for name in expected} == pytest.approx(expected)
-    assert measure_state_quality([row("a", [step()], None)], lambda one: ["sound"]) is None
+    assert {name: getattr(quality, name).value for name in expected} == pytest.approx(expected)
+    assert measure_state_quality([row("a", [step()], None)], lambda _: ["sound"]) is None
 
 
 def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
     problem = generate_problems(1, seed=1, split="test")[0]
     texts = write_reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
     rows = [
-        labelled("a", "S" * len(texts), None, texts=texts, meta=problem.meta, outcome=Outcome.RIGHT)
+        make_labelled_solution(
+            "a", "S" * len(texts), None, texts=texts, meta=problem.meta, outcome=Outcome.RIGHT
+        )
     ]
     report = measure_labels(rows, find_exact_truth(rows))
     states = report.groups["all"].states
     assert states is not None and states.agreement.value == 1 and states.false_alarms.value == 0
     title = "States of steps against exact truth [95% interval]"
     assert title in [grid.title for grid in label_grids(report)]
-    for other in (
+    for without_states in (
         measure_labels(rows, Truth(kind="people", first_errors={rows[0].solution.id: None})),
         measure_labels(rows, None),
     ):
-        assert other.groups["all"].states is None
-        assert title not in [grid.title for grid in label_grids(other)]
+        assert without_states.groups["all"].states is None
+        assert title not in [grid.title for grid in label_grids(without_states)]

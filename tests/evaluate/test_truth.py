@@ -17,7 +17,9 @@ from tests.support.rows import row, step
 THREE = [step()] * 3
 
 
-def judged(identity: str, problem: str, steps: list[str], error: int | None) -> JudgedSolution:
+def make_judged_solution(
+    identity: str, problem: str, steps: list[str], error: int | None
+) -> JudgedSolution:
     return JudgedSolution(id=identity, problem=problem, steps=tuple(steps), first_error=error)
 
 
@@ -25,8 +27,10 @@ def test_exact_truth_of_arith() -> None:
     rows = arith_rows(12)
     truth = find_exact_truth(rows)
     assert truth.known_rows(rows) == rows
-    assert [truth.first_error(one) for one in rows] == [find_exact_first_error(one) for one in rows]
-    assert {truth.first_error(one) for one in rows} >= {None}
+    assert [truth.first_error(labelled) for labelled in rows] == [
+        find_exact_first_error(labelled) for labelled in rows
+    ]
+    assert {truth.first_error(labelled) for labelled in rows} >= {None}
     with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*not belong to a built-in"):
         find_exact_truth([*rows, row("a", THREE)])
 
@@ -41,10 +45,10 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
         "processbench",
         rows,
         [
-            judged("x", "Problem  a", ["one", "two", "three"], 2),
+            make_judged_solution("x", "Problem  a", ["one", "two", "three"], 2),
             # a single step, so the error is in the last step
-            judged("y", "Problem b", ["one two three"], 0),
-            judged("z", "Problem c", ["one", "two", "three"], 0),
+            make_judged_solution("y", "Problem b", ["one two three"], 0),
+            make_judged_solution("z", "Problem c", ["one", "two", "three"], 0),
         ],
     )
     assert truth.first_errors == {"a.0": 2, "b.0": 2}
@@ -57,10 +61,15 @@ def test_any_accepted_first_error_is_right() -> None:
     truths = [
         match_judged_truth(
             "processbench",
-            [one],
-            [replace(judged("x", "Problem a", texts, 2), other_first_errors=frozenset({1, None}))],
+            [labelled],
+            [
+                replace(
+                    make_judged_solution("x", "Problem a", texts, 2),
+                    other_first_errors=frozenset({1, None}),
+                )
+            ],
         )
-        for one in rows
+        for labelled in rows
     ]
     assert [truth.first_errors for truth in truths] == [{"a.0": 2}, {"a.0": 1}, {"a.0": None}]
 
@@ -70,7 +79,9 @@ def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
     texts = ["\ufb01rst\n", "second\n", "third"]
     rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
     rows += [row("b", THREE, sample=1, texts=texts, origin="given"), row("c", THREE, texts=texts)]
-    people = [judged(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"]
+    people = [
+        make_judged_solution(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"
+    ]
     # b has two solutions, and c's solution was sampled.
     assert match_judged_truth("processbench", rows, people).first_errors == {"a.0": 1}
 
@@ -86,7 +97,10 @@ def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
 def test_an_id_that_names_other_texts_is_an_error(problem: str, steps: list[str]) -> None:
     texts = ["one\n", "two\n", "three"]
     rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
-    people = [judged("a", problem, steps, 1), judged("b", "Problem b", texts, 1)]
+    people = [
+        make_judged_solution("a", problem, steps, 1),
+        make_judged_solution("b", "Problem b", texts, 1),
+    ]
     with pytest.raises(DataError, match=r"other texts for 1 of the 2 .* a\.0 of problem a"):
         match_judged_truth("processbench", rows, people)
 
@@ -101,7 +115,7 @@ def test_a_run_over_other_problems_under_the_same_ids_is_an_error() -> None:
 
 def test_another_run_its_own_solution_first() -> None:
     texts = ["one\n", "two\n", "three"]
-    other = [
+    other_run = [
         row("a", THREE, 1, sample=0, texts=texts),
         row("a", THREE, 2, sample=1, texts=texts),
         row("a", THREE, 0, sample=2, texts=["cut\n", "two\n", "three"], outcome=Outcome.TRUNCATED),
@@ -109,7 +123,7 @@ def test_another_run_its_own_solution_first() -> None:
     ]
     rows = [row("a", THREE, sample=n, texts=texts) for n in (0, 1, 7)]
     rows.append(row("a", THREE, sample=2, texts=["cut\n", "two\n", "three"]))
-    assert match_judged_truth("run", rows, to_judged_solutions(other)).first_errors == {
+    assert match_judged_truth("run", rows, to_judged_solutions(other_run)).first_errors == {
         "a.0": 1,
         "a.1": 2,
         "a.7": 1,

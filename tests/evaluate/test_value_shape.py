@@ -16,23 +16,23 @@ def test_positions() -> None:
         row("b", [step(mean=0.2), step(value=1, source="outcome")], outcome=Outcome.RIGHT),
         row("c", [step(), step()]),
     ]
-    found = estimate_values_by_position(
+    values = estimate_values_by_position(
         rows,
         {
-            "all": lambda one, index: True,
-            "right": lambda one, index: one.solution.outcome is Outcome.RIGHT,
-            "never": lambda one, index: False,
+            "all": lambda _, index: True,
+            "right": lambda labelled, index: labelled.solution.outcome is Outcome.RIGHT,
+            "never": lambda _, index: False,
         },
     )
-    assert list(found) == ["all", "right"]
-    assert [(p.low, p.high, p.num_steps) for p in found["all"]] == [
+    assert list(values) == ["all", "right"]
+    assert [(p.low, p.high, p.num_steps) for p in values["all"]] == [
         (0.0, 0.2, 1),
         (0.2, 0.4, 1),
         (0.4, 0.6, 2),
         (0.6, 0.8, 1),
     ]
-    assert [p.value.value for p in found["all"]] == pytest.approx([1.0, 0.8, (0.6 + 0.2) / 2, 0.4])
-    assert [(p.low, p.value.value) for p in found["right"]] == [(0.4, 0.2)]
+    assert [p.value.value for p in values["all"]] == pytest.approx([1.0, 0.8, (0.6 + 0.2) / 2, 0.4])
+    assert [(p.low, p.value.value) for p in values["right"]] == [(0.4, 0.2)]
 
 
 def test_rises() -> None:
@@ -43,7 +43,7 @@ def test_rises() -> None:
         row("b", [step(h) for h in (True, True, False)]),  # no rise in two pairs
         row("b", [step(True), step(None)], sample=1),  # no pair
     ]
-    found = measure_monotonicity(rows)
-    assert found.rising_solutions.value == pytest.approx(2 / 3)
-    assert found.rising_pairs.value == pytest.approx(3 / 7)
+    monotonicity = measure_monotonicity(rows)
+    assert monotonicity.rising_solutions.value == pytest.approx(2 / 3)
+    assert monotonicity.rising_pairs.value == pytest.approx(3 / 7)
     assert measure_monotonicity([]).rising_pairs.value is None

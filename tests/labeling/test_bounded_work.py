@@ -50,26 +50,32 @@ class Counting(ScriptedEngine):
 
 
 def label(
-    policy: Counting, problem: Problem = PROBLEM, *given: GivenSolution, solutions: int, per: int
+    policy: Counting,
+    problem: Problem = PROBLEM,
+    *given_solutions: GivenSolution,
+    solutions: int,
+    per: int,
 ) -> ProblemLabels:
     estimator = FixedEstimator.Settings(rollouts=per) if per else OutcomeEstimator.Settings()
     settings = LabelSettings(
         seed=1, solutions=SolutionSettings(per_problem=solutions), estimator=estimator
     )
-    return asyncio.run(label_problem(problem, on_one_engine(policy, settings), given=given))
+    return asyncio.run(
+        label_problem(problem, on_one_engine(policy, settings), given=given_solutions)
+    )
 
 
 def test_rollouts_are_asked_for_a_bounded_number_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollouts, "MAX_RUNNING", 50)
     policy = Counting()
-    found = label(policy, solutions=1, per=100)
+    result = label(policy, solutions=1, per=100)
     assert policy.most == 50
-    (solution,) = found.labeled
-    assert len(found.rollouts) == 100 * (len(solution.steps) - 1)
+    (solution,) = result.labeled
+    assert len(result.rollouts) == 100 * (len(solution.steps) - 1)
     monkeypatch.setattr(rollouts, "MAX_RUNNING", 10_000)
     free = Counting()
     # another order of requests, but the same labels
-    assert label(free, solutions=1, per=100) == found
+    assert label(free, solutions=1, per=100) == result
     assert free.most > 50
 
 
@@ -78,30 +84,30 @@ def test_solutions_are_asked_for_a_bounded_number_at_a_time(
 ) -> None:
     monkeypatch.setattr(sampling, "MAX_RUNNING", 20)
     policy = Counting()
-    found = label(policy, solutions=70, per=0)
-    assert [row.solution.sample_index for row in found.labeled] == list(range(70))
+    result = label(policy, solutions=70, per=0)
+    assert [row.solution.sample_index for row in result.labeled] == list(range(70))
     assert policy.most == 20
     monkeypatch.setattr(sampling, "MAX_RUNNING", 10_000)
-    assert label(Counting(), solutions=70, per=0) == found
+    assert label(Counting(), solutions=70, per=0) == result
 
 
 def test_a_text_that_cannot_fit_is_refused_untokenised() -> None:
     long = Problem(id="p", text="x" * 10_000_000 + " [answer 4]", answer="4")
-    found = label(Counting(max_context=500), long, solutions=1, per=1)
-    assert found.set_aside is not None and found.set_aside.reason == "prompt_too_long"
-    assert "10,000,011 characters, more than could ever be 500 tokens" in found.set_aside.detail
-    given = GivenSolution(text="y" * 5000)
-    found = label(Counting(max_context=500), PROBLEM, given, solutions=1, per=1)
-    assert found.set_aside is not None and found.set_aside.reason == "solution_too_long"
-    assert "its solution 0 has 5,000 characters" in found.set_aside.detail
+    result = label(Counting(max_context=500), long, solutions=1, per=1)
+    assert result.set_aside is not None and result.set_aside.reason == "prompt_too_long"
+    assert "10,000,011 characters, more than could ever be 500 tokens" in result.set_aside.detail
+    long_solution = GivenSolution(text="y" * 5000)
+    result = label(Counting(max_context=500), PROBLEM, long_solution, solutions=1, per=1)
+    assert result.set_aside is not None and result.set_aside.reason == "solution_too_long"
+    assert "its solution 0 has 5,000 characters" in result.set_aside.detail
 
 
 def test_no_text_that_fits_is_refused_by_its_length() -> None:
     from mclabel.domains.arith import bundled_model
 
     text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
-    for one in ("a b c\n" * 300, " " * 3000, "½²③ ﬁ" * 300, "12345678901234567890" * 90):
-        assert len(one) <= text.max_token_chars * len(text.encode(one))
+    for content in ("a b c\n" * 300, " " * 3000, "½²③ ﬁ" * 300, "12345678901234567890" * 90):
+        assert len(content) <= text.max_token_chars * len(text.encode(content))
 
 
 @pytest.mark.parametrize(

@@ -72,25 +72,33 @@ def label_with_completer(
 @pytest.mark.parametrize("kind", ["fixed", "bisect", "posterior", "tree"])
 def test_a_completer_of_another_vocabulary_rolls_out_from_the_same_texts(kind: str) -> None:
     """The completer's ids differ from the author's; texts, outcomes and labels are the same."""
-    same, other = (label_with_completer(one(scripted()), kind) for one in (ScriptedEngine, Shifted))
+    same, shifted = (
+        label_with_completer(engine(scripted()), kind) for engine in (ScriptedEngine, Shifted)
+    )
 
-    def seen(rollout: Rollout) -> Rollout:
+    def without_ids(rollout: Rollout) -> Rollout:
         return rollout if kind != "tree" else replace(rollout, prefix_id="", seed=0)
 
     if kind != "tree":  # the prefix ids and seeds of `tree` depend on token ids
-        assert [*map(seen, same.rollouts)] == [*map(seen, other.rollouts)]
-        assert same.labeled == other.labeled
-    assert [row.solution for row in same.labeled] == [row.solution for row in other.labeled]
-    assert len(other.rollouts) > 0
+        assert [*map(without_ids, same.rollouts)] == [*map(without_ids, shifted.rollouts)]
+        assert same.labeled == shifted.labeled
+    assert [row.solution for row in same.labeled] == [row.solution for row in shifted.labeled]
+    assert len(shifted.rollouts) > 0
 
 
 def test_solutions_of_the_author_are_no_rollouts_of_a_completer() -> None:
-    own, other = label_with_completer(None), label_with_completer(ScriptedEngine(scripted()))
-    assert own.labeled[0].siblings.num_rollouts == 3
+    without_completer, with_completer = (
+        label_with_completer(None),
+        label_with_completer(ScriptedEngine(scripted())),
+    )
+    assert without_completer.labeled[0].siblings.num_rollouts == 3
     # sibling counts estimate the policy's own value
-    assert other.labeled[0].siblings == own.labeled[0].siblings
-    assert other.labeled[0].root_value is None  # `fixed` makes no rollouts from the problem alone
-    assert [row.solution for row in own.labeled] == [row.solution for row in other.labeled]
+    assert with_completer.labeled[0].siblings == without_completer.labeled[0].siblings
+    # `fixed` makes no rollouts from the problem alone
+    assert with_completer.labeled[0].root_value is None
+    assert [row.solution for row in without_completer.labeled] == [
+        row.solution for row in with_completer.labeled
+    ]
 
 
 def test_a_tokenizer_that_cannot_spell_a_step_sets_the_problem_aside() -> None:
@@ -112,12 +120,12 @@ def job(out: Path, *overrides: str) -> LabelConfig:
 def test_counts_are_kept_by_completer() -> None:
     both = label_with_completer(ScriptedEngine(scripted()), with_author=True)
     for row in both.labeled:
-        author, other = row.completers
-        assert [one.name for one in row.completers] == ["policy", "other"]
-        assert [one.cost for one in row.completers] == [1.0, 2.0]
-        for label, a, b in zip(row.steps, author.steps, other.steps, strict=True):
+        author, completer = row.completers
+        assert [counts.name for counts in row.completers] == ["policy", "other"]
+        assert [counts.cost for counts in row.completers] == [1.0, 2.0]
+        for label, a, b in zip(row.steps, author.steps, completer.steps, strict=True):
             assert label.counts == add_counts([a, b])
-        assert row.root == add_counts([author.root, other.root])
+        assert row.root == add_counts([author.root, completer.root])
         assert row.values_of == "other"
     alone = {
         row.solution.id: row for row in label_with_completer(ScriptedEngine(scripted())).labeled
@@ -132,10 +140,13 @@ def test_counts_are_kept_by_completer() -> None:
 
 def test_a_run_with_a_completer_is_another_run(tmp_path: Path) -> None:
     plain = semantic_config(job(tmp_path)).identity
-    other = semantic_config(job(tmp_path, STRONG)).identity
+    with_completer = semantic_config(job(tmp_path, STRONG)).identity
     assert "completers" not in plain
-    assert {name: other[name] for name in plain} == plain
-    assert other["completers"][0]["model"].startswith("content:") or other["completers"][0]["model"]
+    assert {name: with_completer[name] for name in plain} == plain
+    assert (
+        with_completer["completers"][0]["model"].startswith("content:")
+        or with_completer["completers"][0]["model"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,16 +192,19 @@ def test_several_completers_have_a_cost(tmp_path: Path) -> None:
     two = "completers=[{model: policy}, {model: other, engine: scripted}]"
     with pytest.raises(ConfigError, match=r"Set completers\.1\.cost"):
         PreparedModels.prepare_all(job(tmp_path, two))
-    given = two.replace("policy}", "policy, cost: 3}").replace("scripted", "scripted, cost: 1")
-    models = PreparedModels.prepare_all(job(tmp_path, given))
-    assert [one.cost for one in models.estimator_completers] == [3.0, 1.0]
+    costs = two.replace("policy}", "policy, cost: 3}").replace("scripted", "scripted, cost: 1")
+    models = PreparedModels.prepare_all(job(tmp_path, costs))
+    assert [completer.cost for completer in models.estimator_completers] == [3.0, 1.0]
 
 
 def test_the_costs_of_models_are_their_parameters(tmp_path: Path) -> None:
     models = PreparedModels.prepare_all(job(tmp_path, STRONG.replace("[{", "[{model: policy}, {")))
-    author, strong = (one.settings.cost for one in models.completers)
+    author, strong = (completer.settings.cost for completer in models.completers)
     assert author == models.author.engine.num_parameters() and author > 1e5
-    assert [one.cost for one in models.estimator_completers] == [1.0, (strong or 0) / author]
+    assert [completer.cost for completer in models.estimator_completers] == [
+        1.0,
+        (strong or 0) / author,
+    ]
     assert (
         strongest_completer_index(models.estimator_completers) == 1
     )  # among models of equal size, the strongest is not the author

@@ -67,9 +67,9 @@ def test_what_is_due_together_is_decided_together(monkeypatch: pytest.MonkeyPatc
                 for w in await asyncio.gather(*(shared.request_probes(e, MANY) for e in some))
             ]
 
-    found = asyncio.run(run())
+    decided = asyncio.run(run())
     assert sizes == [20, 20, 10]
-    assert found == [list(e.wanted(MANY)) for e in estimators("posterior", 50)]
+    assert decided == [list(e.wanted(MANY)) for e in estimators("posterior", 50)]
 
 
 def test_nobody_waits_once_all_at_work_have_asked_or_ended(
@@ -83,12 +83,17 @@ def test_nobody_waits_once_all_at_work_have_asked_or_ended(
         with shared.active_problem():
             await shared.request_probes(some[0], MANY)
             with shared.active_problem():
-                asked = [asyncio.create_task(shared.request_probes(one, MANY)) for one in some[1:2]]
+                requests = [
+                    asyncio.create_task(shared.request_probes(estimator, MANY))
+                    for estimator in some[1:2]
+                ]
                 await asyncio.sleep(0.05)
-                assert not asked[0].done(), "another problem may ask yet"
-            await asyncio.gather(*asked)
+                assert not requests[0].done(), "another problem may ask yet"
+            await asyncio.gather(*requests)
             with shared.active_problem():
-                await asyncio.gather(*(shared.request_probes(one, MANY) for one in some[1:]))
+                await asyncio.gather(
+                    *(shared.request_probes(estimator, MANY) for estimator in some[1:])
+                )
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert sizes == [1, 1, 2]
@@ -121,7 +126,7 @@ def test_a_failure_reaches_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -
             *(shared.request_probes(e, MANY) for e in some), return_exceptions=True
         )
 
-    assert [str(one) for one in asyncio.run(run())] == ["impossible"] * 3
+    assert [str(error) for error in asyncio.run(run())] == ["impossible"] * 3
 
 
 PATH = SolutionPath(prefixes=(), outcome=Outcome.RIGHT)
@@ -160,7 +165,7 @@ async def run(
 ) -> tuple[dict[int, int], int]:
     """Run problems concurrently. Return the evidence of each, and the most that ran at once."""
     learning_queue = LearningQueue(learner, CpuExecutor(), fit=learner.fit)  # type: ignore[arg-type]
-    known: dict[int, int] = {}
+    knowledge: dict[int, int] = {}
     under_way, most = set[int](), 0
 
     async def run_problem(number: int) -> None:
@@ -170,7 +175,7 @@ async def run(
             await asyncio.sleep(delays[number])
             if number in failing:
                 return
-            known[number] = (await ticket.wait_for_state()).knowledge  # type: ignore[assignment]
+            knowledge[number] = (await ticket.wait_for_state()).knowledge  # type: ignore[assignment]
             under_way.add(number)
             most = max(most, len(under_way))
             await asyncio.sleep(delays[-1 - number])
@@ -181,7 +186,7 @@ async def run(
             await ticket.close()
 
     await asyncio.wait_for(asyncio.gather(*map(run_problem, range(len(delays)))), 60)
-    return known, most
+    return knowledge, most
 
 
 def delays_of(seed: int) -> list[float]:
@@ -194,10 +199,10 @@ def delays_of(seed: int) -> list[float]:
 def test_each_knows_what_was_learned_a_lag_before(seed: int, num_failing: int) -> None:
     failing = set(random.Random(seed).sample(range(NUM_PROBLEMS), num_failing))
     learner = RecordingLearner()
-    known, most = asyncio.run(run(learner, delays_of(seed), frozenset(failing)))
+    knowledge, most = asyncio.run(run(learner, delays_of(seed), frozenset(failing)))
     rest = [number for number in range(NUM_PROBLEMS) if number not in failing]
     assert learner.taught == rest
-    assert known == {n: sum(one <= n - LAG for one in rest) // 5 * 5 for n in rest}
+    assert knowledge == {n: sum(number <= n - LAG for number in rest) // 5 * 5 for n in rest}
     assert (most > 1 or failing) and most <= LAG
 
 

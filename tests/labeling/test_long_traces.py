@@ -16,7 +16,7 @@ from mclabel.labeling.prefixes import PrefixTable
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.labeling.test_room import solution
-from tests.support.long_verbs import NUM_SOLUTIONS, verbs, viewer, write_given
+from tests.support.long_verbs import NUM_SOLUTIONS, verbs, viewer, write_given_solutions
 
 PROBLEM = Problem(id="p", text="P", answer="7")
 TOKENS_PER_STEP = 60
@@ -49,7 +49,7 @@ def test_every_verb_takes_a_trace_of_30_000_tokens(tmp_path: Path) -> None:
     """No verb fails. Ten times the trace takes about ten times the space, in as many files."""
     few, many = tmp_path / "few", tmp_path / "many"
     for folder, num_steps in ((few, 50), (many, 500)):
-        write_given(folder, num_steps, TOKENS_PER_STEP)
+        write_given_solutions(folder, num_steps, TOKENS_PER_STEP)
         for name, arguments in verbs(folder):
             ended = CliRunner().invoke(main, arguments)
             assert ended.exit_code == 0, (name, ended.output)

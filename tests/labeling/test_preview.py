@@ -42,27 +42,28 @@ def test_inputs_are_counted_and_the_model_is_looked_at(tmp_path: Path) -> None:
     source = write_rows(tmp_path)
     result = dry_run(tmp_path, f"problems.source={source}", "policy.max_tokens=900")
     assert result.exit_code == 0, result.output
-    said = lines(result)
-    assert said["input"] == "8 problems"
-    assert said["left out"].startswith(
+    printed = lines(result)
+    assert printed["input"] == "8 problems"
+    assert printed["left out"].startswith(
         "3 of 11 rows or problems: 1 no_column, 2 duplicate; the first: "
     )
-    assert f"{source}, line 7: no answer" in said["left out"]
-    assert "WARNING" not in said
+    assert f"{source}, line 7: no answer" in printed["left out"]
+    assert "WARNING" not in printed
     assert (
-        "does not understand 1 of the first 8 gold answers, such as '\\\\oint_C f'" in said["golds"]
+        "does not understand 1 of the first 8 gold answers, such as '\\\\oint_C f'"
+        in printed["golds"]
     )
-    assert "the model's chat template; ends at <|end|>" in said["tokenizer"]
-    assert "context takes 1,024; 1 of the problems leave no room" in said["longest problem"]
-    assert said["forecast"].startswith("none yet")
+    assert "the model's chat template; ends at <|end|>" in printed["tokenizer"]
+    assert "context takes 1,024; 1 of the problems leave no room" in printed["longest problem"]
+    assert printed["forecast"].startswith("none yet")
 
 
 def test_solutions_that_will_be_cut_are_announced(tmp_path: Path) -> None:
     more = ["problems.limit=20", "policy.max_tokens=1000"]
-    said = lines(dry_run(tmp_path, *more))
-    assert said["input"] == "20 problems"
-    room = said["longest problem"].partition("its solutions are cut at ")[2].partition(" ")[0]
-    tokens = said["longest problem"].split()[3]
+    printed = lines(dry_run(tmp_path, *more))
+    assert printed["input"] == "20 problems"
+    room = printed["longest problem"].partition("its solutions are cut at ")[2].partition(" ")[0]
+    tokens = printed["longest problem"].split()[3]
     assert int(room) == 1024 - int(tokens)
     assert "cut" not in lines(dry_run(tmp_path, *more[:1]))["longest problem"]
 
@@ -73,14 +74,16 @@ def test_an_input_that_is_mostly_of_no_use_is_warned_of(tmp_path: Path) -> None:
     for num_bad, warns in [(5, False), (6, True)]:
         rows = [*good, *good, *({"problem": f"Q{i}"} for i in range(num_bad))]
         source.write_text("\n".join(map(json.dumps, rows)))
-        said = lines(dry_run(tmp_path, f"problems.source={source}", "policy.engine=scripted"))
+        printed = lines(dry_run(tmp_path, f"problems.source={source}", "policy.engine=scripted"))
         total, reasons = 10 + num_bad, f"5 duplicate, {num_bad} no_column"
-        assert said["left out"].startswith(f"{5 + num_bad} of {total} rows or problems: {reasons};")
-        assert ("more than half of the input" in said.get("WARNING", "")) == warns
+        assert printed["left out"].startswith(
+            f"{5 + num_bad} of {total} rows or problems: {reasons};"
+        )
+        assert ("more than half of the input" in printed.get("WARNING", "")) == warns
     golds = [{"problem": f"G{i}", "answer": r"\oint_C f"} for i in range(6)]
     source.write_text("\n".join(map(json.dumps, [*good, *golds])))
-    said = lines(dry_run(tmp_path, f"problems.source={source}", "policy.engine=scripted"))
-    assert "the checker understands less than half of the golds" in said["WARNING"]
+    printed = lines(dry_run(tmp_path, f"problems.source={source}", "policy.engine=scripted"))
+    assert "the checker understands less than half of the golds" in printed["WARNING"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def problem(number: int) -> Problem:
 def label(
     number: int,
     policy: ScriptedEngine,
-    given: tuple[GivenSolution, ...] = (),
+    solutions: tuple[GivenSolution, ...] = (),
     **changes: object,
 ) -> ProblemLabels:
     num_solutions = changes.pop("num_solutions", 4)
@@ -46,7 +46,9 @@ def label(
             "estimator": {"kind": "fixed", "rollouts": 16, **changes},
         }
     )
-    return asyncio.run(label_problem(problem(number), on_one_engine(policy, settings), given=given))
+    return asyncio.run(
+        label_problem(problem(number), on_one_engine(policy, settings), given=solutions)
+    )
 
 
 def test_truncated_rollouts_are_counted_apart() -> None:
@@ -64,13 +66,13 @@ def test_truncated_rollouts_are_counted_apart() -> None:
 def test_given_solutions_keep_their_text_and_steps() -> None:
     policy = ScriptedEngine(scripted())
     text = "Line 1 is sound.\nLine 2 is wrong.\nLine 3 is sound.\nLine 4 is sound.\n\\boxed{90}"
-    (row,) = label(9, policy, given=(GivenSolution(text=text),)).labeled
+    (row,) = label(9, policy, solutions=(GivenSolution(text=text),)).labeled
     assert row.solution.text == text == "".join(s.text for s in row.solution.steps)
     assert row.solution.origin == "given"
     assert row.first_error == 1
     assert row.siblings == Counts()
     (whole,) = label(
-        9, policy, given=(GivenSolution(text=text, step_ends=(34, len(text))),)
+        9, policy, solutions=(GivenSolution(text=text, step_ends=(34, len(text))),)
     ).labeled
     assert [len(s.text) for s in whole.solution.steps] == [34, len(text) - 34]
 
@@ -80,23 +82,25 @@ def test_given_solutions_keep_their_text_and_steps() -> None:
 def test_a_given_solution_that_leaves_no_room_has_no_rollouts_against_it(
     kind: str, room: int
 ) -> None:
-    given = GivenSolution(text="Line 1 is sound.\nLine 2 is sound.\n\\boxed{90}")
-    num_prefix = given.text.index("\\boxed")
+    solution = GivenSolution(text="Line 1 is sound.\nLine 2 is sound.\n\\boxed{90}")
+    num_prefix = solution.text.index("\\boxed")
     policy = ScriptedEngine(scripted(max_tokens=num_prefix + room))
     changes = {} if kind == "outcome" else {"rollouts": 4}
     settings = LabelSettings.model_validate({"estimator": {"kind": kind, **changes}})
-    found = asyncio.run(label_problem(problem(9), on_one_engine(policy, settings), given=(given,)))
+    result = asyncio.run(
+        label_problem(problem(9), on_one_engine(policy, settings), given=(solution,))
+    )
     if room or kind == "outcome":
-        (row,) = found.labeled
-        assert found.set_aside is None and row.solution.text == given.text
+        (row,) = result.labeled
+        assert result.set_aside is None and row.solution.text == solution.text
         return
-    assert found.labeled == [] and found.rollouts == []
-    assert found.set_aside is not None and found.set_aside.reason == "solution_too_long"
-    assert f"ends after {num_prefix} tokens" in found.set_aside.detail
-    assert "Raise policy.max_tokens" in found.set_aside.detail
+    assert result.labeled == [] and result.rollouts == []
+    assert result.set_aside is not None and result.set_aside.reason == "solution_too_long"
+    assert f"ends after {num_prefix} tokens" in result.set_aside.detail
+    assert "Raise policy.max_tokens" in result.set_aside.detail
     strict = settings.model_copy(update={"strict": True})
     with pytest.raises(DataError, match="problem p9: a step of one of its solutions ends after"):
-        asyncio.run(label_problem(problem(9), on_one_engine(policy, strict), given=(given,)))
+        asyncio.run(label_problem(problem(9), on_one_engine(policy, strict), given=(solution,)))
 
 
 def test_a_given_solution_that_the_tokenizer_changes_leaves_the_others() -> None:
@@ -105,12 +109,12 @@ def test_a_given_solution_that_the_tokenizer_changes_leaves_the_others() -> None
             return super().encode(text.strip())
 
     lost, kept = GivenSolution(text=" x\n\\boxed{9}"), GivenSolution(text="x\n\\boxed{9}")
-    found = label(9, Lossy(scripted()), given=(lost, kept))
-    (row,) = found.labeled
+    result = label(9, Lossy(scripted()), solutions=(lost, kept))
+    (row,) = result.labeled
     assert row.solution.text == kept.text and row.solution.sample_index == 1
-    assert found.set_aside is not None and found.set_aside.reason == "not_reproduced"
-    assert "1 of its 2 given solutions (index 0, counted from 0)" in found.set_aside.detail
-    alone = label(9, Lossy(scripted()), given=(lost,))
+    assert result.set_aside is not None and result.set_aside.reason == "not_reproduced"
+    assert "1 of its 2 given solutions (index 0, counted from 0)" in result.set_aside.detail
+    alone = label(9, Lossy(scripted()), solutions=(lost,))
     assert alone.labeled == [] and alone.set_aside is not None
     settings = LabelSettings(strict=True)
     with pytest.raises(DataError, match="problem p9: 1 of its 2 given solutions"):
@@ -129,13 +133,13 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> No
                 raise UnusableResponse("an answer of the server has no choices")
             return await super().sample(*args, **how)
 
-    found = label(9, Nonsense(scripted()), kind=kind, rollouts=8)
-    failed = [one for one in found.rollouts if one.finish_reason == "failed"]
-    assert failed and len(failed) < len(found.rollouts)
-    for one in failed:
-        assert (one.outcome, one.num_tokens, one.text) == (Outcome.UNGRADED, 0, "")
-        assert one.reason == "an answer of the server has no choices"
-    recorded = [(problem(9), one.text, one.finish_reason) for one in failed]
+    result = label(9, Nonsense(scripted()), kind=kind, rollouts=8)
+    failed = [rollout for rollout in result.rollouts if rollout.finish_reason == "failed"]
+    assert failed and len(failed) < len(result.rollouts)
+    for rollout in failed:
+        assert (rollout.outcome, rollout.num_tokens, rollout.text) == (Outcome.UNGRADED, 0, "")
+        assert rollout.reason == "an answer of the server has no choices"
+    recorded = [(problem(9), rollout.text, rollout.finish_reason) for rollout in failed]
     (again, *_) = grade_recorded_completions(recorded, lambda items: [])
     # grading again does not turn a failed rollout into a wrong one
     assert again.outcome is Outcome.UNGRADED

@@ -132,8 +132,10 @@ def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
 def test_a_gold_of_another_problem_is_counted_and_not_used(tmp_path: Path) -> None:
     run = label(tmp_path, "estimator={kind: fixed, rollouts: 4}")
     texts = {row.problem.id: row.problem.text for row in rows(run)}
-    given = {"p3": f" {texts['p3']}\n", "p4": texts["p3"], "p5": None}
-    lines = [{"problem_id": name, "answer": "9", "problem": text} for name, text in given.items()]
+    gold_texts = {"p3": f" {texts['p3']}\n", "p4": texts["p3"], "p5": None}
+    lines = [
+        {"problem_id": name, "answer": "9", "problem": text} for name, text in gold_texts.items()
+    ]
     path = tmp_path / "golds.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     report = jobs.regrade(str(run), str(tmp_path / "again"), golds=str(path))
@@ -266,8 +268,10 @@ def run_trace(folder: Path, *overrides: str) -> Path:
     keys = [f"problems.source={source}", "ray.address=none", engine, "seed=3", *overrides]
     bank = [f"out={folder / 'bank'}", "estimator={kind: fixed, rollouts: 4}"]
     traces = [f"out={folder / 'run'}", "estimator={kind: trace, pilot: 16}"]
-    for own in (bank, [*traces, f"solutions.run={folder / 'bank'}"]):
-        config = load_config(LabelConfig, None, [*keys, *own], allow=["tests.support.answering"])
+    for run_keys in (bank, [*traces, f"solutions.run={folder / 'bank'}"]):
+        config = load_config(
+            LabelConfig, None, [*keys, *run_keys], allow=["tests.support.answering"]
+        )
         jobs.label(config, lambda state: None)
     return folder / "run"
 
@@ -283,15 +287,15 @@ def test_a_run_is_labelled_by_all_sources_shown_and_graded_again_alike(tmp_path:
             "So the answer is" in text and not label.is_from_outcome
         )
     assert {label.committed for label in labels} == {None, Outcome.RIGHT, Outcome.WRONG}
-    told = [label.state for label in labels]
-    assert {"sound", "error", "recovered"} <= set(told)
+    states = [label.state for label in labels]
+    assert {"sound", "error", "recovered"} <= set(states)
     wrong = [
         AnsweringEngine._is_wrong("".join(step.text for step in row.solution.steps[: number + 1]))
         for row in rows
         for number in range(len(row.steps))
     ]
-    found = [state in ("error", "carried") for state in told]
-    assert sum(a == b for a, b in zip(found, wrong, strict=True)) / len(wrong) > 0.8
+    labelled_wrong = [state in ("error", "carried") for state in states]
+    assert sum(a == b for a, b in zip(labelled_wrong, wrong, strict=True)) / len(wrong) > 0.8
     jobs.regrade(str(place), str(tmp_path / "again"), allow=["tests.support.answering"])
     again = {row.solution.id: row for row in read_labels(Store(str(tmp_path / "again")))}
     for row in rows:

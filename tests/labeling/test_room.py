@@ -66,7 +66,7 @@ def solution(index: int, steps: Sequence[str], end: FinishReason) -> Solution:
     )
 
 
-def needs(*solutions: Solution) -> dict[str, float]:
+def list_needed_tokens(*solutions: Solution) -> dict[str, float]:
     table = PrefixTable(PROBLEM, solutions, kept_regardless_of_outcome=True)
     return {prefix.text: prefix.num_tokens_needed for prefix in table.prefixes}
 
@@ -79,9 +79,9 @@ def test_the_need_of_a_prefix_by_hand() -> None:
     # more than the limit leaves to the cut one. After two steps they took 1, 6 and more. After
     # three, the two whole ones took 1 each and the cut one more.
     expected = {"": 0, "a": 3, "abb": 1, "ad": 6, "adeeeee": 1}
-    assert needs(short, long, cut) == expected | {CUT: 7, CUT + "h": 6, CUT + "hi": 1}
+    assert list_needed_tokens(short, long, cut) == expected | {CUT: 7, CUT + "h": 6, CUT + "hi": 1}
     # Where most solutions were cut, the need is one token more than the limit leaves.
-    most = needs(short, cut, replace(cut, id="3"))
+    most = list_needed_tokens(short, cut, replace(cut, id="3"))
     assert [most["a"], most[CUT], most[CUT + "h"], most[CUT + "hi"]] == [3, 7, 6, 5]
 
 
@@ -96,7 +96,7 @@ class Counting(ScriptedEngine):
 
 
 def label_by_estimator(
-    kind: str, policy: ScriptedEngine, *given: str, completer: ScriptedEngine | None = None
+    kind: str, policy: ScriptedEngine, *texts: str, completer: ScriptedEngine | None = None
 ) -> ProblemLabels:
     estimator = {"kind": kind} if kind in ("outcome", "trace") else {"kind": kind, "rollouts": 4}
     shared = on_one_engine(policy, LabelSettings.model_validate({"estimator": estimator}))
@@ -104,7 +104,7 @@ def label_by_estimator(
         shared = replace(
             shared, completers=[RolloutModel(completer=Completer(name="other"), policy=completer)]
         )
-    return asyncio.run(label_problem(PROBLEM, shared, given=[GivenSolution(text=t) for t in given]))
+    return asyncio.run(label_problem(PROBLEM, shared, given=[GivenSolution(text=t) for t in texts]))
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
@@ -112,25 +112,25 @@ def test_no_estimator_finds_steps_wrong_for_want_of_room(kind: str) -> None:
     policy = Counting(scripted(max_tokens=CUTS_ALL))
     lines = "".join(f"Line {i} is sound.\n" for i in range(1, 5))
     # a wrong answer in a text that exceeds the policy's token limit
-    given = f"{lines}The answer is \\boxed{{70}}."
-    for found in label_by_estimator(kind, policy), label_by_estimator(kind, policy, given):
-        assert found.set_aside is None and len(found.labeled) in (1, 4)
-        for row in found.labeled:
+    text = f"{lines}The answer is \\boxed{{70}}."
+    for result in label_by_estimator(kind, policy), label_by_estimator(kind, policy, text):
+        assert result.set_aside is None and len(result.labeled) in (1, 4)
+        for row in result.labeled:
             assert len(row.steps) == 5 and row.first_error is None and not row.is_decided
             for step in row.steps[:-1]:
                 assert step.hard is not False and step.counts.num_truncated == 0
                 assert kind in ("posterior", "trace") or step.hard is None
                 assert (step.value, step.low, step.high) == (None, None, None)
-        assert {r.reason for r in found.rollouts if r.finish_reason == "failed"} <= {NO_ROOM}
-        assert all(r.num_tokens == 0 for r in found.rollouts if r.finish_reason == "failed")
+        assert {r.reason for r in result.rollouts if r.finish_reason == "failed"} <= {NO_ROOM}
+        assert all(r.num_tokens == 0 for r in result.rollouts if r.finish_reason == "failed")
     assert policy.num_asked == 0
 
 
 def test_a_completer_that_may_write_more_rolls_out() -> None:
-    policy, other = (Counting(scripted(max_tokens=limit)) for limit in (CUTS_ALL, 2 * CUTS_ALL))
-    found = label_by_estimator("fixed", policy, completer=other)
-    assert {rollout.finish_reason for rollout in found.rollouts} == {"stop"}
-    assert policy.num_asked == 0 and other.num_asked == len(found.rollouts) > 0
+    policy, completer = (Counting(scripted(max_tokens=limit)) for limit in (CUTS_ALL, 2 * CUTS_ALL))
+    result = label_by_estimator("fixed", policy, completer=completer)
+    assert {rollout.finish_reason for rollout in result.rollouts} == {"stop"}
+    assert policy.num_asked == 0 and completer.num_asked == len(result.rollouts) > 0
 
 
 def job(
@@ -185,7 +185,9 @@ def test_runs_that_were_interrupted_or_graded_again_decide_the_same(
         assert (figure.count, figure.total) == (len(reasons), len(rollouts))
         assert health.figures["rollouts_ungraded"].count == 0
         assert health.figures["rollouts_truncated"].total == len(rollouts) - len(reasons)
-        (finding,) = (one for one in health.findings if one.check == "rollouts_withheld")
+        (finding,) = (
+            reported for reported in health.findings if reported.check == "rollouts_withheld"
+        )
         assert "policy.max_tokens=93 leaves less room" in finding.text
         assert finding.remedy.startswith("Raise policy.max_tokens")
 

@@ -43,13 +43,13 @@ def solution(index: int, outcome: Outcome) -> Solution:
 
 def draw(outcomes: str, **arguments: int) -> tuple[SampledSolutions, list[int]]:
     """Sample solutions with a row of outcomes, and return the result and the sampled indices."""
-    asked = []
+    indices = []
 
     async def sample(index: int) -> Solution:
-        asked.append(index)
+        indices.append(index)
         return solution(index, LETTERS[outcomes[index]])
 
-    return asyncio.run(sample_solutions(sample, **arguments)), asked  # type: ignore[arg-type]
+    return asyncio.run(sample_solutions(sample, **arguments)), indices  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def draw(outcomes: str, **arguments: int) -> tuple[SampledSolutions, list[int]]:
 def test_what_is_kept(
     outcomes: str, arguments: dict[str, int], kept: list[int], num_sampled: int, num_right: int
 ) -> None:
-    sampled, asked = draw(outcomes, **arguments)
-    assert [one.sample_index for one in sampled.kept] == kept
+    sampled, indices = draw(outcomes, **arguments)
+    assert [kept_solution.sample_index for kept_solution in sampled.kept] == kept
     assert (sampled.num_sampled, sampled.num_right) == (num_sampled, num_right)
-    assert asked == list(range(num_sampled))
+    assert indices == list(range(num_sampled))
 
 
 def test_only_the_draws_that_are_made_anyway_are_free_observations() -> None:

@@ -43,9 +43,9 @@ def label(tmp_path: Path, name: str, *changes: str) -> list[LabeledSolution]:
 
 
 def rollouts(tmp_path: Path, name: str) -> dict[tuple[str, str, int], Rollout]:
-    found = list(read_rollouts(Store(str(tmp_path / name))))
-    by_place = {(r.completer, r.prefix_id, r.index): r for r in found}
-    assert len(by_place) == len(found)
+    recorded = list(read_rollouts(Store(str(tmp_path / name))))
+    by_place = {(r.completer, r.prefix_id, r.index): r for r in recorded}
+    assert len(by_place) == len(recorded)
     return by_place
 
 
@@ -89,13 +89,13 @@ def test_a_completer_is_added_to_a_finished_run(
     added = label(tmp_path, "added", source, BOTH)
     assert files(tmp_path / "source") == before
     assert set(sampling_completers) == {"other"}
-    found = rollouts(tmp_path, "added")
-    assert len(sampling_completers) * 2 == len(found)
-    assert {key: one for key, one in found.items() if key[0] == "policy"} == rollouts(
-        tmp_path, "source"
-    )
+    added_rollouts = rollouts(tmp_path, "added")
+    assert len(sampling_completers) * 2 == len(added_rollouts)
+    assert {
+        key: rollout for key, rollout in added_rollouts.items() if key[0] == "policy"
+    } == rollouts(tmp_path, "source")
     assert added == label(tmp_path, "together", BOTH)
-    assert found == rollouts(tmp_path, "together")
+    assert added_rollouts == rollouts(tmp_path, "together")
 
 
 def test_the_posterior_takes_all_that_is_on_record_and_samples_more(
@@ -103,14 +103,14 @@ def test_the_posterior_takes_all_that_is_on_record_and_samples_more(
 ) -> None:
     kind = ("estimator.kind=posterior", "estimator.rollouts=16", "estimator.every=6")
     rows = label(tmp_path, "added", source, BOTH, *kind)
-    found, known = rollouts(tmp_path, "added"), rollouts(tmp_path, "source")
-    ways = {key: (one.step_ends, one.through) for key, one in found.items()}
+    added_rollouts, source_rollouts = rollouts(tmp_path, "added"), rollouts(tmp_path, "source")
+    ways = {key: (rollout.step_ends, rollout.through) for key, rollout in added_rollouts.items()}
     assert all(ends is not None and through is not None for ends, through in ways.values())
-    assert {key: one.text for key, one in found.items() if key in known} == {
-        key: one.text for key, one in known.items()
-    }
+    assert {
+        key: rollout.text for key, rollout in added_rollouts.items() if key in source_rollouts
+    } == {key: rollout.text for key, rollout in source_rollouts.items()}
     assert {"policy", "other"} == set(sampling_completers)
-    assert len(sampling_completers) == len(found) - len(known)
+    assert len(sampling_completers) == len(added_rollouts) - len(source_rollouts)
     by_author = [counts for row in rows for counts in row.completers[0].steps[:-1]]
     assert min(counts.num_rollouts for counts in by_author) >= 4
     regraded = tmp_path / "again"
@@ -139,9 +139,9 @@ def test_tokens_that_are_taken_over_cost_nothing(tmp_path: Path, source: str) ->
 def test_what_cannot_be_a_source_is_refused(
     tmp_path: Path, source: str, changes: list[str], message: str
 ) -> None:
-    told = [change.replace("{here}", str(tmp_path)) for change in changes]
+    overrides = [change.replace("{here}", str(tmp_path)) for change in changes]
     with pytest.raises(ConfigError, match=message):
-        label(tmp_path, "refused", source, *told)
+        label(tmp_path, "refused", source, *overrides)
     assert not (tmp_path / "refused" / "labels").exists()
 
 

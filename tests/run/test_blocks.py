@@ -39,11 +39,11 @@ def problem(name: str, version: int = 0, level: str = "1") -> dict[str, str]:
     }
 
 
-def numbered(*numbers: int) -> list[dict[str, str]]:
+def make_problems(*numbers: int) -> list[dict[str, str]]:
     return [problem(f"p{i}") for i in numbers]
 
 
-def planned(store: Store | None, problems: Sequence[Problem], size: int) -> JobBlocks:
+def plan_problem_blocks(store: Store | None, problems: Sequence[Problem], size: int) -> JobBlocks:
     return plan_blocks(store, ProblemItems(problems), LABEL_OUTPUTS, identity={}, block_items=size)
 
 
@@ -70,11 +70,11 @@ class Run:
     def check(self, rows: Sequence[dict[str, str]], store: Store | None = None) -> None:
         """Check that the labels hold each problem of the input once, unchanged, and no other."""
         store = store or self.store
-        found = [
+        labelled = [
             (row.problem.id, row.problem.text, row.problem.answer, row.solution.sample_index)
             for row in read_labels(store)
         ]
-        assert sorted(found) == sorted(
+        assert sorted(labelled) == sorted(
             (row["id"], row["problem"], row["answer"], index)
             for row in rows
             for index in range(PER_PROBLEM)
@@ -92,19 +92,19 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize(("before", "after"), [(12, 16), (4, 44), (3, 5)])
 def test_a_grown_input_costs_its_new_problems_alone(run: Run, before: int, after: int) -> None:
-    run.write(numbered(*range(before)))
+    run.write(make_problems(*range(before)))
     run.label()
-    run.write(numbered(*range(after)))
+    run.write(make_problems(*range(after)))
     report = run.label()
     assert (report.num_items, report.changes.num_added) == (after - before, after - before)
-    run.check(numbered(*range(after)))
+    run.check(make_problems(*range(after)))
     assert run.label().num_items == 0
 
 
 def test_a_mended_gold_is_refused_then_labelled_anew(run: Run) -> None:
-    run.write(numbered(*range(8)))
+    run.write(make_problems(*range(8)))
     run.label()
-    rows = [problem("p3", 1), *numbered(7, 6, 5, 4, 2, 1)]
+    rows = [problem("p3", 1), *make_problems(7, 6, 5, 4, 2, 1)]
     run.write(rows)
     files = sorted(run.out.rglob("*"))
     with pytest.raises(
@@ -116,32 +116,33 @@ def test_a_mended_gold_is_refused_then_labelled_anew(run: Run) -> None:
     assert (report.num_items, report.changes.num_changed, report.changes.num_gone) == (1, 1, 1)
     run.check(rows)
     assert run.label().num_items == 0
-    run.write(numbered(*range(8)))  # the original input again: superseded problems stay superseded
+    # the original input again: superseded problems stay superseded
+    run.write(make_problems(*range(8)))
     assert run.label(accept=True).num_items == 2
-    run.check(numbered(*range(8)))
+    run.check(make_problems(*range(8)))
 
 
 def test_other_columns_are_no_change_of_the_problem(run: Run) -> None:
-    run.write(numbered(*range(4)))
+    run.write(make_problems(*range(4)))
     run.label()
     run.write([problem(f"p{i}", level="2") for i in range(4)])
     report = run.label()
     assert (report.num_items, report.changes.num_other_meta) == (0, 4)
-    run.check(numbered(*range(4)))
+    run.check(make_problems(*range(4)))
 
 
 def test_an_input_may_move_and_blocks_may_be_of_another_size(run: Run) -> None:
-    run.write(numbered(*range(8)))
+    run.write(make_problems(*range(8)))
     run.label()
     run.source = run.source.rename(run.folder / "elsewhere.jsonl")
-    run.write(numbered(*range(12)))
+    run.write(make_problems(*range(12)))
     report = run.label("block_problems=2")
     assert (report.num_blocks_resumed, report.num_blocks, report.num_items) == (2, 4, 4)
-    run.check(numbered(*range(12)))
+    run.check(make_problems(*range(12)))
 
 
 def test_a_changed_given_solution_is_a_changed_problem(run: Run) -> None:
-    run.write(numbered(0, 1))
+    run.write(make_problems(0, 1))
     solutions = run.folder / "solutions.jsonl"
 
     def give(text: str) -> None:
@@ -160,7 +161,7 @@ def test_a_changed_given_solution_is_a_changed_problem(run: Run) -> None:
 def test_a_file_that_is_none_of_the_runs_does_not_count(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run.write(numbered(*range(8)))
+    run.write(make_problems(*range(8)))
     run.label()
     shards = sorted((run.out / "labels").iterdir())
     shutil.copy(shards[0], run.out / "labels" / "0123456789abcdef.parquet")
@@ -168,20 +169,20 @@ def test_a_file_that_is_none_of_the_runs_does_not_count(
     assert run.label().num_items == 4
     assert "1 files in labels/ do not belong to any block of this run" in caplog.text
     assert read_catalog(run.store).foreign == ("labels/0123456789abcdef.parquet",)
-    run.check(numbered(*range(8)))
+    run.check(make_problems(*range(8)))
 
 
 def test_a_viewer_that_follows_drops_what_is_superseded(run: Run) -> None:
-    run.write(numbered(*range(6)))
+    run.write(make_problems(*range(6)))
     run.label()
     index = Index(find_runs([str(run.out)]))
     index.refresh()
-    rows = [problem("p1", 1), *numbered(0, 2, 3, 6)]
+    rows = [problem("p1", 1), *make_problems(0, 2, 3, 6)]
     run.write(rows)
     run.label(accept=True)
     index.refresh()
-    found = index.query("SELECT problem_id, problem FROM solutions")
-    assert sorted((row["problem_id"], row["problem"]) for row in found) == sorted(
+    indexed = index.query("SELECT problem_id, problem FROM solutions")
+    assert sorted((row["problem_id"], row["problem"]) for row in indexed) == sorted(
         (row["id"], row["problem"]) for row in rows for _ in range(PER_PROBLEM)
     )
     assert not index.refresh()
@@ -192,22 +193,22 @@ def test_two_drivers_with_different_inputs_agree_on_blocks(tmp_path: Path) -> No
     """The second driver plans while the first one is between reading the plan and writing it."""
     few, many = ([Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(n)] for n in (6, 10))
     store = Store(str(tmp_path / "out"), create=True)
-    other: dict[str, int] = {}
+    other_counts: dict[str, int] = {}
 
     class Slow(list[Problem]):
         """A list that lets the other driver plan when it is first read."""
 
         def __iter__(self):  # type: ignore[no-untyped-def]
-            if not other:
-                other.update({"": 0})
-                other.update(planned(store, few, 4).iter_item_counts())
+            if not other_counts:
+                other_counts.update({"": 0})
+                other_counts.update(plan_problem_blocks(store, few, 4).iter_item_counts())
             return super().__iter__()
 
-    blocks = planned(store, Slow(many), 4)
-    del other[""]
-    assert sorted(other.values()) == [2, 4]
+    blocks = plan_problem_blocks(store, Slow(many), 4)
+    del other_counts[""]
+    assert sorted(other_counts.values()) == [2, 4]
     assert sorted(dict(blocks.iter_item_counts()).values()) == [2, 4, 4]
-    assert other.items() <= dict(blocks.iter_item_counts()).items()
+    assert other_counts.items() <= dict(blocks.iter_item_counts()).items()
     ids = [name for part in read_parts(store) for name in part["item_id"].to_pylist()]
     assert sorted(ids) == sorted(p.id for p in many)
 
@@ -218,20 +219,22 @@ def test_large_plans_are_written_in_parts_and_found_again(
     monkeypatch.setattr("mclabel.run.blocks.MAX_PART_ROWS", 10)
     problems = [Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(50)]
     store = Store(str(tmp_path / "out"), create=True)
-    blocks = planned(store, problems, 4)
+    blocks = plan_problem_blocks(store, problems, 4)
     assert len(store.names("plan")) == 5
     whole = [tuple(item.problem for item in block.items) for block in blocks.read_blocks()]
     assert whole == [tuple(problems[i : i + 4]) for i in range(0, 50, 4)]
-    again = planned(store, random.Random(0).sample(problems, 50), 7)
+    again = plan_problem_blocks(store, random.Random(0).sample(problems, 50), 7)
     assert {b.id: b.items for b in again.read_blocks()} == {
         b.id: b.items for b in blocks.read_blocks()
     }
-    assert list(planned(None, problems, 4).iter_item_counts()) == list(blocks.iter_item_counts())
+    assert list(plan_problem_blocks(None, problems, 4).iter_item_counts()) == list(
+        blocks.iter_item_counts()
+    )
 
 
 def test_an_input_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     problems = [Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(8)]
-    blocks = planned(None, problems, 4)
+    blocks = plan_problem_blocks(None, problems, 4)
     del problems[2]
     with pytest.raises(DataError, match="8 problems at first, now 7: the input changed"):
         list(blocks.read_blocks())

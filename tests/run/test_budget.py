@@ -97,11 +97,11 @@ def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> N
     (out / "finished.json").unlink()
     next((out / "labels").iterdir()).unlink()
     assert run_verb(command).stderr.startswith("1 of 10 blocks have no labels")
-    found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
-    assert (found["num_blocks"], found["num_blocks_left"]) == (9, 1)
+    report = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
+    assert (report["num_blocks"], report["num_blocks_left"]) == (9, 1)
     shutil.rmtree(out / "plan")
-    found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
-    assert (found["num_blocks"], found["num_blocks_left"]) == (9, None)
+    report = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
+    assert (report["num_blocks"], report["num_blocks_left"]) == (9, None)
 
 
 def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_the_cost_model_by_hand() -> None:
     assert model.predict(size_of_texts(100, 100)) == pytest.approx(60 + 100 + 200, rel=1e-6)
     assert model.predict(size_of_texts(400)) == pytest.approx(30 + 200 + 1600, rel=1e-6)
     assert model.predict(Size()) == 0
-    one = CostModel()
-    one.add(size_of_texts(10, 10), 50)
-    assert one.predict(size_of_texts(10, 10, 10, 10)) == pytest.approx(100)
+    cost_model = CostModel()
+    cost_model.add(size_of_texts(10, 10), 50)
+    assert cost_model.predict(size_of_texts(10, 10, 10, 10)) == pytest.approx(100)
 
 
 def test_coefficients_are_never_negative_and_the_sum_is_that_of_what_was_seen() -> None:
@@ -186,19 +186,22 @@ def test_the_interval_holds_about_as_often_as_it_says() -> None:
         cost = (200 + 3 * lengths + 0.002 * lengths**2) * rng.lognormal(0, 0.2, size=120)
         sizes = [size_of_texts(int(length)) for length in lengths]
         pilot = choose_pilot_blocks(sizes, 12, seed=trial)
-        left = [i for i in range(120) if i not in pilot]
-        truth = float(cost[left].sum())
+        remaining = [i for i in range(120) if i not in pilot]
+        truth = float(cost[remaining].sum())
         seen = [(sizes[i], float(cost[i])) for i in sorted(pilot)]
-        found = forecast_cost(seen, sum((sizes[i] for i in left), Size()), seed=trial)
-        hits += found.low <= truth <= found.high
-        errors += abs(found.expected / truth - 1)
+        forecast = forecast_cost(seen, sum((sizes[i] for i in remaining), Size()), seed=trial)
+        hits += forecast.low <= truth <= forecast.high
+        errors += abs(forecast.expected / truth - 1)
     assert hits / 40 >= 0.85
     assert errors / 40 < 0.12
 
 
 def test_intervals() -> None:
-    one = forecast_cost([(size_of_texts(5, 5), 50)], size_of_texts(5, 5, 5, 5))
-    assert one.expected == pytest.approx(100) and (one.low, one.high) == (0, float("inf"))
+    forecast = forecast_cost([(size_of_texts(5, 5), 50)], size_of_texts(5, 5, 5, 5))
+    assert forecast.expected == pytest.approx(100) and (forecast.low, forecast.high) == (
+        0,
+        float("inf"),
+    )
     same = forecast_cost([(size_of_texts(5, 5), 50)] * 5, size_of_texts(5, 5, 5, 5))
     assert (same.low, same.expected, same.high) == pytest.approx((100, 100, 100))
     assert same.scale_and_shift(2, constant=1).expected == pytest.approx(201)
@@ -219,16 +222,16 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     assert len(pilot) == 10 and (report.num_items, report.num_blocks_left) == (40, 20)
     again = jobs.run_pilot(config, lambda state: None, num_problems=40)
     assert again.num_items == 0 and committed_blocks(out) == pilot
-    found = jobs.forecast(config)
-    assert (found.num_blocks, found.num_blocks_done, found.num_blocks_seen) == (30, 10, 10)
+    forecast = jobs.forecast(config)
+    assert (forecast.num_blocks, forecast.num_blocks_done, forecast.num_blocks_seen) == (30, 10, 10)
     assert jobs.label(config, lambda state: None).num_blocks_resumed == 10
     check_exact(tmp_path / "out", num_problems=120)
     costs = [metadata["cost"] for metadata, _ in label_tables(out)]
     tokens = sum(cost["num_tokens"] for cost in costs)
     rollouts = sum(cost["num_rollouts"] for cost in costs)
-    assert abs(found.num_tokens.expected / tokens - 1) < 0.15
-    assert abs(found.num_rollouts.expected / rollouts - 1) < 0.15
-    assert found.num_tokens.low <= tokens <= found.num_tokens.high
+    assert abs(forecast.num_tokens.expected / tokens - 1) < 0.15
+    assert abs(forecast.num_rollouts.expected / rollouts - 1) < 0.15
+    assert forecast.num_tokens.low <= tokens <= forecast.num_tokens.high
     done = jobs.forecast(config)  # the forecast of a finished job is exact
     assert done.num_tokens == Interval(expected=tokens, low=tokens, high=tokens)
     assert done.num_rollouts.expected == rollouts
@@ -239,10 +242,10 @@ def test_a_pilot_forecasts_an_estimator_that_learns(tmp_path: Path) -> None:
     more = ["estimator.kind=posterior", "estimator.pilot=40"]
     config = load_config(LabelConfig, None, overrides(tmp_path, *more))
     jobs.run_pilot(config, lambda state: None, num_problems=32)
-    found = jobs.forecast(config)
-    assert found is not None and found.still_learning
+    forecast = jobs.forecast(config)
+    assert forecast is not None and forecast.still_learning
     jobs.label(config, lambda state: None)
-    assert read_spent(Store(config.out)).num_tokens < 1.1 * found.num_tokens.expected
+    assert read_spent(Store(config.out)).num_tokens < 1.1 * forecast.num_tokens.expected
 
 
 def test_prices_and_what_the_command_says(tmp_path: Path) -> None:

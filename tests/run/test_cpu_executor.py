@@ -25,14 +25,14 @@ def test_in_order_in_one_other_thread_and_to_whoever_asked() -> None:
             *(executor.run(work, number) for number in range(500)), return_exceptions=True
         )
 
-    found = asyncio.run(run())
+    results = asyncio.run(run())
     assert [number for number, _ in began] == list(range(500))
     assert len({thread for _, thread in began} - {threading.current_thread().name}) == 1
-    for number, one in enumerate(found):
+    for number, result in enumerate(results):
         if number % 7 == 3:
-            assert isinstance(one, ValueError) and one.args == (number,)
+            assert isinstance(result, ValueError) and result.args == (number,)
         else:
-            assert one == 2 * number
+            assert result == 2 * number
     executor.close()
 
 

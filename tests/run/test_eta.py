@@ -143,8 +143,8 @@ def test_nothing_done_has_no_eta_and_a_cache_that_is_not_told_of_has_no_hits() -
     assert (rates.eta_s, rates.tokens_per_s) == (None, 0.0)
     counters = STATE.counters
     assert LABEL_OUTPUTS.derived_figures(counters) == {"cache_hits": None}
-    told = {**counters, "num_prefill_tokens": 25, "num_cached_tokens": 75}
-    assert LABEL_OUTPUTS.derived_figures(told) == {"cache_hits": 0.75}
+    with_cache = {**counters, "num_prefill_tokens": 25, "num_cached_tokens": 75}
+    assert LABEL_OUTPUTS.derived_figures(with_cache) == {"cache_hits": 0.75}
 
 
 def test_a_line_says_what_there_is_to_say() -> None:
@@ -162,8 +162,8 @@ def test_a_line_says_what_there_is_to_say() -> None:
     opening, line, *_ = output.getvalue().splitlines()
     assert opening == "label: reading inputs, loading libraries"
     assert "label: 80/800 problems" in line
-    for said in ("2 engines", "1,234 live", "9 steps", "KV 87%", "3 preempted", "1 engines lost"):
-        assert said in line
+    for words in ("2 engines", "1,234 live", "9 steps", "KV 87%", "3 preempted", "1 engines lost"):
+        assert words in line
     assert "truncated" not in line and "cache" not in line and "GPU-h" not in line
 
 

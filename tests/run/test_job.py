@@ -143,9 +143,9 @@ def lease(name: str, text: str = "", gold: str = "1", only: str | None = None) -
 
 def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_path: Path) -> None:
     async def run() -> None:
-        one = worker(tmp_path)
-        await one.start()
-        blocks = RunningBlocks(one)
+        started_worker = worker(tmp_path)
+        await started_worker.start()
+        blocks = RunningBlocks(started_worker)
         blocks.start_leases([lease(f"b{i}") for i in range(5)])
         ended = await blocks.wait_for_ended(60)
         while len(ended) < 5:  # a busy machine may need several waits
@@ -162,9 +162,9 @@ def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_p
 
 def test_what_failed_stays_unreported_and_the_worse_failure_is_named(tmp_path: Path) -> None:
     async def run() -> None:
-        one = worker(tmp_path, strict=True)
-        await one.start()
-        blocks = RunningBlocks(one)
+        started_worker = worker(tmp_path, strict=True)
+        await started_worker.start()
+        blocks = RunningBlocks(started_worker)
         blocks.start_leases([lease("kills", "[poison]")])
         while blocks.failure is None:
             assert await blocks.wait_for_ended(1) == []
@@ -179,11 +179,11 @@ def test_what_failed_stays_unreported_and_the_worse_failure_is_named(tmp_path: P
 
 def test_what_is_stopped_leaves_its_journal_and_is_no_failure(tmp_path: Path) -> None:
     async def run() -> None:
-        one = worker(tmp_path, delay_s=0.2)
-        await one.start()
-        blocks = RunningBlocks(one)
+        started_worker = worker(tmp_path, delay_s=0.2)
+        await started_worker.start()
+        blocks = RunningBlocks(started_worker)
         blocks.start_leases([lease("b0")])
-        while (await one.progress()).runner.counters["num_completions"] == 0:
+        while (await started_worker.progress()).runner.counters["num_completions"] == 0:
             assert await blocks.wait_for_ended(0.01) == []
         await blocks.stop()
         assert blocks.failure is None and blocks.unreported == ["b0"]
@@ -264,21 +264,21 @@ def test_poison_is_set_aside_and_the_rest_goes_on(
     assert label(tmp_path, *more, poison=poison).num_rejected == len(poison)
     out = tmp_path / "out"
     check_solutions(Store(str(out)), sorted(set(range(NUM_PROBLEMS)) - poison))
-    found = rejects(out)
+    rejected = rejects(out)
     names = sorted(f"p{number}" for number in poison)
-    assert [row["problem_id"] for row in found] == names
-    for row in found:
+    assert [row["problem_id"] for row in rejected] == names
+    for row in rejected:
         assert row["reason"] == "kills_engine" and row["row"] is row["source"] is None
         assert row["detail"] and len(row["detail"]) <= 500
         outside = f"{__name__}:OutsideEngine from outside mclabel"
         assert (outside if hard else "the engine died, as its settings demand") in row["detail"]
-    told = [metadata["set_aside"] for metadata, _ in label_tables(Store(str(out)))]
-    assert sorted(name for one in told for name in one) == names
+    set_aside = [metadata["set_aside"] for metadata, _ in label_tables(Store(str(out)))]
+    assert sorted(name for block_names in set_aside for name in block_names) == names
     assert not list((out / "journals").rglob("*.gz"))
     # On a second run nothing is left to do, and no reject is reported twice.
     again = label(tmp_path, *more, poison=poison)
     assert (again.num_items, again.num_rejected) == (0, len(poison))
-    assert rejects(out) == found
+    assert rejects(out) == rejected
 
 
 @pytest.mark.parametrize(("address", "poison"), [("none", {3, 13}), IN_ACTORS])

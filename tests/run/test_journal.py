@@ -32,8 +32,8 @@ def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
 def solutions_in(store: Store, block: str) -> dict[tuple[str | int, ...], Solution]:
     """Return the solutions in a block's journals, by problem id and sample index."""
     entries = read_journal(store, block, parse_entry)
-    found = {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
-    return {key: content.solution for key, content in found.items()}
+    contents = {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
+    return {key: content.solution for key, content in contents.items()}
 
 
 def rollouts_in(store: Store, block: str) -> dict[tuple[str | int, ...], Rollout]:
@@ -110,11 +110,11 @@ def test_a_torn_journal_costs_what_it_held(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Store(str(tmp_path))
-    other = replace(SOLUTION, sample_index=4)
+    second = replace(SOLUTION, sample_index=4)
     write_journal(store, "b", "a", 0, [make_solution_line(SOLUTION)])
-    write_journal(store, "b", "a", 1, [make_solution_line(other)])
+    write_journal(store, "b", "a", 1, [make_solution_line(second)])
     (tmp_path / "journals/b/a.00000.jsonl.gz").write_bytes(content)
-    assert solutions_in(store, "b") == {("p", 4): other}
+    assert solutions_in(store, "b") == {("p", 4): second}
     assert "journals/b/a.00000.jsonl.gz: damaged" in caplog.text
     assert "its work is done again" in caplog.text
 
@@ -134,13 +134,13 @@ def test_a_folder_that_is_removed_meanwhile_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = durable._make_folder
-    left = 2
+    num_removals = 2
 
     def removed_at_once(folder: Path, root: Path) -> None:
-        nonlocal left
+        nonlocal num_removals
         made(folder, root)
-        if left:
-            left -= 1
+        if num_removals:
+            num_removals -= 1
             folder.rmdir()
 
     monkeypatch.setattr(durable, "_make_folder", removed_at_once)

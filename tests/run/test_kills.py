@@ -82,7 +82,9 @@ def _check_labels(folder: Path, kept: Content, *, all_rollouts: bool = False) ->
     """Check that no completion was written twice, and that labels use the journaled completions."""
     store = Store(str(folder / "out"))
     check_exact(folder / "out", COUNT)
-    entries = list(chain.from_iterable(parse_journal(one, parse_entry) for one in kept.values()))
+    entries = list(
+        chain.from_iterable(parse_journal(journal, parse_entry) for journal in kept.values())
+    )
     assert len({entry.key for entry in entries}) == len(entries)
     solutions = [row.solution for row in read_labels(store)]
     rollouts = list(read_rollouts(store))
@@ -91,7 +93,7 @@ def _check_labels(folder: Path, kept: Content, *, all_rollouts: bool = False) ->
         if entry.key[0] == "solution":
             assert entry.content.solution in solutions
         elif all_rollouts:
-            assert entry.content.rollout.text in {one.text for one in rollouts}
+            assert entry.content.rollout.text in {rollout.text for rollout in rollouts}
     assert last_state(folder / "out")["num_replayed"] > 0
 
 
@@ -102,10 +104,12 @@ def _check_trees(folder: Path, kept: Content) -> None:
 
 
 def _check_scores(folder: Path, kept: Content) -> None:
-    found = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
-    assert [row["number"] for row in found] == list(range(NUM_ROWS))
-    problems, solutions = ([row[name] for row in found] for name in ("problem", "solution"))
-    for row, scores in zip(found, PRM.load(folder / "prm").score(problems, solutions), strict=True):
+    scored = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert [row["number"] for row in scored] == list(range(NUM_ROWS))
+    problems, solutions = ([row[name] for row in scored] for name in ("problem", "solution"))
+    for row, scores in zip(
+        scored, PRM.load(folder / "prm").score(problems, solutions), strict=True
+    ):
         assert row["scores"] == pytest.approx(scores, abs=1e-5)
 
 
@@ -134,7 +138,7 @@ JOBS = {
 }
 
 
-def written(out: Path) -> Content:
+def read_written_files(out: Path) -> Content:
     """Return the contents of the journals and shards, none of which may be lost."""
     paths = chain(out.glob("journals/*/*.gz"), out.glob("opinions/*.parquet"))
     return {path.name: path.read_bytes() for path in paths}
@@ -157,27 +161,29 @@ def test_what_was_written_is_kept_and_each_result_is_there_once(
     command, out, kept = job.command(tmp_path), tmp_path / job.folder, Content()
     for _ in range(2):
         process, num_kept = Forked(*command), len(kept)
-        wait_until(lambda: len(written(out)) > num_kept, process)  # noqa: B023
+        wait_until(lambda: len(read_written_files(out)) > num_kept, process)  # noqa: B023
         started = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         output, _ = process.communicate(HANGS_S)
         if number == signal.SIGKILL:
             assert process.returncode == -number
         else:
-            said = f"stopped by {number.name}: completed work is kept. Run the same command again"
-            assert process.returncode == 128 + number and said in " ".join(output.split())
+            message = (
+                f"stopped by {number.name}: completed work is kept. Run the same command again"
+            )
+            assert process.returncode == 128 + number and message in " ".join(output.split())
             assert "Traceback" not in output and not list(out.glob("drivers/*"))
             assert psutil.wait_procs(started, HANGS_S)[1] == []
-        found = written(out)
-        assert kept.items() <= found.items()
-        kept = found
+        results = read_written_files(out)
+        assert kept.items() <= results.items()
+        kept = results
     assert not list(out.glob("labels/*")) and not (tmp_path / "out.jsonl").exists()
     last = Forked(*command)
     output, _ = last.communicate(HANGS_S)
     assert last.returncode == 0, output
     job.check(tmp_path, kept)
     if job.folder == "out":
-        assert written(out) == {} and verify(Store(str(out))).is_sound
+        assert read_written_files(out) == {} and verify(Store(str(out))).is_sound
 
 
 NUM_PROBLEMS = 24
@@ -252,8 +258,8 @@ def test_signs_of_the_dead_are_removed_and_those_of_the_living_are_told(
         "away": {"process": gone.pid, "node": "another", "since": "x"},
         "stale": {"process": gone.pid, "node": "another", "since": "x"},
     }
-    for name, said in signs.items():
-        store.create(f"drivers/{name}.json", json.dumps(add_digest(said)).encode())
+    for name, content in signs.items():
+        store.create(f"drivers/{name}.json", json.dumps(add_digest(content)).encode())
     store.create("drivers/torn.json", b"{")
     old = time.time() - STALE_S - 5
     os.utime(tmp_path / "drivers" / "stale.json", (old, old))
@@ -261,9 +267,9 @@ def test_signs_of_the_dead_are_removed_and_those_of_the_living_are_told(
         sign.warn_of_other_drivers()
         assert len(store.names("drivers")) == 3
     assert store.names("drivers") == ["drivers/away.json", "drivers/here.json"]
-    here = f"process {os.getpid()} on {os.uname().nodename}, since x"
+    living_driver = f"process {os.getpid()} on {os.uname().nodename}, since x"
     away = f"process {gone.pid} on another, since x"
-    assert SAYS in caplog.text and f": {away}; {here}. No result is lost" in caplog.text
+    assert SAYS in caplog.text and f": {away}; {living_driver}. No result is lost" in caplog.text
 
 
 def test_a_sign_that_is_being_written_ends_before_it_is_removed(
@@ -288,6 +294,6 @@ def test_a_sign_that_is_being_written_ends_before_it_is_removed(
 
 @pytest.mark.ray
 def test_whatever_is_killed_the_output_is_exact() -> None:
-    found = run_seed(1, num_faults=2, undisturbed_s=10.0)
-    assert found.num_kills >= 2
-    assert (found.lost, found.duplicated, found.faults) == (0, 0, [])
+    figures = run_seed(1, num_faults=2, undisturbed_s=10.0)
+    assert figures.num_kills >= 2
+    assert (figures.lost, figures.duplicated, figures.faults) == (0, 0, [])

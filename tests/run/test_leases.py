@@ -111,7 +111,7 @@ def test_a_first_loss_or_a_preempted_node_changes_nothing_for_a_block() -> None:
             book.release("one", lease.block.id, "the node went away", may_be_cause=counts)
 
 
-def big(number: int, count: int) -> Block:
+def make_big_block(number: int, count: int) -> Block:
     return Block(
         id=f"b{number}", items=tuple(item(f"p{number}.{i}") for i in range(count)), priority=number
     )
@@ -162,20 +162,22 @@ def test_problems_that_kill_their_engines_are_set_aside_and_no_others(
 ) -> None:
     DONE.clear()
     deaths = run(
-        LeaseBook([big(i, 1 if i == 5 else 4) for i in range(6)], num_blocks=6), poison, workers
+        LeaseBook([make_big_block(i, 1 if i == 5 else 4) for i in range(6)], num_blocks=6),
+        poison,
+        workers,
     )
     assert sorted(DONE) == [f"b{i}" for i in range(6)]
-    assert {name for found in DONE.values() for name in found} == poison
-    assert all(name[1] == block_id[1] for block_id, found in DONE.items() for name in found)
-    for found in DONE.values():
-        for why in found.values():
+    assert {name for reasons in DONE.values() for name in reasons} == poison
+    assert all(name[1] == block_id[1] for block_id, reasons in DONE.items() for name in reasons)
+    for reasons in DONE.values():
+        for why in reasons.values():
             assert why.reason == "kills_engine"
             assert why.detail.startswith("out of memory xxx") and len(why.detail) == 500
     assert deaths <= 4 * len(poison)
 
 
 def test_a_death_that_counts_not_sets_nothing_aside() -> None:
-    book = LeaseBook([big(0, 1)], num_blocks=1)
+    book = LeaseBook([make_big_block(0, 1)], num_blocks=1)
     for counts in (True, True, True, False, False):
         (lease,) = book.lease_blocks("one", IDLE)
         book.release("one", "b0", "gone", may_be_cause=counts)
@@ -193,11 +195,11 @@ def test_a_death_that_counts_not_sets_nothing_aside() -> None:
 def test_engines_that_die_whatever_they_are_given_stop_the_job() -> None:
     every = {f"p{i}.{j}" for i in range(6) for j in range(4)}
     with pytest.raises(EngineError, match=r"(?s)on each of 3 problems in a row.*session_latest"):
-        run(LeaseBook([big(i, 4) for i in range(6)], num_blocks=6, words=WORDS), every)
+        run(LeaseBook([make_big_block(i, 4) for i in range(6)], num_blocks=6, words=WORDS), every)
 
 
 def test_a_block_that_dies_whole_and_passes_in_parts_stops_the_job() -> None:
-    book = LeaseBook([big(0, 2)], num_blocks=1, words=WORDS)
+    book = LeaseBook([make_big_block(0, 2)], num_blocks=1, words=WORDS)
     with pytest.raises(EngineError, match=r"block b0 made its engine die 5 times.*block_problems"):
         for _ in range(100):
             for lease in book.lease_blocks("one", IDLE):

@@ -113,15 +113,15 @@ def test_a_node_that_does_not_start_is_one_message(tmp_path: Path) -> None:
     source = write_problems(tmp_path, 1)
     keys = scripted_overrides(source, tmp_path / "out", "ray.address=local", "ray.max_engines=1")
     job = Forked("label", write_config(tmp_path), *keys)
-    while not (started := [one for one in psutil.Process(job.pid).children(recursive=True)
-                           if one.name() == "raylet"]):  # fmt: skip
+    while not (started := [child for child in psutil.Process(job.pid).children(recursive=True)
+                           if child.name() == "raylet"]):  # fmt: skip
         assert job.poll() is None
         time.sleep(0.01)
     started[0].suspend()
     output, _ = job.communicate(HANGS_S)
     assert job.returncode == 2, output
-    said = " ".join(output.split())
-    assert "Ray did not start" in said and "without Ray, set ray.address=none" in said
+    printed = " ".join(output.split())
+    assert "Ray did not start" in printed and "without Ray, set ray.address=none" in printed
     assert "Traceback" not in output
     psutil.wait_procs(started, 60)
     assert not started[0].is_running()
@@ -245,7 +245,7 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     token = tmp_path_factory.mktemp("token") / "token"
     token.write_text(secrets.token_hex(32))
-    one = Cluster(
+    started = Cluster(
         port=free_port(),
         dashboard=free_port(),
         metrics=free_port(),
@@ -259,18 +259,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         temporary=tempfile.mkdtemp(prefix="ray-"),  # tmp_path is too long for Ray's sockets
     )
     try:
-        head = [f"--port={one.port}", f"--dashboard-port={one.dashboard}"]
-        head += [f"--metrics-export-port={one.metrics}", f"--temp-dir={one.temporary}"]
-        one.add_node("--head", *head)
-        wait_for_port(one.dashboard)
-        one.add_node(f"--address=127.0.0.1:{one.port}")
-        yield one
+        head = [f"--port={started.port}", f"--dashboard-port={started.dashboard}"]
+        head += [f"--metrics-export-port={started.metrics}", f"--temp-dir={started.temporary}"]
+        started.add_node("--head", *head)
+        wait_for_port(started.dashboard)
+        started.add_node(f"--address=127.0.0.1:{started.port}")
+        yield started
     finally:
-        for node in reversed(one.nodes):
+        for node in reversed(started.nodes):
             if node.poll() is None:
                 kill_tree(node)  # after SIGTERM, Ray's nodes drain for a minute
                 node.wait()
-        shutil.rmtree(one.temporary, ignore_errors=True)
+        shutil.rmtree(started.temporary, ignore_errors=True)
 
 
 def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
         name: cluster.environment[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
     }
     nothing = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN_PATH": "", "HOME": str(tmp_path)}
-    for command, changes, said in [
+    for command, changes, message in [
         (submit, {"RAY_AUTH_TOKEN_PATH": str(wrong)}, "authentication token: Ray protects"),
         (submit, nothing, "requires an authentication token: Ray protects"),
         ([*label, f"--address=127.0.0.1:{free_port()}"], {}, "cannot connect"),
@@ -324,7 +324,7 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
         job = Forked(*command, **{**right_ones, **changes})
         output, _ = job.communicate(TIMEOUT_S)
         assert job.returncode == 2, output
-        assert said in " ".join(output.split())
+        assert message in " ".join(output.split())
         assert "Traceback" not in output
         assert right not in output and wrong.read_text() not in output
 
@@ -384,9 +384,12 @@ print(*found)
 
 def kill_tree(process: subprocess.Popen[str]) -> None:
     """Kill a process and all its descendants by SIGKILL, so that no process can clean up."""
-    for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+    for member in [
+        *psutil.Process(process.pid).children(recursive=True),
+        psutil.Process(process.pid),
+    ]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            member.kill()
 
 
 def metrics(port: int) -> set[str]:
@@ -403,8 +406,8 @@ def metrics(port: int) -> set[str]:
 def wait_for_port(port: int, timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
+        with socket.socket() as connection:
+            if connection.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.5)
     raise TimeoutError(f"nothing listens on port {port} after {timeout_s} s")

@@ -116,7 +116,7 @@ def test_a_job_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> Non
     )
     narrow = "policy.engine={kind: scripted, max_context: 5}"
     for _ in range(2):  # a second run changes nothing
-        said = " ".join(
+        printed = " ".join(
             run_verb(["label", "/dev/null", *overrides(tmp_path, narrow)], code=1).output.split()
         )
-        assert "no problem could be labelled: all were left out" in said
+        assert "no problem could be labelled: all were left out" in printed

@@ -28,8 +28,8 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "label"
 def resources_of(
     engine: object, *, num_cpus: float | None = None, num_gpus: float | None = None
 ) -> EngineResources:
-    own = make_engine(PolicySettings.model_validate({"engine": engine})).resources()
-    return own.with_overrides(num_cpus=num_cpus, num_gpus=num_gpus)
+    defaults = make_engine(PolicySettings.model_validate({"engine": engine})).resources()
+    return defaults.with_overrides(num_cpus=num_cpus, num_gpus=num_gpus)
 
 
 @pytest.mark.parametrize(

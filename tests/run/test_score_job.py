@@ -29,7 +29,7 @@ def row(number: int, text: str = "") -> dict[str, Any]:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    path.write_text("".join(json.dumps(content) + "\n" for content in rows))
     return path
 
 
@@ -37,13 +37,13 @@ def shards(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (run / "opinions").glob("*.parquet")}
 
 
-def check_scores(prm: str, found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+def check_scores(prm: str, scored: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     """Check that every row occurs once, in order, with the scores that the PRM gives it."""
-    assert [{k: v for k, v in one.items() if k in rows[0]} for one in found] == rows
+    assert [{k: v for k, v in row.items() if k in rows[0]} for row in scored] == rows
     expected = PRM.load(prm).score([r["problem"] for r in rows], [r["solution"] for r in rows])
-    for one, scores in zip(found, expected, strict=True):
-        assert one["scores"] == pytest.approx(scores, abs=1e-5)
-        assert one["last"] == one["scores"][-1] and one["min"] == min(one["scores"])
+    for row, scores in zip(scored, expected, strict=True):
+        assert row["scores"] == pytest.approx(scores, abs=1e-5)
+        assert row["last"] == row["scores"][-1] and row["min"] == min(row["scores"])
 
 
 def score_into(prm: str, source: Path, out: Path, *more: str) -> Result:
@@ -69,8 +69,8 @@ def test_a_grown_input_costs_its_new_rows_and_a_changed_one_is_refused(
     accepted = score_into(prm, source, out, "--accept-changes")
     assert accepted.exit_code == 0, accepted.output
     check_scores(prm, [json.loads(line) for line in read_score_lines(Store(str(out)))], rows)
-    other = score_into(prm, source, out, "--accept-changes", "--format", "trl")
-    assert other.exit_code == 2 and "format: 'mclabel' there, 'trl' here" in other.output
+    changed = score_into(prm, source, out, "--accept-changes", "--format", "trl")
+    assert changed.exit_code == 2 and "format: 'mclabel' there, 'trl' here" in changed.output
 
 
 def test_a_folder_of_labels_is_no_place_for_scores(prm: str, tmp_path: Path) -> None:

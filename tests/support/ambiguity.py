@@ -76,7 +76,7 @@ class Analysis:
         if search:
             self.graph.reads[self.start].append((self.all, self.start))
         self.groups: dict[int, Any] = {}
-        end = self._sequence(self.tree, self.start)
+        end = self._add_sequence(self.tree, self.start)
         self.matched = {
             state for state in range(len(self.graph.reads)) if end in self._at_last(state)
         }
@@ -86,27 +86,27 @@ class Analysis:
 
     def stumbling_word(self) -> str | None:
         """Return a word whose repetition adds paths; None if there is no such word."""
-        circles = self._circles()
-        for one in circles:
-            for p in sorted(one):
-                word = self._two_ways_round(p, one)
+        circles = self._find_cycles()
+        for circle in circles:
+            for p in sorted(circle):
+                word = self._two_ways_round(p, circle)
                 if word is not None:
                     return word
-                for other in circles:
-                    for q in sorted(other - {p}):
-                        word = self._word(p, q, one, other)
+                for other_circle in circles:
+                    for q in sorted(other_circle - {p}):
+                        word = self._word(p, q, circle, other_circle)
                         if word is not None:
                             return word
         return None
 
     # Construction of the automaton.
 
-    def _sequence(self, items: Sequence[Any], at: int) -> int:
+    def _add_sequence(self, items: Sequence[Any], at: int) -> int:
         for op, value in items:
-            at = self._one(op, value, at)
+            at = self._add_node(op, value, at)
         return at
 
-    def _one(self, op: Any, value: Any, at: int) -> int:
+    def _add_node(self, op: Any, value: Any, at: int) -> int:
         graph = self.graph
         if op in CHARACTERS:
             end = graph.state()
@@ -114,34 +114,34 @@ class Analysis:
             return end
         if op in REPEATS:
             low, high, items = value
-            return self._repeat(op, low, high, items, at)
+            return self._add_repetition(op, low, high, items, at)
         if op is names.BRANCH:
             end = graph.state()
             for items in value[1]:
                 begin = graph.state()
                 self._join(at, begin, None)
-                self._join(self._sequence(items, begin), end, None)
+                self._join(self._add_sequence(items, begin), end, None)
             return end
         if op is names.SUBPATTERN:
             group, add, remove, items = value
             self.groups[group] = items
             before = self.flags
             self.flags = (self.flags | add) & ~remove
-            end = self._sequence(items, at)
+            end = self._add_sequence(items, at)
             self.flags = before
             return end
         if op is names.ATOMIC_GROUP:
-            return self._sequence(value, at)
+            return self._add_sequence(value, at)
         if op in (names.ASSERT, names.ASSERT_NOT):
             direction, items = value
-            return self._look(op is names.ASSERT, direction, items, at)
+            return self._add_look_around(op is names.ASSERT, direction, items, at)
         if op is names.AT:
-            return self._edge(at, self._anchor(value))
+            return self._add_edge(at, self._make_anchor_guard(value))
         if op is names.GROUPREF:  # any text that the group's pattern matches
-            return self._sequence(self.groups[value], at)
+            return self._add_sequence(self.groups[value], at)
         raise NotImplementedError(op)
 
-    def _edge(self, at: int, guard: Guard | None) -> int:
+    def _add_edge(self, at: int, guard: Guard | None) -> int:
         end = self.graph.state()
         self._join(at, end, guard)
         return end
@@ -155,61 +155,61 @@ class Analysis:
         """Return the states that are reachable without reading a character."""
         return _closure(state, dict(enumerate(map(set, self.graph.always)))) | {state}
 
-    def _repeat(self, op: Any, low: int, high: Any, items: Any, at: int) -> int:
+    def _add_repetition(self, op: Any, low: int, high: Any, items: Any, at: int) -> int:
         graph = self.graph
         for _ in range(min(low, MAX_COPIES)):
-            at = self._sequence(items, at)
+            at = self._add_sequence(items, at)
         end = graph.state()
         if int(high) <= MAX_COUNT:
             for _ in range(min(int(high), MAX_COPIES) - min(low, MAX_COPIES)):
-                self._join(at, end, self._left(op, items), at_last=True)
-                at = self._sequence(items, at)
+                self._join(at, end, self._guard_after_possessive(op, items), at_last=True)
+                at = self._add_sequence(items, at)
             self._join(at, end, None)
             return end
-        head = self._edge(at, None)
-        self._join(self._sequence(items, head), head, None)
-        self._join(head, end, self._left(op, items), at_last=True)
+        head = self._add_edge(at, None)
+        self._join(self._add_sequence(items, head), head, None)
+        self._join(head, end, self._guard_after_possessive(op, items), at_last=True)
         return end
 
-    def _left(self, op: Any, items: Any) -> Guard | None:
+    def _guard_after_possessive(self, op: Any, items: Any) -> Guard | None:
         """Return the guard after a possessive repetition: the next character cannot extend it."""
         if op is not names.POSSESSIVE_REPEAT:
             return None
-        taken = self._single(items)
+        taken = self._single_classes(items)
         return lambda _, following: following not in taken
 
-    def _single(self, items: Any) -> frozenset[int]:
+    def _single_classes(self, items: Any) -> frozenset[int]:
         """Return the classes of characters each of which is always read as one full repetition."""
-        found = list(items)
-        if len(found) != 1:
+        listed = list(items)
+        if len(listed) != 1:
             return frozenset()
-        op, value = found[0]
+        op, value = listed[0]
         if op in CHARACTERS:
             return self._classes(op, value)
         if op is names.SUBPATTERN:
-            return self._single(value[3])
+            return self._single_classes(value[3])
         if op is names.BRANCH:
-            return frozenset().union(*(self._single(one) for one in value[1]))
+            return frozenset().union(*(self._single_classes(branch) for branch in value[1]))
         if op in REPEATS and value[0] <= 1:
-            return self._single(value[2])
+            return self._single_classes(value[2])
         return frozenset()
 
-    def _look(self, wanted: bool, direction: int, items: Any, at: int) -> int:
-        found = list(items)
-        if len(found) == 1 and found[0][0] in CHARACTERS:
-            taken = self._classes(*found[0])
+    def _add_look_around(self, wanted: bool, direction: int, items: Any, at: int) -> int:
+        listed = list(items)
+        if len(listed) == 1 and listed[0][0] in CHARACTERS:
+            taken = self._classes(*listed[0])
             if direction < 0:
-                return self._edge(at, lambda before, _: (before in taken) is wanted)
-            return self._edge(at, lambda _, following: (following in taken) is wanted)
-        if len(found) == 1 and found[0][0] is names.BRANCH and direction < 0 and not wanted:
-            for one in found[0][1][1]:
-                at = self._look(False, direction, one, at)
+                return self._add_edge(at, lambda before, _: (before in taken) is wanted)
+            return self._add_edge(at, lambda _, following: (following in taken) is wanted)
+        if len(listed) == 1 and listed[0][0] is names.BRANCH and direction < 0 and not wanted:
+            for branch in listed[0][1][1]:
+                at = self._add_look_around(False, direction, branch, at)
             return at
         if direction > 0:
-            self._sequence(found, self._edge(at, None))
-        return self._edge(at, None)
+            self._add_sequence(listed, self._add_edge(at, None))
+        return self._add_edge(at, None)
 
-    def _anchor(self, where: Any) -> Guard | None:
+    def _make_anchor_guard(self, where: Any) -> Guard | None:
         lines = bool(self.flags & re.MULTILINE)
         ends = {i for i in self.all if self.letters[i] == "\n"}
         if where is names.AT_BEGINNING:
@@ -234,35 +234,37 @@ class Analysis:
         """Return, for each last read class, the first class that all guards treat alike."""
         guards = [guard for edges in self.graph.empty for guard, _ in edges if guard is not None]
         first: dict[tuple[bool, ...], int] = {}
-        found = {}
+        contexts = {}
         for before in (_START, *sorted(self.all)):
             alike = tuple(guard(before, following) for guard in guards for following in self.all)
-            found[before] = first.setdefault(alike, before)
-        return found
+            contexts[before] = first.setdefault(alike, before)
+        return contexts
 
     def _walk(self, state: int, context: int) -> Walks:
         """Return the states after reading one character, by its class if it can be read."""
-        if (known := self._walked.get((state, context))) is not None:
-            return known
-        found: Walks = {}
+        if (walks := self._walked.get((state, context))) is not None:
+            return walks
+        new_walks: Walks = {}
 
         def visit(at: int, seen: tuple[int, ...], open_to: frozenset[int]) -> None:
             for classes, end in self.graph.reads[at]:
                 for following in classes & open_to:
-                    found.setdefault(following, Counter())[end] += 1
+                    new_walks.setdefault(following, Counter())[end] += 1
             for guard, end in self.graph.empty[at]:
                 passing = open_to
                 if guard is not None:
-                    passing = frozenset(one for one in open_to if guard(context, one))
+                    passing = frozenset(
+                        read_class for read_class in open_to if guard(context, read_class)
+                    )
                 if passing and seen.count(end) < 2:
                     # A body that may be empty can be repeated a second time.
                     visit(end, (*seen, end), passing)
 
         visit(state, (state,), self.all)
-        self._walked[state, context] = found
-        return found
+        self._walked[state, context] = new_walks
+        return new_walks
 
-    def _circles(self) -> list[frozenset[int]]:
+    def _find_cycles(self) -> list[frozenset[int]]:
         """Return the sets of reachable states that lie on a common cycle."""
         after: dict[int, set[int]] = {}
         waiting = [self.start]
@@ -279,7 +281,11 @@ class Analysis:
             waiting.extend(after[state])
         self._reach = {state: _closure(state, after) for state in after}
         circles = {
-            frozenset(other for other in self._reach[state] if state in self._reach[other])
+            frozenset(
+                other_state
+                for other_state in self._reach[state]
+                if state in self._reach[other_state]
+            )
             for state in after
             if state in self._reach[state]
         }
@@ -304,7 +310,7 @@ class Analysis:
                             if q == y or q in self._reach[y]:
                                 yield following, (x, y, z)
 
-        return self._repeated((p, p, q), (p, q, q), moves)
+        return self._find_repeatable_word((p, p, q), (p, q, q), moves)
 
     def _two_ways_round(self, p: int, around: frozenset[int]) -> str | None:
         """Return a word that leads from p to p in two ways."""
@@ -318,11 +324,13 @@ class Analysis:
                         twice = a == b and from_a[following][x] > 1
                         yield following, (x, y, int(bool(parted) or x != y or twice))
 
-        return self._repeated((p, p, 0), (p, p, 1), moves)
+        return self._find_repeatable_word((p, p, 0), (p, p, 1), moves)
 
-    def _repeated(self, begin: tuple[int, ...], goal: tuple[int, ...], moves: Moves) -> str | None:
+    def _find_repeatable_word(
+        self, begin: tuple[int, ...], goal: tuple[int, ...], moves: Moves
+    ) -> str | None:
         """Return a repeatable word from one state of a product to another."""
-        for last in sorted({self.context[one] for one in self.all}):
+        for last in sorted({self.context[last_read] for last_read in self.all}):
             words = {(begin, last): ""}  # the word repeats, so its own end comes before it
             waiting = deque(words)
             while waiting:
@@ -342,8 +350,8 @@ def _closure(state: int, after: dict[int, set[int]]) -> set[int]:
     seen: set[int] = set()
     waiting = list(after[state])
     while waiting:
-        one = waiting.pop()
-        if one not in seen:
-            seen.add(one)
-            waiting.extend(after[one])
+        reached = waiting.pop()
+        if reached not in seen:
+            seen.add(reached)
+            waiting.extend(after[reached])
     return seen

@@ -48,8 +48,8 @@ def begun_log(folder: Path) -> Iterator[EventLog]:
 def add_events(folder: Path, events: Iterable[Event]) -> None:
     """Record events in a folder."""
     with begun_log(folder) as log:
-        for one in events:
-            log.add(one)
+        for recorded in events:
+            log.add(recorded)
 
 
 def event(number: int = 0, **changes: Any) -> Event:
@@ -87,9 +87,9 @@ class AnnotateProcess:
         )
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if found := re.search(r"(\S+): open (http://127.0.0.1:(\d+)\S+)", line):
-                self.addresses[found[1]] = found[2]
-                self.port = int(found[3])
+            if address := re.search(r"(\S+): open (http://127.0.0.1:(\d+)\S+)", line):
+                self.addresses[address[1]] = address[2]
+                self.port = int(address[3])
             elif line.startswith("Stop"):
                 break
         else:
@@ -153,7 +153,7 @@ class AnnotateProcess:
 def annotated_folder(
     folder: Path,
     rows: list[LabeledSolution],
-    said: dict[tuple[str, str], dict[str, Any]],
+    opinions: dict[tuple[str, str], dict[str, Any]],
     gold: list[GoldLine] | None = None,
     **settings: Any,
 ) -> list[Item]:
@@ -162,7 +162,7 @@ def annotated_folder(
     Args:
         folder: folder to be made.
         rows: labelled solutions of the run.
-        said: changes of an annotation event, by person and solution.
+        opinions: changes of an annotation event, by person and solution.
         gold: gold lines that are mixed in.
         settings: settings of the draw.
     """
@@ -175,9 +175,13 @@ def annotated_folder(
     digests = {item.id: item.digest for item in items}
     events = [
         event(
-            number, person=person, solution=one, digest=digests[one], **{"revision": 1, **changes}
+            number,
+            person=person,
+            solution=solution_id,
+            digest=digests[solution_id],
+            **{"revision": 1, **changes},
         )
-        for number, ((person, one), changes) in enumerate(said.items())
+        for number, ((person, solution_id), changes) in enumerate(opinions.items())
     ]
     add_events(folder, events)
     return items

@@ -25,7 +25,7 @@ class AnsweringEngine(ScriptedEngine):
         gold = re.search(r"\[answer (.*?)\]", prompt)
         right = gold[1] if gold else "0"
         if prefix.endswith("\\boxed{"):
-            return f"{self._stated(prefix, right)}}}. And so on."
+            return f"{self._state_answer(prefix, right)}}}. And so on."
         text = "" if prefix else "<think>\n"
         for number in range((prefix + text).count("\n"), self.settings.num_lines + 1):
             has_standing_error = self._is_wrong(prefix + text)
@@ -35,14 +35,14 @@ class AnsweringEngine(ScriptedEngine):
             elif not has_standing_error and draw < 0.2:
                 text += f"Line {number} is wrong.\n"
             elif draw > 0.8:
-                text += f"So the answer is {self._stated(prefix + text, right)}.\n"
+                text += f"So the answer is {self._state_answer(prefix + text, right)}.\n"
             else:
                 text += f"Line {number} goes on.\n"
-        return f"{text}{CLOSING}{self._stated(prefix + text, right)}}}."
+        return f"{text}{CLOSING}{self._state_answer(prefix + text, right)}}}."
 
     @staticmethod
     def _is_wrong(text: str) -> bool:
         return text.rfind("is wrong") > text.rfind("puts it right")
 
-    def _stated(self, text: str, right: str) -> str:
+    def _state_answer(self, text: str, right: str) -> str:
         return f"{right}0" if self._is_wrong(text) else right

@@ -44,11 +44,11 @@ def attacks(pattern: re.Pattern[str], *, number: int) -> list[Attack]:
     wholes = ["", *(_sample(tree, rng, pattern.flags, alphabet) for _ in range(6))]
     begins = [*wholes, *(whole[: rng.randint(0, len(whole))] for whole in wholes)]
     ends = ["", "\x00", *alphabet]
-    found = [Attack("", word, end) for word in words for end in ("", "\x00")]
-    while len(found) < number:
+    made = [Attack("", word, end) for word in words for end in ("", "\x00")]
+    while len(made) < number:
         word = "".join(rng.choice(words) for _ in range(rng.randint(1, 3)))
-        found.append(Attack(rng.choice(begins), word, rng.choice(ends)))
-    return found
+        made.append(Attack(rng.choice(begins), word, rng.choice(ends)))
+    return made
 
 
 def alphabet_of(pattern: re.Pattern[str]) -> list[str]:
@@ -62,11 +62,11 @@ def _alphabet(tree: Sequence[Any], flags: int) -> list[str]:
     for op, value in nodes(tree):
         if op in CHARACTERS:
             sets.append(fits(op, value, flags))
-            chars.update(_written(op, value))
+            chars.update(_list_literals(op, value))
     return list({tuple(fit(c) for fit in sets): c for c in sorted(chars)}.values())
 
 
-def _written(op: Any, value: Any) -> Iterator[str]:
+def _list_literals(op: Any, value: Any) -> Iterator[str]:
     if op in (names.LITERAL, names.NOT_LITERAL):
         yield chr(value)
     elif op is names.IN:

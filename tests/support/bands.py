@@ -34,25 +34,32 @@ def figures(num_problems: int, seed: int) -> dict[str, Estimate]:
     rows, judged = [], []
     for i in range(num_problems):
         for j in range(PER_PROBLEM):
-            error = _index(true[i][j])
+            error = _error_index(true[i][j])
             outcome = Outcome.RIGHT if error is None else Outcome.WRONG
             rows.append(
                 row(
-                    f"p{i}", _STEPS, _index(labelled[i][j]), sample=j, outcome=outcome, texts=_TEXTS
+                    f"p{i}",
+                    _STEPS,
+                    _error_index(labelled[i][j]),
+                    sample=j,
+                    outcome=outcome,
+                    texts=_TEXTS,
                 )
             )
             judged.append(
                 JudgedSolution(id=f"p{i}.{j}", problem=f"p{i}", steps=_TEXTS, first_error=error)
             )
-    truth = {one.id: one.first_error for one in judged}
-    predictions = {one.solution.id: one.first_error for one in rows}
-    quality = measure_label_quality(rows, lambda one: truth[one.solution.id], seed=seed)
-    said, came = _forecasts(num_problems, np.random.default_rng(seed + 2**32))
+    truth = {solution.id: solution.first_error for solution in judged}
+    predictions = {labelled_row.solution.id: labelled_row.first_error for labelled_row in rows}
+    quality = measure_label_quality(
+        rows, lambda labelled_row: truth[labelled_row.solution.id], seed=seed
+    )
+    predicted, came = _forecasts(num_problems, np.random.default_rng(seed + 2**32))
     measured = measure_calibration(
         [
             Prediction(problem_id=str(i), predicted=s, observed=c)
             for i in range(num_problems)
-            for s, c in zip(said[i].tolist(), came[i].tolist(), strict=True)
+            for s, c in zip(predicted[i].tolist(), came[i].tolist(), strict=True)
         ],
         seed=seed,
     )
@@ -70,7 +77,7 @@ def figures(num_problems: int, seed: int) -> dict[str, Estimate]:
 def truths(num_problems: int = 400_000, seed: int = 123) -> dict[str, float]:
     """Return the same figures over enough problems to make noise negligible, in plain numpy."""
     true, labelled = errors(num_problems, np.random.default_rng(seed))
-    said, came = (a.ravel() for a in _forecasts(num_problems, np.random.default_rng(seed + 1)))
+    predicted, came = (a.ravel() for a in _forecasts(num_problems, np.random.default_rng(seed + 1)))
     hit, wrong = true == labelled, true < NUM_STEPS
     unsound, flagged = NUM_STEPS - true, NUM_STEPS - labelled
     both = NUM_STEPS - np.maximum(true, labelled)
@@ -78,15 +85,17 @@ def truths(num_problems: int = 400_000, seed: int = 123) -> dict[str, float]:
     agreed = 1 - (unsound + flagged - 2 * both).mean() / NUM_STEPS
     chance = p * q + (1 - p) * (1 - q)
     on_wrong, on_right = hit[wrong].mean(), hit[~wrong].mean()
-    at = np.minimum((said * 10).astype(int), 9)
+    at = np.minimum((predicted * 10).astype(int), 9)
     return {
         "first_error_accuracy": float(hit.mean()),
         "first_error_accuracy_wrong": float(on_wrong),
         "f1": float(2 * both.sum() / (unsound + flagged).sum()),
         "kappa": float((agreed - chance) / (1 - chance)),
         "processbench_f1": float(2 * on_wrong * on_right / (on_wrong + on_right)),
-        "brier": float(((said - came) ** 2).mean()),
-        "ece": float(sum(abs((said - came)[at == i].sum()) for i in range(10)) / len(said)),
+        "brier": float(((predicted - came) ** 2).mean()),
+        "ece": float(
+            sum(abs((predicted - came)[at == i].sum()) for i in range(10)) / len(predicted)
+        ),
     }
 
 
@@ -95,8 +104,8 @@ def coverage(
 ) -> dict[str, float]:
     """Return the share of simulated runs whose band contains the true figure."""
     held: Counter[str] = Counter()
-    for found in runs(num_problems, num_runs, seed=seed):
-        for name, estimate in found.items():
+    for estimates in runs(num_problems, num_runs, seed=seed):
+        for name, estimate in estimates.items():
             assert estimate.low is not None and estimate.high is not None
             held[name] += estimate.low <= true[name] <= estimate.high
     return {name: held[name] / num_runs for name in true}
@@ -117,18 +126,18 @@ def errors(
     place = np.where(rng.random(shape) < 0.5, common, rng.integers(0, NUM_STEPS, shape))
     true = np.where(rng.random(shape) < hard, place, NUM_STEPS)
     good = rng.beta(2.0, 1.0, (num_problems, 1))
-    other = rng.integers(0, NUM_STEPS + 1, shape)
-    return true, np.where(rng.random(shape) < good, true, other)
+    random_errors = rng.integers(0, NUM_STEPS + 1, shape)
+    return true, np.where(rng.random(shape) < good, true, random_errors)
 
 
 def _forecasts(
     num_problems: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw predictions that are too high, and their outcomes [problems, forecasts]."""
-    said = rng.beta(0.8, 0.8, (num_problems, NUM_FORECASTS))
+    predicted = rng.beta(0.8, 0.8, (num_problems, NUM_FORECASTS))
     missed = 1 + rng.exponential(1.0, (num_problems, 1))
-    return said, (rng.random(said.shape) < said**missed).astype(np.float64)
+    return predicted, (rng.random(predicted.shape) < predicted**missed).astype(np.float64)
 
 
-def _index(place: int) -> int | None:
+def _error_index(place: int) -> int | None:
     return None if place == NUM_STEPS else place

@@ -117,17 +117,17 @@ def broken_contents(folder: Path, suffix: str) -> dict[str, str]:
         "wrong-types": b'{"problem": {"a": [1]}, "answer": [1], "steps": 3, "label": "x"}\n',
         "other-columns": b'{"a": 1}\n',
     }
-    found = {}
+    paths = {}
     for name, content in contents.items():
         path = folder / f"{name}{suffix}"
         path.write_bytes(content)
-        found[name] = str(path)
-    return found
+        paths[name] = str(path)
+    return paths
 
 
 def broken_files(folder: Path, suffix: str) -> dict[str, str]:
     """Return paths of files that cannot be read or have unusable content."""
-    found = broken_contents(folder, suffix)
+    paths = broken_contents(folder, suffix)
     torn = folder / "torn.parquet"
     pq.write_table(pa.table({"problem": ["x"] * 1000, "answer": ["1"] * 1000}), torn)
     torn.write_bytes(torn.read_bytes()[:-700])
@@ -138,7 +138,7 @@ def broken_files(folder: Path, suffix: str) -> dict[str, str]:
     secret = folder / f"forbidden{suffix}"
     secret.write_text("x")
     secret.chmod(0)
-    found |= {
+    paths |= {
         "missing": str(folder / f"missing{suffix}"),
         "nothing": "",
         "folder": str(folder / f"folder{suffix}"),
@@ -152,8 +152,8 @@ def broken_files(folder: Path, suffix: str) -> dict[str, str]:
         "rubbish-parquet": str(rubbish),
     }
     if os.geteuid():
-        found["forbidden"] = str(secret)
-    return found
+        paths["forbidden"] = str(secret)
+    return paths
 
 
 def broken_runs(folder: Path, run: Path) -> dict[str, str]:
@@ -171,24 +171,24 @@ def broken_runs(folder: Path, run: Path) -> dict[str, str]:
     def shard(copy: Path, kind: str = "labels") -> Path:
         return sorted((copy / kind).glob("*.parquet"))[0]
 
-    def rewritten(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], object]:
+    def rewrite_table(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], object]:
         def damage(copy: Path) -> None:
             path = shard(copy)
             pq.write_table(change(pq.read_table(path)), path)
 
         return damage
 
-    def stamped(text: bytes) -> Callable[[Path], object]:
-        return rewritten(lambda table: table.replace_schema_metadata({b"mclabel": text}))
+    def replace_stamp(text: bytes) -> Callable[[Path], object]:
+        return rewrite_table(lambda table: table.replace_schema_metadata({b"mclabel": text}))
 
-    def restamped(**changes: object) -> Callable[[Path], object]:
+    def change_stamp(**changes: object) -> Callable[[Path], object]:
         def change(table: pa.Table) -> pa.Table:
             stamp = {**json.loads(table.schema.metadata[b"mclabel"]), **changes}
             return table.replace_schema_metadata({b"mclabel": json.dumps(stamp).encode()})
 
-        return rewritten(change)
+        return rewrite_table(change)
 
-    def nulled(table: pa.Table) -> pa.Table:
+    def remove_problem_ids(table: pa.Table) -> pa.Table:
         at = table.column_names.index("problem_id")
         return table.set_column(at, "problem_id", pa.nulls(len(table), pa.string()))
 
@@ -212,21 +212,23 @@ def broken_runs(folder: Path, run: Path) -> dict[str, str]:
         ),
         "run-shard-folder": damaged("run-shard-folder", lambda c: _replace_by_folder(shard(c))),
         "no-stamp": damaged(
-            "no-stamp", rewritten(lambda table: table.replace_schema_metadata(None))
+            "no-stamp", rewrite_table(lambda table: table.replace_schema_metadata(None))
         ),
-        "stamp-no-json": damaged("stamp-no-json", stamped(b"\xff{")),
-        "stamp-list": damaged("stamp-list", stamped(b"[1]")),
-        "stamp-deep": damaged("stamp-deep", stamped(b"[" * DEEP)),
-        "no-column": damaged("no-column", rewritten(lambda t: t.drop_columns(["steps"]))),
-        "no-id": damaged("no-id", rewritten(nulled)),
+        "stamp-no-json": damaged("stamp-no-json", replace_stamp(b"\xff{")),
+        "stamp-list": damaged("stamp-list", replace_stamp(b"[1]")),
+        "stamp-deep": damaged("stamp-deep", replace_stamp(b"[" * DEEP)),
+        "no-column": damaged("no-column", rewrite_table(lambda t: t.drop_columns(["steps"]))),
+        "no-id": damaged("no-id", rewrite_table(remove_problem_ids)),
         "other-columns": damaged(
             "other-columns",
-            rewritten(lambda t: pa.table({"a": [1]}).replace_schema_metadata(t.schema.metadata)),
+            rewrite_table(
+                lambda t: pa.table({"a": [1]}).replace_schema_metadata(t.schema.metadata)
+            ),
         ),
         "rollouts-elsewhere": damaged(
-            "rollouts-elsewhere", restamped(rollouts="../../../../etc/passwd")
+            "rollouts-elsewhere", change_stamp(rollouts="../../../../etc/passwd")
         ),
-        "rollouts-list": damaged("rollouts-list", restamped(rollouts=[1])),
+        "rollouts-list": damaged("rollouts-list", change_stamp(rollouts=[1])),
         "rollouts-gone": damaged("rollouts-gone", lambda c: shutil.rmtree(c / "rollouts")),
         "rollouts-rubbish": damaged(
             "rollouts-rubbish", lambda c: shard(c, "rollouts").write_bytes(b"rubbish")

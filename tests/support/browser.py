@@ -66,7 +66,7 @@ def chromium(
         browser.quit()
 
 
-def until(found: Callable[[], T | None], what: str) -> T:
+def until(condition: Callable[[], T | None], message: str) -> T:
     """Wait until a function returns a true value, and return this value.
 
     Raises:
@@ -74,18 +74,18 @@ def until(found: Callable[[], T | None], what: str) -> T:
     """
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
-        value = found()
+        value = condition()
         if value:
             return value
         time.sleep(0.05)
-    raise TimeoutError(what)
+    raise TimeoutError(message)
 
 
 def texts(browser: WebDriver, selector: str) -> list[str]:
     """Return the text of all matching elements, including hidden ones."""
     script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
-    found: list[str] = browser.execute_script(script, selector)
-    return found
+    contents: list[str] = browser.execute_script(script, selector)
+    return contents
 
 
 def logged_problems(browser: WebDriver) -> list[dict[str, Any]]:
@@ -100,18 +100,18 @@ def count_violations(browser: WebDriver) -> None:
 
 
 def violations(browser: WebDriver) -> list[str]:
-    found: list[str] = browser.execute_script("return window.violations")
-    return found
+    reported: list[str] = browser.execute_script("return window.violations")
+    return reported
 
 
 def accessibility_violations(browser: WebDriver) -> list[tuple[str, list[Any]]]:
     """Return the violations that axe-core rates as serious or critical."""
     browser.execute_script(AXE.read_text(encoding="utf-8"))
     script = "const done = arguments[0]; axe.run().then((r) => done(r.violations))"
-    found = browser.execute_async_script(script)
+    report = browser.execute_async_script(script)
     return [
         (v["id"], [(n["target"], n["failureSummary"]) for n in v["nodes"][:3]])
-        for v in found
+        for v in report
         if v["impact"] in ("serious", "critical")
     ]
 
@@ -119,8 +119,8 @@ def accessibility_violations(browser: WebDriver) -> list[tuple[str, list[Any]]]:
 def ids(browser: WebDriver) -> list[str]:
     """Return the ids of the solutions in the page's list."""
     script = "return [...document.querySelectorAll('#list a')].map(e => e.dataset.id)"
-    found: list[str] = browser.execute_script(script)
-    return found
+    solution_ids: list[str] = browser.execute_script(script)
+    return solution_ids
 
 
 def click(browser: WebDriver, selector: str) -> None:

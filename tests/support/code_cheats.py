@@ -11,7 +11,7 @@ GOLD = {
 FORGED = "__import__('struct').pack('>cI', {kind!r}, {size}) + {content!r}"
 
 
-def _forged(kind: bytes, content: bytes = b"") -> str:
+def _forge_frames(kind: bytes, content: bytes = b"") -> str:
     """Return a program that writes a frame to every descriptor, bare and wrapped, and exits."""
     frame = FORGED.format(kind=kind, size=len(content), content=content)
     return (
@@ -54,10 +54,10 @@ CHEATS = {
         "def add(a, b): return 0\n"
     ),
     "prints": "print('P'); print('passed'); print({'passed': True})\ndef add(a, b): print('P')\n",
-    "forged P": _forged(b"P"),
-    "forged E": _forged(b"E", b'{"why": null, "status": 0, "clean": true}'),
-    "forged V": _forged(b"V", b"[true]"),
-    "forged R": _forged(b"R"),
+    "forged P": _forge_frames(b"P"),
+    "forged E": _forge_frames(b"E", b'{"why": null, "status": 0, "clean": true}'),
+    "forged V": _forge_frames(b"V", b"[true]"),
+    "forged R": _forge_frames(b"R"),
     "huge frame": "import os\nos.write(4, b'V' + b'\\xff' * 4 + b'x' * 1000)\ndef add(a, b): ...\n",
     "nested frame": (
         "import os, struct\ndef add(a, b):\n    t = b'[' * 100000\n"

@@ -24,7 +24,7 @@ def problem(gold: Any) -> Problem:
 
 
 def grades(checker: CodeChecker, gold: Any, completions: Sequence[str]) -> list[Grade]:
-    items = [GradeItem(problem=problem(gold), completion=one) for one in completions]
+    items = [GradeItem(problem=problem(gold), completion=completion) for completion in completions]
     return list(asyncio.run(checker.grade(items, asyncio.to_thread)))
 
 

@@ -196,9 +196,9 @@ def program(body: str) -> str:
 def results(names: Sequence[str] = tuple(PROBES)) -> dict[str, tuple[str, str]]:
     """Return the verdict and reason of each probe by name; probes run in order in two sandboxes."""
     checker = code_checker(processes=1, memory_mib=512)
-    found = grades(checker, GOLD, [program(PROBES[name]) for name in names])
-    return {name: (one.verdict, one.reason) for name, one in zip(names, found, strict=True)}
+    graded = grades(checker, GOLD, [program(PROBES[name]) for name in names])
+    return {name: (grade.verdict, grade.reason) for name, grade in zip(names, graded, strict=True)}
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: one for name, one in results().items() if one[0] != "right"}))
+    print(json.dumps({name: result for name, result in results().items() if result[0] != "right"}))

@@ -83,17 +83,25 @@ def count_exact(results: Sequence[ProblemLabels], calls: Calls) -> int:
     for context, ids in calls.made:
         sampled[context].append(ids)
     rows = [row for result in results for row in result.labeled]
-    closed = {one.prefix_id for r in results for one in r.rollouts if one.reason == NO_ROOM}
+    closed = {
+        rollout.prefix_id for r in results for rollout in r.rollouts if rollout.reason == NO_ROOM
+    }
     assert len(rows) == NUM_SOLUTIONS
     wanted = {row.prompt_ids for row in rows}
     for row in rows:
         ids = row.solution.ids
-        assert any(ids in (one, one[:-1]) for one in sampled[row.prompt_ids])
+        assert any(
+            ids in (sampled_ids, sampled_ids[:-1]) for sampled_ids in sampled[row.prompt_ids]
+        )
         steps = zip(row.solution.steps[:-1], row.steps, strict=False)
-        wanted |= {row.prompt_ids + ids[: s.end] for s, own in steps if own.prefix_id not in closed}
-    given = {context for context, _ in calls.made}
-    assert given <= wanted, f"{len(given - wanted)} contexts are not a prefix of any solution"
-    assert wanted <= given, f"{len(wanted - given)} prefixes were not continued by their own ids"
+        wanted |= {
+            row.prompt_ids + ids[: s.end] for s, label in steps if label.prefix_id not in closed
+        }
+    contexts = {context for context, _ in calls.made}
+    assert contexts <= wanted, f"{len(contexts - wanted)} contexts are not a prefix of any solution"
+    assert wanted <= contexts, (
+        f"{len(wanted - contexts)} prefixes were not continued by their own ids"
+    )
     return len(wanted)
 
 

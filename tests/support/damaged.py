@@ -50,7 +50,7 @@ def _labels(folder: Path, seed: int, num_blocks: int | None = None) -> Path:
     return out
 
 
-def _begun(folder: Path, seed: int) -> Path:
+def _make_begun_run(folder: Path, seed: int) -> Path:
     """Make an unfinished run with a journal of a block that is not committed."""
     out = _labels(folder, seed, 1)
     store = Store(str(out))
@@ -70,7 +70,7 @@ def _search(folder: Path, seed: int) -> Path:
     return folder / "run"
 
 
-def _combined(folder: Path, seed: int) -> Path:
+def _combine_labels(folder: Path, seed: int) -> Path:
     """Combine labels with the opinions of the symbolic judge."""
     run, opinions = _labels(folder, seed), folder / "opinions"
     changes = [f"solutions={run}", f"out={opinions}", "judge=symbolic", "ray.address=none"]
@@ -93,7 +93,7 @@ def _opinions(folder: Path, seed: int) -> Path:
     return out
 
 
-def _trained(folder: Path, seed: int) -> Path:
+def _train_prm(folder: Path, seed: int) -> Path:
     """Train a tiny PRM for five steps, with validation and the best weights kept."""
     labels, base = write_run(folder / "labels", arith_rows(24)), tiny_model(folder / "base")
     keys = [f"labels=[{labels}]", f"base={base}", "max_steps=5", f"seed={seed}"]
@@ -105,13 +105,13 @@ def _trained(folder: Path, seed: int) -> Path:
 KINDS: dict[str, tuple[Callable[[Path, int], Path], tuple[str, ...]]] = {
     "labels": (_labels, ("labels", "rollouts", "Python", "priors", "rejects")),
     "begun labels": (
-        _begun,
+        _make_begun_run,
         ("labels", "rollouts", "priors", "rejects", "committed", "manifest", "spent", "journals"),
     ),
     "search": (_search, ("labels", "trees")),
-    "combined": (_combined, ("labels", "rollouts")),
+    "combined": (_combine_labels, ("labels", "rollouts")),
     "opinions": (_opinions, ("opinions",)),
-    "training": (_trained, ("checkpoints", "model")),
+    "training": (_train_prm, ("checkpoints", "model")),
 }
 """By kind of output: the function that makes it from a folder and a seed, and the names of its
 readers in `READERS`.
@@ -120,8 +120,8 @@ readers in `READERS`.
 
 def _priors(run: Path) -> list[Any]:
     priors = sorted(path.stem for path in (run / "priors").iterdir())
-    found = [read_priors(Store(str(run)), identity) for identity in priors]
-    return [content for content in found if content is not None]
+    contents = [read_priors(Store(str(run)), identity) for identity in priors]
+    return [content for content in contents if content is not None]
 
 
 def _journals(run: Path) -> list[Any]:
@@ -133,7 +133,9 @@ def _journals(run: Path) -> list[Any]:
     ]
 
 
-def _accepted(check: Callable[[Path], None], place: Path, files: Path) -> tuple[bytes, ...]:
+def _read_accepted_files(
+    check: Callable[[Path], None], place: Path, files: Path
+) -> tuple[bytes, ...]:
     """Return the content of files that pass a check."""
     check(place)
     return tuple(path.read_bytes() for path in sorted(files.rglob("*")) if path.name != "README.md")
@@ -152,10 +154,10 @@ READERS: dict[str, Callable[[Path], list[Any]]] = {
     "trees": lambda run: list(read_trees(Store(str(run)))),
     "opinions": lambda run: list(iter_opinion_rows(Store(str(run)))),
     "checkpoints": lambda run: [
-        _accepted(check_checkpoint, mark.parent, mark.parent)
+        _read_accepted_files(check_checkpoint, mark.parent, mark.parent)
         for mark in sorted(run.glob("checkpoints/*/complete"))
     ],
-    "model": lambda run: [_accepted(check_finished, run, run / "model")],
+    "model": lambda run: [_read_accepted_files(check_finished, run, run / "model")],
 }
 """Functions that read one part of an output as a list."""
 
@@ -188,29 +190,33 @@ def file_damages(name: str, whole: bytes, *, flips: int = 6) -> Iterator[tuple[s
         yield kind, kind
 
 
-def damages(run: Path, other: Path) -> Iterator[tuple[str, Mapping[str, Content]]]:
+def damages(run: Path, other_run: Path) -> Iterator[tuple[str, Mapping[str, Content]]]:
     """Yield damages of an output: damaged files, swapped files, and missing folders.
 
     Args:
         run: folder of the output.
-        other: folder of another output of the same kind.
+        other_run: folder of another output of the same kind.
     """
     names, theirs = (
         sorted(str(path.relative_to(of)) for path in of.rglob("*") if path.is_file())
-        for of in (run, other)
+        for of in (run, other_run)
     )
     for name in names:
         whole = (run / name).read_bytes()
-        for what, content in file_damages(name, whole):
-            yield what, {name: content}
-        siblings = [one for one in names if _kind_of(one) == _kind_of(name) and one != name]
+        for damage, content in file_damages(name, whole):
+            yield damage, {name: content}
+        siblings = [
+            other_name
+            for other_name in names
+            if _kind_of(other_name) == _kind_of(name) and other_name != name
+        ]
         if siblings:
             sibling = (run / siblings[-1]).read_bytes()
             yield "a sibling's", {name: sibling}
             yield "swapped", {name: sibling, siblings[-1]: whole}
-        like = [one for one in theirs if _kind_of(one) == _kind_of(name)]
+        like = [candidate for candidate in theirs if _kind_of(candidate) == _kind_of(name)]
         if like and name != "progress.jsonl":  # a heartbeat file that does not affect results
-            yield "another output's", {name: (other / like[0]).read_bytes()}
+            yield "another output's", {name: (other_run / like[0]).read_bytes()}
     for folder in [path for path in run.iterdir() if path.is_dir()]:
         below = [name for name in names if name.startswith(f"{folder.name}/")]
         yield "folder gone", dict.fromkeys(below)

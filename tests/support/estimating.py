@@ -11,9 +11,9 @@ from mclabel.labeling.estimators import Estimator, EstimatorSettings, ProblemPat
 
 def settings_of(kind: str, **settings: Any) -> EstimatorSettings:
     """Return the validated settings of an estimator, as a configuration gives them."""
-    found = Chosen("estimators", default=kind).settings({"kind": kind, **settings})
-    assert isinstance(found, EstimatorSettings)
-    return found
+    validated = Chosen("estimators", default=kind).settings({"kind": kind, **settings})
+    assert isinstance(validated, EstimatorSettings)
+    return validated
 
 
 def make(

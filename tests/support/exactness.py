@@ -39,9 +39,9 @@ def check_solutions(store: Store, problems: Iterable[int], per_problem: int = 4)
             counted.setdefault(rollout["prefix_id"], Counter())[rollout["outcome"]] += 1
         for row in labels.to_pylist():
             for step in row["steps"][:-1]:
-                found = counted.get(step["prefix_id"], Counter())
+                counts = counted.get(step["prefix_id"], Counter())
                 for outcome in Outcome:
-                    assert step[f"num_{outcome}"] == found[outcome]
+                    assert step[f"num_{outcome}"] == counts[outcome]
     rows = [(row.problem.id, row.solution.sample_index) for row in read_labels(store)]
     assert sorted(rows) == sorted((f"p{i}", j) for i in problems for j in range(per_problem))
     assert {*store.names("rollouts")} == named

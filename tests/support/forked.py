@@ -61,8 +61,8 @@ class Forked:
             variables: additional environment variables.
         """
         self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 - as long as this
-        given = (list(map(str, arguments)), folder, self._output.name, variables)
-        self._process = CONTEXT.Process(target=_run, args=given)
+        process_arguments = (list(map(str, arguments)), folder, self._output.name, variables)
+        self._process = CONTEXT.Process(target=_run_command, args=process_arguments)
         self._process.start()
         self.pid = self._process.pid or 0
 
@@ -87,7 +87,9 @@ class Forked:
         return output, None
 
 
-def _run(arguments: list[str], folder: Path | None, output: str, variables: dict[str, str]) -> None:
+def _run_command(
+    arguments: list[str], folder: Path | None, output: str, variables: dict[str, str]
+) -> None:
     os.environ.update(variables)
     os.chdir(folder or ".")
     if arguments[0].endswith(".py"):

@@ -68,7 +68,7 @@ class HostedServer(Server):
             return failure(status, code, f"It is {code}.", headers={"Retry-After": "0.01"})
         if (refusal := self._refusal(body)) is not None:
             return refusal
-        prompt = "\n".join(one["content"] for one in body["messages"])
+        prompt = "\n".join(turn["content"] for turn in body["messages"])
         answered = self.answers(prompt)
         text = answered if isinstance(answered, str) else answered.get("content")
         tokens = (text or "").split(" ")
@@ -81,7 +81,7 @@ class HostedServer(Server):
         if isinstance(answered, dict):
             message |= {name: answered[name] for name in message if name in answered}
             choice |= {name: answered[name] for name in choice if name in answered}
-        num_read = sum(len(one["content"].split(" ")) for one in body["messages"])
+        num_read = sum(len(turn["content"].split(" ")) for turn in body["messages"])
         num_sampled = NUM_THOUGHTS + min(len(tokens), max(room, 0))
         answer = {
             **{"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": MODEL},
@@ -100,18 +100,18 @@ class HostedServer(Server):
 
     def _refusal(self, body: dict[str, Any]) -> web.Response | None:
         for name in body.keys() - _PARAMETERS:
-            said = f"Unrecognized request argument supplied: {name}"
-            return failure(400, "unknown_parameter", said, name)
+            message = f"Unrecognized request argument supplied: {name}"
+            return failure(400, "unknown_parameter", message, name)
         for name in body.keys() & set(self.fixed):
-            said = f"Unsupported value: '{name}' does not support {body[name]} with this model."
-            return failure(400, "unsupported_value", said, name)
+            message = f"Unsupported value: '{name}' does not support {body[name]} with this model."
+            return failure(400, "unsupported_value", message, name)
         try:
             _REQUEST.validate_python(body)
         except ValidationError as error:
             return failure(400, "invalid_type", str(error.errors()[0]["msg"]))
         if "max_tokens" in body:
-            said = "Unsupported parameter: 'max_tokens' is not supported with this model."
-            return failure(400, "unsupported_parameter", said, "max_tokens")
+            message = "Unsupported parameter: 'max_tokens' is not supported with this model."
+            return failure(400, "unsupported_parameter", message, "max_tokens")
         if body["model"] != MODEL:
             return failure(404, "model_not_found", f"The model `{body['model']}` does not exist")
         return None

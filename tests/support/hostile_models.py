@@ -42,17 +42,17 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
         marker: file that the copies' code would create.
     """
     code = f"open({str(marker)!r}, 'w').close()\n"
-    found: dict[str, Path] = {}
+    models: dict[str, Path] = {}
 
     def copy(name: str) -> Path:
-        found[name] = folder / name
-        shutil.copytree(sound, found[name])
-        return found[name]
+        models[name] = folder / name
+        shutil.copytree(sound, models[name])
+        return models[name]
 
-    one = copy("auto-map-of-an-unknown-model")
-    (one / "evil.py").write_text(code)
+    model = copy("auto-map-of-an-unknown-model")
+    (model / "evil.py").write_text(code)
     change(
-        one / "config.json",
+        model / "config.json",
         model_type="evil",
         architectures=["Evil"],
         auto_map={
@@ -61,15 +61,15 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
             "AutoModelForTokenClassification": "evil.Model",
         },
     )
-    one = copy("auto-map-of-a-tokenizer")
-    (one / "evil.py").write_text(code)
+    model = copy("auto-map-of-a-tokenizer")
+    (model / "evil.py").write_text(code)
     change(
-        one / "tokenizer_config.json",
+        model / "tokenizer_config.json",
         tokenizer_class="EvilTokenizer",
         auto_map={"AutoTokenizer": ["evil.Tokenizer", "evil.Tokenizer"]},
     )
-    one = copy("auto-map-to-elsewhere")
-    change(one / "config.json", model_type="evil", auto_map={"AutoConfig": "evil/repo--evil.C"})
+    model = copy("auto-map-to-elsewhere")
+    change(model / "config.json", model_type="evil", auto_map={"AutoConfig": "evil/repo--evil.C"})
 
     for name, changes in {
         "kernel": {"attn_implementation": "evil/repo"},
@@ -81,10 +81,10 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
     }.items():
         change(copy(name) / "config.json", **changes)
 
-    one = copy("pickle")
-    for path in one.glob("*.safetensors"):
+    model = copy("pickle")
+    for path in model.glob("*.safetensors"):
         path.unlink()
-    (one / "pytorch_model.bin").write_bytes(pickle.dumps(_Opens(marker)))
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(_Opens(marker)))
 
     weights = sorted(sound.glob("*.safetensors"))[0].name
     whole = (sound / weights).read_bytes()
@@ -123,7 +123,7 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
     last = sorted(tensors)[-1]
     save_file({k: v for k, v in tensors.items() if k != last}, copy("weights-lack-one") / weights,
               metadata={"format": "pt"})  # fmt: skip
-    return found
+    return models
 
 
 def change(path: Path, **changes: object) -> None:

@@ -78,7 +78,10 @@ def sign_shards(
         recorded = {**json.loads(table.schema.metadata[b"mclabel"]), **(metadata or {})}
         for name, value in (columns or {}).items():
             at = table.column_names.index(name)
-            values = [value(one) if callable(value) else value for one in table[name].to_pylist()]
+            values = [
+                value(old_value) if callable(value) else value
+                for old_value in table[name].to_pylist()
+            ]
             table = table.set_column(at, table.field(at), pa.array(values, table.field(at).type))
         table = table.replace_schema_metadata({b"mclabel": json.dumps(recorded).encode()})
         path.write_bytes(encode_parquet_with_digest(table))
@@ -86,12 +89,12 @@ def sign_shards(
 
 def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[str, Path]:
     """Make copies of a sound run, each malicious in one way and with valid digests."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
 
     def copy(name: str) -> Path:
-        found[name] = folder / f"run{len(found)}"
-        shutil.copytree(sound, found[name])
-        return found[name]
+        folders[name] = folder / f"run{len(folders)}"
+        shutil.copytree(sound, folders[name])
+        return folders[name]
 
     def recorded(name: str, **config: Any) -> None:
         sign_manifest(copy(name), lambda manifest: manifest["config"].update(config))
@@ -138,8 +141,11 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
     for name, columns in {
         "priors above": {"priors": "../../elsewhere"},
         "priors by an absolute path": {"priors": str(canary)},
-        "ids in HTML": {"problem_id": lambda one: f"{one}{SCRIPT}"},
-        "ids above": {"problem_id": lambda one: f"../../{one}", "solution_id": "../../{}".format},
+        "ids in HTML": {"problem_id": lambda identifier: f"{identifier}{SCRIPT}"},
+        "ids above": {
+            "problem_id": lambda identifier: f"../../{identifier}",
+            "solution_id": "../../{}".format,
+        },
         "texts in HTML": {"problem": SCRIPT, "answer": SCRIPT, "prediction": SCRIPT},
         "texts of templates": {"problem": "{{ ''.__class__.__mro__[1].__subclasses__() }}"},
         "answers of Python": {"answer": answer, "prediction": answer},
@@ -150,8 +156,8 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
     sign_shards(
         copy("rows: meta of a program"),
         columns={
-            "meta": lambda one: json.dumps(
-                {**json.loads(one), "program": program, "family": SCRIPT}
+            "meta": lambda meta: json.dumps(
+                {**json.loads(meta), "program": program, "family": SCRIPT}
             )
         },
     )
@@ -186,7 +192,7 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
         (run / name).write_text(f"import os; os.system('touch {canary}')\n")
     run = copy("what a training leaves")
     _training(run, shell, bomb)
-    return found
+    return folders
 
 
 def _training(run: Path, component: Mapping[str, Any], bomb: bytes) -> None:
@@ -215,12 +221,12 @@ def hostile_configurations(
     Returns:
         The verb and the path of each file, by the name of the attack.
     """
-    found: dict[str, tuple[str, str]] = {}
+    configurations: dict[str, tuple[str, str]] = {}
 
     def write(name: str, verb: str, text: str) -> None:
-        path = folder / f"config{len(found)}.yaml"
+        path = folder / f"config{len(configurations)}.yaml"
         path.write_text(text)
-        found[name] = verb, str(path)
+        configurations[name] = verb, str(path)
 
     def add(name: str, verb: str, **content: Any) -> None:
         arith = {"problems": {"source": "arith", "limit": 1}}
@@ -234,14 +240,14 @@ def hostile_configurations(
 
     command = f"touch {canary}"
     for name, content in callables(canary, module).items():
-        for what, changes in {
+        for change_name, changes in {
             "checker": {"checker": content},
             "estimator": {"estimator": content},
             "engine": {"policy": {"engine": content}},
             "reader": {"problems": {"kind": name, "source": command}},
             "source": {"problems": {"source": name}},
         }.items():
-            add(f"{what} {name}", "label", **changes)
+            add(f"{change_name} {name}", "label", **changes)
         add(f"checker {name}, best of n", "best-of-n", checker=content)
         for key in ("target", "weights", "loss"):
             add(f"{key} {name}", "train", **{key: name})
@@ -268,4 +274,4 @@ def hostile_configurations(
     }.items():
         for verb in ("label", "train", "best-of-n"):
             write(f"YAML, {name}, {verb}", verb, f"seed: {tag}\n")
-    return found
+    return configurations

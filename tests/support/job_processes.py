@@ -78,14 +78,14 @@ def started_by(job: Job) -> list[psutil.Process]:
     the session. One of the two would not suffice, since a process that sets its title may overwrite
     its environment.
     """
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # the process has ended or belongs to another user
             if process.status() != psutil.STATUS_ZOMBIE and (
                 os.getsid(process.pid) == job.pid or process.environ().get(TOKEN) == job.token
             ):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def vllm_engine(job: Job) -> psutil.Process | None:
@@ -98,7 +98,7 @@ def vllm_engine(job: Job) -> psutil.Process | None:
     sharing = {
         process.pid: process
         for process in started_by(job)
-        if any(path.name.startswith("psm_") for path in _mapped(process))
+        if any(path.name.startswith("psm_") for path in _list_mapped_files(process))
     }
     for process in sharing.values():
         with suppress(psutil.Error):  # the process has ended
@@ -109,12 +109,12 @@ def vllm_engine(job: Job) -> psutil.Process | None:
 
 def worker_actors() -> list[psutil.Process]:
     """Return the engine processes on clusters that this process or its child processes started."""
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # the process has ended
             if "WorkerActor" in " ".join(process.cmdline()):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def last_state(out: Path) -> dict[str, int]:
@@ -158,18 +158,18 @@ def check_nothing_is_left(job: Job, memory: set[Path], timeout_s: float = 60) ->
         timeout_s: seconds in which the rest may still end.
     """
     deadline = time.monotonic() + timeout_s
-    while left := [*started_by(job), *(path for path in memory if path.exists())]:
-        assert time.monotonic() < deadline, left
+    while remaining := [*started_by(job), *(path for path in memory if path.exists())]:
+        assert time.monotonic() < deadline, remaining
         time.sleep(0.2)
 
 
 def shared_memory(job: Job) -> set[Path]:
     """Return the files in /dev/shm that a command's processes map now; empty without /proc."""
-    found = {path for process in started_by(job) for path in _mapped(process)}
-    return {path for path in found if path.exists()}
+    mapped = {path for process in started_by(job) for path in _list_mapped_files(process)}
+    return {path for path in mapped if path.exists()}
 
 
-def _mapped(process: psutil.Process) -> set[Path]:
+def _list_mapped_files(process: psutil.Process) -> set[Path]:
     try:
         maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
     except OSError:

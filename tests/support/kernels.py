@@ -32,10 +32,10 @@ def kernels() -> dict[str, dict[str, str]]:
     numpy is restricted to about the same instructions. The result is empty on CPUs other than x86,
     and where the system does not list the CPU's flags.
     """
-    told = Path("/proc/cpuinfo")
-    if platform.machine().lower() not in ("x86_64", "amd64") or not told.exists():
+    cpu_info = Path("/proc/cpuinfo")
+    if platform.machine().lower() not in ("x86_64", "amd64") or not cpu_info.exists():
         return {}
-    lines = told.read_text().splitlines()
+    lines = cpu_info.read_text().splitlines()
     flags = next((line.split(":")[1].split() for line in lines if line.startswith("flags")), [])
     config: dict[str, Any] = np.show_config(mode="dicts")
     newer = config.get("SIMD Extensions", {}).get("found", [])
@@ -53,10 +53,10 @@ def kernels() -> dict[str, dict[str, str]]:
 
 def main(command: list[str]) -> int:
     """Run the command under each kernel but the newest, which a plain run uses."""
-    found = kernels()
-    if not found:
+    environments = kernels()
+    if not environments:
         print(f"LEFT OUT: no kernels are known for {platform.machine()}")
-    for chosen in list(found.values())[:-1]:
+    for chosen in list(environments.values())[:-1]:
         print("--", *(f"{key}={value}" for key, value in chosen.items()), flush=True)
         ended = subprocess.run(command, env={**os.environ, **chosen}, check=False).returncode
         if ended:

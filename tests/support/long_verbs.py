@@ -17,7 +17,7 @@ NUM_SOLUTIONS = 2
 FORMATS = ("parquet", "trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
 
 
-def write_given(folder: Path, num_steps: int, tokens_per_step: int) -> None:
+def write_given_solutions(folder: Path, num_steps: int, tokens_per_step: int) -> None:
     """Write a problem, two solutions that differ from their first step on, and a tiny model."""
     folder.mkdir(parents=True)
     tiny_model(folder / "base", 2 * num_steps * tokens_per_step + 1000)
@@ -25,12 +25,12 @@ def write_given(folder: Path, num_steps: int, tokens_per_step: int) -> None:
     (folder / "problems.jsonl").write_text(json.dumps(problem))
     with (folder / "solutions.jsonl").open("w") as file:
         for number in range(NUM_SOLUTIONS):
-            text = _trace(num_steps, tokens_per_step, random.Random(number))
+            text = _make_trace(num_steps, tokens_per_step, random.Random(number))
             file.write(json.dumps({"problem_id": "p0", "solution": text}) + "\n")
     (folder / "empty.yaml").write_text("seed: 1\n")
 
 
-def _trace(num_steps: int, tokens_per_step: int, rng: random.Random) -> str:
+def _make_trace(num_steps: int, tokens_per_step: int, rng: random.Random) -> str:
     lines = []
     for number in range(num_steps - 1):
         a, b = rng.randrange(10, 99), rng.randrange(10, 99)
@@ -49,7 +49,7 @@ def verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         *(f"solutions.path={folder}/solutions.jsonl", "policy.max_tokens=200000"),
         *("ray.address=none", "estimator.rollouts=1"),
     ]
-    outcome = [one for one in label if not one.startswith("estimator.rollouts")]
+    outcome = [override for override in label if not override.startswith("estimator.rollouts")]
     yield "label outcome", (*outcome, "estimator=outcome", f"out={folder}/outcome")
     yield "label fixed", (*label, "estimator=fixed", f"out={fixed}")
     yield "label posterior", (*label, "estimator=posterior", f"out={folder}/posterior")

@@ -60,7 +60,7 @@ class Server:
     def __enter__(self) -> Server:
         self._loop = asyncio.new_event_loop()
         started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, args=(started,), daemon=True)
         self._thread.start()
         assert started.wait(20)
         return self
@@ -69,7 +69,7 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(20)
 
-    def _run(self, started: threading.Event) -> None:
+    def _run_loop(self, started: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
         app = web.Application(client_max_size=2**26)
         app.router.add_get("/v1/models", self._models)
@@ -161,7 +161,7 @@ class Server:
         return ids
 
     def _unauthorised(self, request: web.Request) -> web.Response | None:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self.key is None or given == self.key:
+        sent_key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if self.key is None or sent_key == self.key:
             return None
-        return web.json_response({"error": f"Incorrect API key: {given}"}, status=401)
+        return web.json_response({"error": f"Incorrect API key: {sent_key}"}, status=401)

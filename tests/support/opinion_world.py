@@ -48,7 +48,7 @@ class World:
         """Return the first errors named by a judge of these rates that reads step after step."""
         step, error = np.arange(LONGEST), self.errors[:, None]
         chance = np.where(step < error, rates[0], np.where(step == error, rates[1], rates[2]))
-        return self._first(self.rng.random(chance.shape) < chance)
+        return self._first_steps_found(self.rng.random(chance.shape) < chance)
 
     def repeating(self, named: Ints, share: float, rates: Sequence[float] = FAIR) -> Ints:
         """Return the first errors of a judge that repeats another judge on some solutions.
@@ -67,7 +67,7 @@ class World:
 
     def below(self, scores: Floats, threshold: float) -> Ints:
         """Return the first errors that a PRM names by a threshold."""
-        return self._first(scores < threshold)
+        return self._first_steps_found(scores < threshold)
 
     def location_model(self, named: Ints) -> FirstErrorJudgeModel:
         """Return the model of a judge that names first errors."""
@@ -83,7 +83,7 @@ class World:
         """Return the share of solutions whose likeliest first error is the true one."""
         return float((chances.argmax(1) == self.errors).mean())
 
-    def _first(self, finds: NDArray[np.bool_]) -> Ints:
+    def _first_steps_found(self, finds: NDArray[np.bool_]) -> Ints:
         finds = finds & (np.arange(LONGEST) < self.num_steps[:, None])
         return np.where(finds.any(1), np.argmax(finds, 1), self.num_steps)
 
@@ -129,26 +129,35 @@ def _chances(right: Ints, rollouts: int, outcome: NDArray[np.bool_], num_steps: 
         _evidence(right[row, : steps - 1], rollouts, bool(outcome[row]))
         for row, steps in enumerate(num_steps.tolist())
     ]
-    fitted = fit_priors({"number": [{AUTHOR: one} for one in evidence]}).rounded_as_stored
+    fitted = fit_priors(
+        {"number": [{AUTHOR: solution_evidence} for solution_evidence in evidence]}
+    ).rounded_as_stored
     priors = fitted.for_completer(AUTHOR).for_class("number").with_rare_luck
     requests = [
         ChainEvidence(
-            num_steps=one.num_steps,
-            counts=np.stack([one.right, one.wrong, one.num_agreeing, one.num_other_samples]),
-            outcome=one.outcome,
-            external_likelihood=one.external_likelihood,
+            num_steps=solution_evidence.num_steps,
+            counts=np.stack(
+                [
+                    solution_evidence.right,
+                    solution_evidence.wrong,
+                    solution_evidence.num_agreeing,
+                    solution_evidence.num_other_samples,
+                ]
+            ),
+            outcome=solution_evidence.outcome,
+            external_likelihood=solution_evidence.external_likelihood,
             priors=priors,
             previous_plan=None,
             changed_chains=range(1),
         )
-        for one in evidence
+        for solution_evidence in evidence
     ]
-    found = np.zeros((len(num_steps), LONGEST + 1))
+    chances = np.zeros((len(num_steps), LONGEST + 1))
     for row, (to_go,) in enumerate(infer_first_errors(requests)):
         steps = int(num_steps[row])
         ordered = np.append(to_go[steps:0:-1], to_go[0])
-        found[row, : steps + 1] = ordered / ordered.sum()
-    return found
+        chances[row, : steps + 1] = ordered / ordered.sum()
+    return chances
 
 
 def _evidence(right: Ints, rollouts: int, outcome: bool) -> Evidence:
@@ -181,21 +190,25 @@ def scripted(world: World) -> dict[str, Mapping[str, JudgeModel]]:
     echoes = [world.repeating(fair, 0.8) for _ in range(5)]
     return {
         "a fair judge": {"fair": location_model(fair)},
-        "the same twice": _several(location_model(fair), 2),
-        "the same five times": _several(location_model(fair), 5),
-        "five that repeat it on 80%": {str(n): location_model(one) for n, one in enumerate(echoes)},
-        "five independent fair judges": {str(n): location_model(one) for n, one in enumerate(five)},
+        "the same twice": _copy_model(location_model(fair), 2),
+        "the same five times": _copy_model(location_model(fair), 5),
+        "five that repeat it on 80%": {
+            str(n): location_model(echo) for n, echo in enumerate(echoes)
+        },
+        "five independent fair judges": {
+            str(n): location_model(judge) for n, judge in enumerate(five)
+        },
         "a random judge": {"random": location_model(random)},
-        "the same five times, random": _several(location_model(random), 5),
+        "the same five times, random": _copy_model(location_model(random), 5),
         "a fair judge and a random one five times": {
-            "fair": location_model(fair), **_several(location_model(random), 5)
+            "fair": location_model(fair), **_copy_model(location_model(random), 5)
         },
         "a PRM at .3": {"0.3": thresholds["0.3"]},
         "a PRM at .5": {"0.5": thresholds["0.5"]},
         "a PRM at .7": {"0.7": thresholds["0.7"]},
         "that PRM at three thresholds": thresholds,
         "its scores": {"scores": world.scoring(scores)},
-        "its scores twice": _several(world.scoring(scores), 2),
+        "its scores twice": _copy_model(world.scoring(scores), 2),
         "its scores and a threshold": {
             "scores": world.scoring(scores), "0.5": thresholds["0.5"]
         },
@@ -206,5 +219,5 @@ def scripted(world: World) -> dict[str, Mapping[str, JudgeModel]]:
     }  # fmt: skip
 
 
-def _several(model: JudgeModel, count: int) -> dict[str, JudgeModel]:
+def _copy_model(model: JudgeModel, count: int) -> dict[str, JudgeModel]:
     return {f"copy {number}": model for number in range(count)}

@@ -30,7 +30,7 @@ def train_in_group(overrides: list[str], folder: Path, num_workers: int = 2) -> 
     meeting = folder / "meeting"
     meeting.unlink(missing_ok=True)
     workers = [
-        _CONTEXT.Process(target=_run, args=(overrides, str(meeting), rank, num_workers))
+        _CONTEXT.Process(target=_run_worker, args=(overrides, str(meeting), rank, num_workers))
         for rank in range(num_workers)
     ]
     for worker in workers:
@@ -42,7 +42,7 @@ def train_in_group(overrides: list[str], folder: Path, num_workers: int = 2) -> 
         raise TrainingError(f"workers of the group ended with exit codes {codes}")
 
 
-def _run(overrides: list[str], meeting: str, rank: int, num_workers: int) -> None:
+def _run_worker(overrides: list[str], meeting: str, rank: int, num_workers: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)}
     # Transformers reads these variables, although the group meets by a file.
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}

@@ -31,7 +31,7 @@ def fits(op: Any, value: Any, flags: int) -> Callable[[str], bool]:
     members = value[1:] if negated else value
 
     def fit(c: str) -> bool:
-        return any(_is_member(c, op, one, flags) for op, one in members) is not negated
+        return any(_is_member(c, op, member, flags) for op, member in members) is not negated
 
     return fit
 
@@ -60,8 +60,8 @@ def nodes(items: Any) -> Iterator[tuple[Any, Any]]:
         if op in REPEATS:
             yield from nodes(value[2])
         elif op is names.BRANCH:
-            for one in value[1]:
-                yield from nodes(one)
+            for branch in value[1]:
+                yield from nodes(branch)
         elif op is names.SUBPATTERN:
             yield from nodes(value[3])
         elif op is names.ATOMIC_GROUP:

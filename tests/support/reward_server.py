@@ -49,8 +49,8 @@ class RewardServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                given = self.headers.get("Authorization")
-                if outer.token is not None and given != f"Bearer {outer.token}":
+                authorization = self.headers.get("Authorization")
+                if outer.token is not None and authorization != f"Bearer {outer.token}":
                     self.send_error(401)
                     return
                 items = json.loads(body)["items"]

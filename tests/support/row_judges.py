@@ -41,6 +41,6 @@ class ScoringRowJudge(RowJudge):
 
     async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion:
         """Return the scores of the steps."""
-        said = await super().judge(item, ask)
-        scores = tuple(0.3 if n == said.first_error else 0.9 for n in range(len(item.steps)))
-        return Opinion(is_known=said.is_known, first_error=said.first_error, scores=scores)
+        opinion = await super().judge(item, ask)
+        scores = tuple(0.3 if n == opinion.first_error else 0.9 for n in range(len(item.steps)))
+        return Opinion(is_known=opinion.is_known, first_error=opinion.first_error, scores=scores)

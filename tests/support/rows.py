@@ -82,5 +82,5 @@ def row(
         posterior=posterior,
     )
     graded = outcome in (Outcome.RIGHT, Outcome.WRONG)
-    bare = all(one.hard is None for one in steps)
+    bare = all(label.hard is None for label in steps)
     return made.with_first_error(first_error) if graded and bare and steps else made

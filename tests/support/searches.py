@@ -9,13 +9,13 @@ from mclabel.run.shards.trees import StoredTree
 
 def check_tree(tree: StoredTree, *, limit: int | None = None) -> None:
     """Check that a tree is connected and that its nodes add up to its cost."""
-    known = {"": None} | {node.id: node for node in tree.nodes}
-    assert len(known) == len(tree.nodes) + 1
+    nodes = {"": None} | {node.id: node for node in tree.nodes}
+    assert len(nodes) == len(tree.nodes) + 1
     seen = {""}
     for node in tree.nodes:
         assert node.parent in seen  # parents come first
         seen.add(node.id)
-        parent = known[node.parent]
+        parent = nodes[node.parent]
         before = 0 if parent is None else parent.depth
         assert node.depth == before + len(node.steps)
         assert parent is None or not (parent.is_finished or parent.is_cut)

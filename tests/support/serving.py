@@ -40,7 +40,7 @@ def trained_prm(folder: Path, *changes: str) -> Path:
 def served(prm: Path, log: Path, *, dtype: str) -> Iterator[str]:
     """Serve a PRM within the context, and return the server's URL."""
     command = [sys.executable, "-m", "mclabel", "serve", str(prm), "--dtype", dtype]
-    with _running(command, log) as url:
+    with _run_server(command, log) as url:
         yield url
 
 
@@ -53,12 +53,12 @@ def served_policy(folder: str, log: Path, *, key: str | None = None) -> Iterator
     """
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder]
     command += ["--served-model-name", "policy", "--dtype", "float32", "--max-model-len", "512"]
-    with _running(command, log, **({} if key is None else {"VLLM_API_KEY": key})) as url:
+    with _run_server(command, log, **({} if key is None else {"VLLM_API_KEY": key})) as url:
         yield f"{url}/v1"
 
 
 @contextmanager
-def _running(command: list[str], log: Path, **environment: str) -> Iterator[str]:
+def _run_server(command: list[str], log: Path, **environment: str) -> Iterator[str]:
     port = free_port()
     with log.open("wb") as file:
         server = subprocess.Popen(

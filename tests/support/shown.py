@@ -113,15 +113,17 @@ def combined(
 ) -> LabeledSolution:
     """Return the solution with the opinions of four sources; `source` has the given flags."""
     at = min((flag.step for flag in flags), default=None)
-    told: list[tuple[str, Claim, bool, int | None, tuple[Flag, ...]]] = [
+    source_opinions: list[tuple[str, Claim, bool, int | None, tuple[Flag, ...]]] = [
         ("rollouts", "where", True, row.first_error, ()),
         (source, "at_or_before", True, at, flags),
         ("critic", "where", False, None, ()),
         ("prm", "scores", True, None, ()),
     ]
     opinions = tuple(
-        SourceOpinion(source=name, claim=claim, is_known=known, first_error=error, flags=own)
-        for name, claim, known, error, own in told
+        SourceOpinion(
+            source=name, claim=claim, is_known=is_known, first_error=error, flags=source_flags
+        )
+        for name, claim, is_known, error, source_flags in source_opinions
     )
     return replace(row, consensus=Consensus(rule="same_location", kept=kept, opinions=opinions))
 
@@ -222,10 +224,10 @@ def twin_run(folder: Path) -> str:
         problem=first.problem,
         solution=replace(second.solution, problem_id=first.problem.id, sample_index=1),
     )
-    other = solution(2, ["a\n", "b"], [4, 4])
-    unknown = replace(other.steps[0], value=None, low=None, high=None, hard=None)
-    other = replace(other, steps=(unknown, other.steps[1]))
-    return write_run(folder, [first, second, other], None)
+    third = solution(2, ["a\n", "b"], [4, 4])
+    unknown = replace(third.steps[0], value=None, low=None, high=None, hard=None)
+    third = replace(third, steps=(unknown, third.steps[1]))
+    return write_run(folder, [first, second, third], None)
 
 
 def long_run(folder: Path, num_steps: int) -> str:
@@ -233,7 +235,7 @@ def long_run(folder: Path, num_steps: int) -> str:
     texts = [f"Step {number} adds {number}.\n" for number in range(num_steps)]
     good = [4] * num_steps
     rows = [solution(0, texts, good), solution(1, texts, [*good[:-9], 1, *good[-8:]])]
-    return write_run(folder, rows, [one for row in rows for one in rollouts_of(row)])
+    return write_run(folder, rows, [rollout for row in rows for rollout in rollouts_of(row)])
 
 
 def plain_run(folder: Path) -> str:

@@ -50,7 +50,7 @@ def chain(row: LabeledSolution, error: int | None, words: str = "I redo it.") ->
     """Return the text of a critic that finds the first error at step `error`."""
     last = len(row.steps) if error is None else error + 1
     says = ["incorrect" if index == error else "correct" for index in range(last)]
-    return "\n".join(f"Step {i}: {words} \\boxed{{{one}}}" for i, one in enumerate(says, 1))
+    return "\n".join(f"Step {i}: {words} \\boxed{{{verdict}}}" for i, verdict in enumerate(says, 1))
 
 
 def answer(row: LabeledSolution, text: str, number: int = 0, **more: Any) -> Answer:
@@ -65,17 +65,17 @@ def write_critic(
     folder: Path,
     rows: Sequence[LabeledSolution],
     say: Callable[[LabeledSolution], list[Answer]],
-    **asked: Any,
+    **settings: Any,
 ) -> str:
     """Write a critic's run over a labelling run, with these answers."""
     store = Store(str(folder), create=True)
     config = {"task": "judge", "judge": {"kind": "critic", "claim": "where", "split": "line"}}
-    asked = {"template": asdict(TEMPLATES["step_verdicts"]), "use_reference": False} | asked
+    settings = {"template": asdict(TEMPLATES["step_verdicts"]), "use_reference": False} | settings
     claim_manifest(
         store,
         MANIFEST,
         SemanticConfig.from_config(config),
-        {"input": {"solutions": "run"}, "asked": asked},
+        {"input": {"solutions": "run"}, "asked": settings},
     )
     shard = [
         {
@@ -83,7 +83,7 @@ def write_critic(
             "input": convert_solution_to_item(number, row).row,
             "num_steps": len(row.steps), "is_known": False, "first_error": None, "sureness": None,
             "reason": "", "votes": [], "scores": [], "flags": [],
-            "answers": [asdict(one) for one in say(row)], "num_tokens": 0,
+            "answers": [asdict(critic_answer) for critic_answer in say(row)], "num_tokens": 0,
         }
         for number, row in enumerate(rows, 1)
     ]  # fmt: skip

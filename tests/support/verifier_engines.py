@@ -40,17 +40,17 @@ class KnowingEngine(ScriptedEngine):
         stop: Sequence[str] = (),
     ) -> Completion:
         """Return the verification of the prompt's steps."""
-        asked = self.decode(prompt)
-        steps = _STEP.findall(asked)
-        error = 0 if "[torn]" in asked and seed % 2 else first_error(asked, steps)
+        prompt_text = self.decode(prompt)
+        steps = _STEP.findall(prompt_text)
+        error = 0 if "[torn]" in prompt_text and seed % 2 else first_error(prompt_text, steps)
         text = ""
         for index in range(len(steps)):
             verdict = "incorrect" if index == error else "correct"
             text += f"\nStep {index + 1}: I looked. The step is \\boxed{{{verdict}}}\n"
             if index == error:
                 break
-        text = "\nI cannot tell.\n" if "[silent]" in asked else text
-        is_cut = "[unknown]" in asked or "shaky" in asked
+        text = "\nI cannot tell.\n" if "[silent]" in prompt_text else text
+        is_cut = "[unknown]" in prompt_text or "shaky" in prompt_text
         return self._completion(text if is_cut else f"{text}</think>", is_cut=is_cut)
 
     def _completion(self, text: str, *, is_cut: bool = False) -> Completion:
@@ -118,10 +118,10 @@ class TurnEngine(SureEngine):
         return self._completion("No}" if self._is_wrong(prompt, prefix) else "Yes}")
 
     def _is_wrong(self, prompt: Sequence[int], prefix: Sequence[int]) -> bool:
-        asked, said = self.decode(prompt), self.decode(prefix)
-        paragraph = re.search(r"Paragraph (\d+)", said)
-        is_error = paragraph is not None and int(paragraph[1]) - 1 == first_error(asked, ())
-        return is_error or "boxed{No}" in asked
+        prompt_text, written_text = self.decode(prompt), self.decode(prefix)
+        paragraph = re.search(r"Paragraph (\d+)", written_text)
+        is_error = paragraph is not None and int(paragraph[1]) - 1 == first_error(prompt_text, ())
+        return is_error or "boxed{No}" in prompt_text
 
 
 class SlowEngine(KnowingEngine):

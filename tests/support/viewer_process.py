@@ -65,13 +65,13 @@ class ViewerHere:
     def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Send a request; return the status, headers and body of the response."""
         try:
-            response = self._asked(path, headers)
+            response = self._send_request(path, headers)
         except ConnectionResetError:  # the server closes idle connections
-            response = self._asked(path, headers)
+            response = self._send_request(path, headers)
         body = response.read()
         return response.status, {k.lower(): v for k, v in response.getheaders()}, body
 
-    def _asked(self, path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+    def _send_request(self, path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         self._connection.request("GET", path, headers=headers)
         return self._connection.getresponse()
 

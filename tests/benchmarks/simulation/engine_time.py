@@ -46,7 +46,7 @@ class SimulatedJob:
     """Beginning, length in seconds, and number of live completions of each span."""
 
 
-def longer(case: Case, factor: int) -> Case:
+def lengthen_case(case: Case, factor: int) -> Case:
     """Return a case whose steps and rollouts have `factor` times as many tokens."""
 
     def draw(probe: Probe, index: int) -> RecordedRollout:
@@ -120,7 +120,7 @@ class JobSimulation:
                     self._games[problem].take(rollout)
                 answered.add(problem)
             for problem in sorted(answered):
-                self._decide(problem)
+                self._request_next_rollouts(problem)
             self._begin_problems()
         return job
 
@@ -142,7 +142,7 @@ class JobSimulation:
             for path in case.paths:
                 self._request(number, sum(path.step_tokens), None)
 
-    def _decide(self, problem: int) -> None:
+    def _request_next_rollouts(self, problem: int) -> None:
         game = self._games[problem]
         if self._due[problem] and not game.num_recorded:
             return  # solutions are still being sampled

@@ -127,7 +127,7 @@ def measure(
             scheduler.
     """
     sources: dict[str, SourceTally] = defaultdict(SourceTally)
-    found = Measurement(
+    measurement = Measurement(
         table=np.zeros((0, len(COLUMNS))), groups=[], sources=sources, means=SourceTally()
     )
     waiting = enumerate(cases)
@@ -138,27 +138,27 @@ def measure(
         began = time.perf_counter()
         fresh = islice(waiting, at_a_time - len(playing))
         playing += [(index, Game(make(case), case)) for index, case in fresh]
-        decide_together([one for _, game in playing for one in game.checked.estimators])
+        decide_together([estimator for _, game in playing for estimator in game.checked.estimators])
         moved = [(index, game, game.move()) for index, game in playing]
         ended = [(index, game, game.end()) for index, game, more in moved if not more]
         playing = [(index, game) for index, game, more in moved if more]
-        found.seconds += time.perf_counter() - began
+        measurement.seconds += time.perf_counter() - began
         for index, game, done in ended:
             case = game.case
-            found.num_decisions += done.num_decisions
-            found.num_rollouts += done.num_rollouts
-            rows[index], groups[index] = _row(case, done, found), case.group
+            measurement.num_decisions += done.num_decisions
+            measurement.num_rollouts += done.num_rollouts
+            rows[index], groups[index] = _row(case, done, measurement), case.group
             if intervals:
-                _check_intervals(case, done, sources, found.means)
+                _check_intervals(case, done, sources, measurement.means)
             on_done(case, game.checked, done)
         if not moved:
             break
-    found.table = np.array([rows[i] for i in sorted(rows)]).reshape(-1, len(COLUMNS))
-    found.groups += [groups[i] for i in sorted(groups)]
-    return found
+    measurement.table = np.array([rows[i] for i in sorted(rows)]).reshape(-1, len(COLUMNS))
+    measurement.groups += [groups[i] for i in sorted(groups)]
+    return measurement
 
 
-def _row(case: Case, done: Replay, found: Measurement) -> list[float]:
+def _row(case: Case, done: Replay, measurement: Measurement) -> list[float]:
     hit = with_error = hit_wrong = both = flagged_and_unsound = sound = sound_flagged = 0
     for path, judgement, truth in zip(case.paths, done.judgements, case.truth, strict=True):
         steps = path.num_steps
@@ -173,9 +173,9 @@ def _row(case: Case, done: Replay, found: Measurement) -> list[float]:
         sound += true_at
         sound_flagged += max(0, true_at - label_at)
         if judgement.posterior is not None:
-            found.beliefs.append((max(judgement.posterior), right))
+            measurement.beliefs.append((max(judgement.posterior), right))
         if not right:
-            found.causes[_cause(truth, judgement.first_error)] += 1
+            measurement.causes[_name_cause(truth, judgement.first_error)] += 1
     return [
         len(case.paths),
         done.num_tokens,
@@ -190,7 +190,7 @@ def _row(case: Case, done: Replay, found: Measurement) -> list[float]:
     ]
 
 
-def _cause(truth: int | None, label: int | None) -> str:
+def _name_cause(truth: int | None, label: int | None) -> str:
     if truth is None:
         return "error where there is none"
     if label is None:

@@ -50,17 +50,19 @@ def simulated_cases(
         first: tuple[list[float], list[int], int | None] | None = None
         for _ in range(num_solutions):
             steps = int(rng.integers(3, 9))
-            trace, error = _trace(profile, root, steps, rng)
+            trace, error = _draw_trace(profile, root, steps, rng)
             shared = 0 if first is None else int(rng.integers(0, min(len(first[1]), steps - 1) + 1))
             prefixes = [] if first is None else first[1][:shared]
             if first is not None and shared:
                 trace[:shared] = first[0][:shared]
-                known = first[2]
-                if known is not None and known < shared:
-                    error = known
+                first_error = first[2]
+                if first_error is not None and first_error < shared:
+                    error = first_error
                 elif error is not None:
                     error = max(error, shared)
-                trace[shared:] = _onwards(profile, trace[shared - 1], error, shared, steps, rng)
+                trace[shared:] = _draw_later_values(
+                    profile, trace[shared - 1], error, shared, steps, rng
+                )
             for value in trace[shared:]:
                 prefixes = [*prefixes, len(values)]
                 values.append(value)
@@ -70,7 +72,7 @@ def simulated_cases(
                 # No step before the last was wrong, and the last is right with the value as its
                 # chance.
                 error = None if right else steps - 1
-                right = right or bool(rng.random() < _fall(profile, before_last, rng))
+                right = right or bool(rng.random() < _draw_fallen_value(profile, before_last, rng))
             paths.append(_path(prefixes, right, steps))
             truth.append(error)
             first = first or (trace, prefixes, error)
@@ -81,7 +83,9 @@ def simulated_cases(
             num_prefixes=len(values),
             answer_class="number",
             truth=tuple(truth),
-            draw=_draws(right_draws, values, _to_go(paths, len(values)), [*key, number]),
+            draw=_make_rollout_drawer(
+                right_draws, values, _to_go(paths, len(values)), [*key, number]
+            ),
             values=tuple(values),
             group=profile,
         )
@@ -121,7 +125,9 @@ def guessed_cases(
             num_prefixes=len(values),
             answer_class=f"number {guessed:.3g}" if guessed else "number",
             truth=tuple(truth),
-            draw=_draws(right_draws, values, _to_go(paths, len(values)), [seed, number]),
+            draw=_make_rollout_drawer(
+                right_draws, values, _to_go(paths, len(values)), [seed, number]
+            ),
             values=tuple(values),
         )
 
@@ -140,7 +146,7 @@ def resampled_cases(pool: Sequence[Case], count: int, *, seed: int = 0) -> Itera
             num_prefixes=case.num_prefixes,
             answer_class=case.answer_class,
             truth=case.truth,
-            draw=_draws(
+            draw=_make_rollout_drawer(
                 draws, values.tolist(), _to_go(case.paths, case.num_prefixes), [*key, number]
             ),
             values=tuple(values.tolist()),
@@ -148,17 +154,17 @@ def resampled_cases(pool: Sequence[Case], count: int, *, seed: int = 0) -> Itera
         )
 
 
-def _trace(
+def _draw_trace(
     profile: Profile, root: float, steps: int, rng: np.random.Generator
 ) -> tuple[list[float], int | None]:
     """Return the values after each step but the last, and the index of the first error."""
     hazard = 1 - max(root, 0.02) ** (1 / steps)
     wrong = rng.random(steps) < hazard
     error = int(np.argmax(wrong)) if wrong.any() else None
-    return _onwards(profile, root, error, 0, steps, rng), error
+    return _draw_later_values(profile, root, error, 0, steps, rng), error
 
 
-def _onwards(
+def _draw_later_values(
     profile: Profile,
     value: float,
     error: int | None,
@@ -175,7 +181,7 @@ def _onwards(
             if profile == "decay":
                 value *= float(rng.uniform(0.8, 1.0))
         elif step == error:
-            value = _fall(profile, value, rng)
+            value = _draw_fallen_value(profile, value, rng)
         elif profile == "recovery":
             value = min(0.95, value * float(rng.uniform(1.0, 1.8)))
         elif profile == "decay":
@@ -184,7 +190,7 @@ def _onwards(
     return values
 
 
-def _fall(profile: Profile, value: float, rng: np.random.Generator) -> float:
+def _draw_fallen_value(profile: Profile, value: float, rng: np.random.Generator) -> float:
     if profile == "decay":
         return value * 0.5
     if profile == "recovery":
@@ -206,15 +212,15 @@ def _to_go(paths: Sequence[SolutionPath], num_prefixes: int) -> list[int]:
     """Return the number of tokens of a rollout from each prefix."""
     tokens = [0] * num_prefixes
     for path in paths:
-        left = sum(path.step_tokens)
-        tokens[0] = max(tokens[0], left)
+        tokens_left = sum(path.step_tokens)
+        tokens[0] = max(tokens[0], tokens_left)
         for prefix, step in zip(path.prefixes, path.step_tokens, strict=False):
-            left -= step
-            tokens[prefix] = max(tokens[prefix], left)
+            tokens_left -= step
+            tokens[prefix] = max(tokens[prefix], tokens_left)
     return tokens
 
 
-def _draws(
+def _make_rollout_drawer(
     right: NDArray[np.bool_], values: Sequence[float], tokens: Sequence[int], key: Sequence[int]
 ) -> Callable[[Probe, int], RecordedRollout]:
     """Make the function that draws a case's rollouts.
@@ -234,10 +240,10 @@ def _draws(
 
     def draw(probe: Probe, index: int) -> RecordedRollout:
         prefix = probe.prefix
-        known = ends[prefix]
-        while index >= len(known):
-            rng = np.random.default_rng([*key, prefix, len(known)])
-            known += (rng.random(DRAWN_ROLLOUTS) < values[prefix]).tolist()
-        return rollouts[prefix][known[index]]
+        drawn_ends = ends[prefix]
+        while index >= len(drawn_ends):
+            rng = np.random.default_rng([*key, prefix, len(drawn_ends)])
+            drawn_ends += (rng.random(DRAWN_ROLLOUTS) < values[prefix]).tolist()
+        return rollouts[prefix][drawn_ends[index]]
 
     return draw

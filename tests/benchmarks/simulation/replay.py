@@ -84,18 +84,18 @@ class Replay:
     @property
     def num_tokens(self) -> int:
         """Tokens of all rollouts."""
-        return sum(count.num_tokens for own in self.counts for count in own)
+        return sum(count.num_tokens for prefix_counts in self.counts for count in prefix_counts)
 
     @property
     def cost(self) -> float:
         """Cost of all rollouts: their tokens times the cost of their completer."""
-        tokens = [sum(count.num_tokens for count in own) for own in self.counts]
+        tokens = [sum(count.num_tokens for count in prefix_counts) for prefix_counts in self.counts]
         return sum(a * b for a, b in zip(tokens, self.costs, strict=True))
 
     @property
     def num_rollouts(self) -> int:
         """Number of all rollouts."""
-        return sum(count.num_rollouts for own in self.counts for count in own)
+        return sum(count.num_rollouts for prefix_counts in self.counts for count in prefix_counts)
 
 
 def replay(estimator: Estimator | ProblemEstimator, case: Case) -> Replay:
@@ -144,14 +144,16 @@ class Game:
 
     def take(self, rollout: RecordedRollout) -> None:
         """Record a rollout that the estimator wanted."""
-        own = self._counts[rollout.completer]
-        own[rollout.prefix] = own[rollout.prefix].plus(rollout.outcome, rollout.num_tokens)
+        prefix_counts = self._counts[rollout.completer]
+        prefix_counts[rollout.prefix] = prefix_counts[rollout.prefix].plus(
+            rollout.outcome, rollout.num_tokens
+        )
         self.checked.record(rollout)
 
     @property
     def num_recorded(self) -> int:
         """Number of recorded rollouts."""
-        return sum(count.num_rollouts for own in self._counts for count in own)
+        return sum(count.num_rollouts for prefix_counts in self._counts for count in prefix_counts)
 
     def end(self) -> Replay:
         """Let the estimator label the solutions.
@@ -196,12 +198,12 @@ def read_pool(
     """
     rows: dict[str, list[LabeledSolution]] = defaultdict(list)
     for row in read_labels(store):
-        outcome = _regraded(row.solution, row.problem.answer, modulus)
+        outcome = _regrade_outcome(row.solution, row.problem.answer, modulus)
         rows[row.problem.id].append(replace(row, solution=replace(row.solution, outcome=outcome)))
     rollouts: dict[tuple[str, str], list[Rollout]] = defaultdict(list)
     for rollout in read_rollouts(store):
         gold = rows[rollout.problem_id][0].problem.answer if rollout.problem_id in rows else ""
-        rollout = replace(rollout, outcome=_regraded(rollout, gold, modulus))
+        rollout = replace(rollout, outcome=_regrade_outcome(rollout, gold, modulus))
         rollouts[rollout.completer, rollout.prefix_id].append(rollout)
     return [
         _case(
@@ -253,29 +255,29 @@ def _case(
     completers = tuple(get_row_completers(rows[0]))
     drawn: list[list[list[RecordedRollout]]] = []
     for number, completer in enumerate(completers):
-        own = []
+        completer_draws = []
         for index, name in enumerate(ids):
             recorded = [
-                _recorded(rollout, index, texts[index], index_of, key, number)
+                _make_recorded_rollout(rollout, index, texts[index], index_of, key, number)
                 for rollout in rollouts.get((completer.name, name), [])
             ]
             random.Random(f"{seed}:{name}").shuffle(recorded)
-            own.append(recorded)
-        drawn.append(own)
+            completer_draws.append(recorded)
+        drawn.append(completer_draws)
     return Case(
         id=problem.id,
         paths=tuple(paths),
         num_prefixes=len(ids),
         answer_class=answer_class(problem),
         truth=tuple(truth(row) for row in rows),
-        draw=partial(_draw, drawn),
+        draw=partial(_get_rollout, drawn),
         values=tuple(_share(recorded) for recorded in drawn[strongest_completer_index(completers)]),
         completers=completers,
         group=problem.meta.get(group, ""),
     )
 
 
-def _regraded(answered: Solution | Rollout, gold: str, modulus: int | None) -> Outcome:
+def _regrade_outcome(answered: Solution | Rollout, gold: str, modulus: int | None) -> Outcome:
     """Grade a wrong whole number as right if it equals the gold modulo `modulus`."""
     prediction = answered.prediction
     if modulus and answered.outcome is Outcome.WRONG and prediction is not None:
@@ -287,11 +289,13 @@ def _regraded(answered: Solution | Rollout, gold: str, modulus: int | None) -> O
     return answered.outcome
 
 
-def _draw(drawn: list[list[list[RecordedRollout]]], probe: Probe, index: int) -> RecordedRollout:
+def _get_rollout(
+    drawn: list[list[list[RecordedRollout]]], probe: Probe, index: int
+) -> RecordedRollout:
     return drawn[probe.completer][probe.prefix][index]
 
 
-def _recorded(
+def _make_recorded_rollout(
     rollout: Rollout,
     index: int,
     prefix: str,
@@ -302,10 +306,10 @@ def _recorded(
     ends = find_newline_ends(rollout.text)
     path: list[int] = []
     for end in ends[:-1]:
-        known = index_of.get(prefix + rollout.text[:end])
-        if known is None:
+        known_prefix = index_of.get(prefix + rollout.text[:end])
+        if known_prefix is None:
             break
-        path.append(known)
+        path.append(known_prefix)
     starts = [0, *ends[:-1]] if ends else []
     return RecordedRollout(
         prefix=index,
@@ -319,5 +323,5 @@ def _recorded(
 
 
 def _share(rollouts: Iterable[RecordedRollout]) -> float:
-    graded = [one.outcome for one in rollouts if one.outcome is not Outcome.UNGRADED]
+    graded = [rollout.outcome for rollout in rollouts if rollout.outcome is not Outcome.UNGRADED]
     return graded.count(Outcome.RIGHT) / len(graded) if graded else float("nan")
