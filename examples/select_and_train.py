@@ -17,7 +17,7 @@ from mclabel import jobs
 from mclabel.select.job import SelectConfig
 
 
-def main(folder: Path, turns: int = 2, budget: int = 16) -> None:
+def main(folder: Path, turns: int = 2, budget: int = 10) -> None:
     policy = {"model": "arith:policy", "max_tokens": 200}
     for seed, name in enumerate(("pool", "test")):  # cheap: graded only, without rollouts
         mc.label(

@@ -21,7 +21,7 @@ from tests.support.verifier_chains import answer, chain, write_critic
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {
     "label_in_python.py": r"\d\.\d\d  .+\n(.*\n)+16 solutions, .+ tokens\nscores .+: 0\.\d",
-    "select_and_train.py": r"turn 0:\n.*\n.*16 drawn(.*\n)+turn 1:\n(.*\n)+.*in \d+% of pairs",
+    "select_and_train.py": r"turn 0:\n.*\n.*10 drawn(.*\n)+turn 1:\n(.*\n)+.*in \d+% of pairs",
     "own_checker.py": r"1\.5 h\. +right\n.+wrong\n.+unknown\n.+90 min -> right\n.+33 min -> wrong",
     "own_estimator.py": r"fixed.+0\.\d\d of first .+\nuntil both.+0\.\d\d of first errors found",
 }

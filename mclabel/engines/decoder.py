@@ -191,7 +191,7 @@ class SharedPrefixDecoder:
         if not lanes:
             return []
         logits = self._compute_next_logits(lanes)
-        _store_requested_logprobs(lanes, logits)
+        _store_first_token_logprobs(lanes, logits)
         tokens = draw_tokens(
             logits,
             [lane.rows for lane in lanes],
@@ -327,7 +327,7 @@ class SharedPrefixDecoder:
             self._block_prefix[block] = None
 
 
-def _store_requested_logprobs(lanes: Sequence[Lane], logits: Tensor) -> None:
+def _store_first_token_logprobs(lanes: Sequence[Lane], logits: Tensor) -> None:
     """Store the first-token log-probabilities in each rollout that requests them."""
     for lane, lane_logits in zip(lanes, logits, strict=True):
         for row in lane.rows:

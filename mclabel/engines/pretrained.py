@@ -137,7 +137,7 @@ def load_model(
     sizes = check_weights(folder, key=key)
     with _explain_load_errors(folder, name, key, trusted=trust_remote_code):
         if not trust_remote_code:  # trusted code could use all memory anyway
-            _check_described_size(kind, config, sizes, name)
+            _refuse_oversized_config(kind, config, sizes, name)
         loaded, about = kind.from_pretrained(
             folder,
             trust_remote_code=trust_remote_code,
@@ -288,31 +288,33 @@ def _count_parameters(kind: Any, config: PreTrainedConfig) -> int:
     return sum(parameter.numel() for parameter in empty.parameters())
 
 
-def _check_described_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str) -> None:
+def _refuse_oversized_config(
+    model_class: Any, config: PreTrainedConfig, tensor_sizes: list[int], name: str
+) -> None:
     """Refuse a configuration that describes a far larger model than the files hold.
 
     transformers would allocate memory for the described model before it finds the mismatch.
 
     Args:
-        kind: class of the model.
+        model_class: class of the model.
         config: the model's configuration.
-        sizes: number of elements of each tensor in the files.
+        tensor_sizes: number of elements of each tensor in the files.
         name: name of the model, for messages.
     """
     layers = getattr(config.get_text_config(), "num_hidden_layers", None)
     remedy = "Its config.json belongs to another model. Download or save the whole model again"
-    if isinstance(layers, int) and layers > len(sizes):
+    if isinstance(layers, int) and layers > len(tensor_sizes):
         raise EngineError(
             f"{name}: its config.json describes {layers:,} layers, but its files hold "
-            f"{len(sizes):,} tensors. {remedy}"
+            f"{len(tensor_sizes):,} tensors. {remedy}"
         )
     if getattr(config, "quantization_config", None) is not None:
         return  # quantized weights are packed, so the number of elements differs
-    wanted = _count_parameters(kind, config)
-    if wanted > sum(sizes) + SPARE:
+    wanted = _count_parameters(model_class, config)
+    if wanted > sum(tensor_sizes) + SPARE:
         raise EngineError(
             f"{name}: its config.json describes {wanted:,} parameters, but its files hold "
-            f"{sum(sizes):,}. {remedy}"
+            f"{sum(tensor_sizes):,}. {remedy}"
         )
 
 

@@ -144,7 +144,7 @@ class LabelTask:
 
     @property
     def outputs(self) -> LabelOutputs:
-        """Labels shards of a run."""
+        """Reader of the labels shards of a run."""
         return LABEL_OUTPUTS
 
     def runner(self, store: Store) -> LabelRunner:

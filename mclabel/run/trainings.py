@@ -71,7 +71,7 @@ def mark_checkpoint(folder: Path) -> None:
 
 def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
     """Read every file of a checkpoint that is marked as complete, and yield the faults."""
-    files = yield from _find_completion_mark_faults(
+    files = yield from _find_mark_or_file_faults(
         folder, COMPLETE, folder.parent.parent, step=parse_checkpoint_step(folder)
     )
     if files is not None:
@@ -103,7 +103,7 @@ def mark_finished(out: Path, model: Path) -> None:
 
 def find_finished_faults(out: Path) -> Iterator[FileFault]:
     """Read every file of a finished training, and yield the faults."""
-    yield from _find_completion_mark_faults(out, FINISHED, out)
+    yield from _find_mark_or_file_faults(out, FINISHED, out)
 
 
 def check_finished(out: Path) -> None:
@@ -130,7 +130,7 @@ def describe_model_remedy(out: Path) -> str:
     )
 
 
-def _find_completion_mark_faults(
+def _find_mark_or_file_faults(
     root: Path, name: str, out: Path, *, step: int | None = None
 ) -> Generator[FileFault, None, Mapping[str, str] | None]:
     """Yield the faults of a completion mark, and of the files that it lists.

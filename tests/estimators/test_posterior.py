@@ -23,7 +23,10 @@ from mclabel.labeling.estimators.posterior.evidence import (
     stack_evidence,
 )
 from mclabel.labeling.estimators.posterior.fit import fit_priors
-from mclabel.labeling.estimators.posterior.judging import most_likely_error, pool_posteriors
+from mclabel.labeling.estimators.posterior.judging import (
+    geometric_mean_posterior,
+    most_likely_error,
+)
 from mclabel.labeling.estimators.posterior.plan import DRAWS, compute_probe_gains
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
@@ -59,8 +62,8 @@ def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
         num_steps=np.array(num_steps),
         right=rng.integers(0, 3, shape) * has_state * 1.0,
         wrong=rng.integers(0, 5, shape) * has_state * 1.0,
-        num_agreeing=rng.integers(0, others + 1) * 1.0,
-        num_other_samples=others * 1.0,
+        num_taking_same_step=rng.integers(0, others + 1) * 1.0,
+        num_reaching_prefix=others * 1.0,
         outcome=ends[rng.integers(0, 3, len(num_steps))],
         external_likelihood=rng.uniform(0.01, 1.0, shape),
     )
@@ -69,7 +72,7 @@ def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
 def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
     """Return the marginal [e, r, grid] of (first error, values of all prefixes) by enumeration."""
     steps = int(evidence.num_steps[b])
-    m, n = evidence.num_agreeing[b], evidence.num_other_samples[b]
+    m, n = evidence.num_taking_same_step[b], evidence.num_reaching_prefix[b]
     agree = np.exp([betaln(m + x, n - m + y) - betaln(x, y) for x, y in priors.agreement])
     chances = np.zeros((steps + 1, steps + 1, len(GRID)))
     for e in range(steps + 1):
@@ -114,8 +117,8 @@ def test_gain_of_a_probe_by_hand() -> None:
         num_steps=np.array([1]),
         right=np.zeros((1, 2)),
         wrong=np.zeros((1, 2)),
-        num_agreeing=np.zeros((1, 2)),
-        num_other_samples=np.zeros((1, 2)),
+        num_taking_same_step=np.zeros((1, 2)),
+        num_reaching_prefix=np.zeros((1, 2)),
         outcome=np.array([[1.0, 1.0]]),
         external_likelihood=np.ones((1, 2)),
     )
@@ -149,24 +152,19 @@ def test_evidence_by_hand() -> None:
     # end.
     assert seen.right[0].tolist() == [0, 0, 0, 2]
     # One of the two has the same first and second steps, but another third step.
-    assert seen.num_other_samples[0].tolist() == [0, 1, 1, 2]
-    assert seen.num_agreeing[0].tolist() == [0, 0, 1, 1]
+    assert seen.num_reaching_prefix[0].tolist() == [0, 1, 1, 2]
+    assert seen.num_taking_same_step[0].tolist() == [0, 0, 1, 1]
     # Prefixes 2 and 3 have the same text, so a rollout from one is evidence for both.
     table.record(RecordedRollout(prefix=3, outcome=WRONG, step_keys=("c",)))
     seen = table.evidence(table.counts, no_other_completers(table))
     assert seen.wrong[0].tolist() == [0, 1, 0, 0]
     # solution 0 is a wrong rollout of the problem alone
     assert seen.wrong[1].tolist() == [0, 1, 0, 1]
-    assert seen.num_agreeing[0].tolist() == [0, 1, 1, 1] and seen.num_agreeing[1].tolist() == [
-        0,
-        0,
-        1,
-        1,
-    ]
+    assert seen.num_taking_same_step.tolist() == [[0, 1, 1, 1], [0, 0, 1, 1]]
     assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
     plain = EvidenceTable(paths, agreement=False, truncated="exclude")
     plain.record(RecordedRollout(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
-    assert plain.evidence(plain.counts, no_other_completers(plain)).num_other_samples.sum() == 0
+    assert plain.evidence(plain.counts, no_other_completers(plain)).num_reaching_prefix.sum() == 0
     assert plain.evidence(plain.counts, no_other_completers(plain)).wrong[0].sum() == 0
 
 
@@ -205,8 +203,8 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
                 num_steps=np.array([3]),
                 right=np.array([[0, *rolled]], dtype=float),
                 wrong=np.array([[0, *(8 - k for k in rolled)]], dtype=float),
-                num_agreeing=np.array([[0, *same]], dtype=float),
-                num_other_samples=np.array([[0, 3, 3, 3]], dtype=float),
+                num_taking_same_step=np.array([[0, *same]], dtype=float),
+                num_reaching_prefix=np.array([[0, 3, 3, 3]], dtype=float),
                 outcome=np.array([[1.0, 0.0] if wrong else [0.0, 1.0]]),
                 external_likelihood=np.ones((1, 4)),
             )
@@ -426,9 +424,11 @@ def test_a_lower_least_gain_costs_more_and_a_cap_holds() -> None:
 def test_two_readings_are_pooled_and_what_is_not_believed_is_undecided() -> None:
     first, second = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.7, 0.1])
     # The square roots of .12, .21 and .01, divided by their sum.
-    assert pool_posteriors([first, second]) == pytest.approx([0.3829, 0.5065, 0.1105], abs=1e-4)
-    assert pool_posteriors([first]) is first
-    assert pool_posteriors([np.array([1.0, 0.0]), np.array([0.5, 0.5])])[0] > 0.999
+    assert geometric_mean_posterior([first, second]) == pytest.approx(
+        [0.3829, 0.5065, 0.1105], abs=1e-4
+    )
+    assert geometric_mean_posterior([first]) is first
+    assert geometric_mean_posterior([np.array([1.0, 0.0]), np.array([0.5, 0.5])])[0] > 0.999
     # Of two steps, "error in the last" and "no error" give the same label to the first: sound.
     assert most_likely_error(first, WRONG, 0.5) == (0, True)
     assert most_likely_error(first, WRONG, 0.61) == (0, False)

@@ -80,8 +80,8 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         num_steps=request.num_steps,
         right=right,
         wrong=wrong,
-        num_agreeing=same,
-        num_other_samples=others,
+        num_taking_same_step=same,
+        num_reaching_prefix=others,
         outcome=request.outcome,
         external_likelihood=request.external_likelihood,
     )

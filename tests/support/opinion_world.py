@@ -140,8 +140,8 @@ def _chances(right: Ints, rollouts: int, outcome: NDArray[np.bool_], num_steps: 
                 [
                     solution_evidence.right,
                     solution_evidence.wrong,
-                    solution_evidence.num_agreeing,
-                    solution_evidence.num_other_samples,
+                    solution_evidence.num_taking_same_step,
+                    solution_evidence.num_reaching_prefix,
                 ]
             ),
             outcome=solution_evidence.outcome,
@@ -174,8 +174,8 @@ def _evidence(right: Ints, rollouts: int, outcome: bool) -> Evidence:
         num_steps=np.array([steps]),
         right=counts[0],
         wrong=counts[1],
-        num_agreeing=nothing,
-        num_other_samples=nothing,
+        num_taking_same_step=nothing,
+        num_reaching_prefix=nothing,
         outcome=np.array([[not outcome, outcome]], dtype=np.float64),
         external_likelihood=nothing + 1,
     )

@@ -213,7 +213,7 @@ class _FormulaParser(FormulaTokens):
             self.at += 1
             argument = self.read_sum()
             self.expect(")")
-            return atom_value((f"call {name}", algebra.value_key(argument)))
+            return atom_value((f"call {name}", algebra.make_hashable_key(argument)))
         if name == "C" and self.peek() == "(":
             return self.read_binomial_or_symbol()
         return atom_value(name)

@@ -267,7 +267,7 @@ def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
     """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
     general = term(atom_value(_INDEX))
     if general.den is not UNIT:
-        raise NotClosed("a sum of quotients is not supported")
+        raise NotClosed("a sum over an index (Σ) of quotients is not supported")
     total = number_value(0)
     for mono, coefficient in general.num.items():
         exponents = dict(mono)

@@ -65,7 +65,7 @@ def atom_value(name: Atom) -> Value:
     return Value({frozenset(((name, 1),)): 1}, UNIT)
 
 
-def value_key(value: Value) -> tuple[object, object]:
+def make_hashable_key(value: Value) -> tuple[object, object]:
     """Return a hashable key of a value. Equal keys imply equal values."""
     return frozenset(value.num.items()), frozenset(value.den.items())
 

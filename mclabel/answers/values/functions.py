@@ -81,7 +81,9 @@ def _evaluate_trigonometric(name: str, argument: Value) -> Value:
 
     Any other function becomes an opaque atom.
     """
-    sine, cosine = (atom_value((wave, algebra.value_key(argument))) for wave in ("sin", "cos"))
+    sine, cosine = (
+        atom_value((wave, algebra.make_hashable_key(argument))) for wave in ("sin", "cos")
+    )
     match name:
         case "tan":
             return algebra.divide(sine, cosine)
@@ -91,7 +93,7 @@ def _evaluate_trigonometric(name: str, argument: Value) -> Value:
             return algebra.reciprocal(cosine)
         case "csc":
             return algebra.reciprocal(sine)
-    return atom_value((name, algebra.value_key(argument)))
+    return atom_value((name, algebra.make_hashable_key(argument)))
 
 
 def _find_exponent_of_ten(n: Fraction) -> int | None:
@@ -127,7 +129,7 @@ def _evaluate_inverse_trigonometric(name: str, argument: Value) -> Value:
             if name != "arccos":
                 return angle
             return algebra.multiply(atom_value("π"), number_value(Fraction(6 - twelfths, 12)))
-    return atom_value((name, algebra.value_key(argument)))
+    return atom_value((name, algebra.make_hashable_key(argument)))
 
 
 def _compute_sine(twelfths: int) -> Value:
@@ -168,16 +170,18 @@ def factorial(value: Value) -> Value:
         return number_value(math.factorial(int(n)))
     base = int(n) - int(n) % _CHUNK
     rest = number_value(math.prod(range(base + 1, int(n) + 1)))
-    return algebra.multiply(atom_value(("factorial", algebra.value_key(number_value(base)))), rest)
+    return algebra.multiply(
+        atom_value(("factorial", algebra.make_hashable_key(number_value(base)))), rest
+    )
 
 
 def _expand_symbolic_factorial(value: Value) -> Value:
     """Return (m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! equals n!."""
     shift = Fraction(value.num.get(NO_ATOMS, 0))
     if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
-        return atom_value(("factorial", algebra.value_key(value)))
+        return atom_value(("factorial", algebra.make_hashable_key(value)))
     rest = algebra.add(value, number_value(-shift))
-    result = atom_value(("factorial", algebra.value_key(rest)))
+    result = atom_value(("factorial", algebra.make_hashable_key(rest)))
     for i in range(1, int(shift) + 1):
         result = algebra.multiply(result, algebra.add(rest, number_value(i)))
     for i in range(0, -int(shift)):
@@ -197,7 +201,9 @@ def binomial(top: Value, bottom: Value) -> Value:
     """
     n, k = top.rational, bottom.rational
     if k is None or k.denominator != 1 or not 0 <= k <= MAX_BINOMIAL:
-        return atom_value(("binomial", algebra.value_key(top), algebra.value_key(bottom)))
+        return atom_value(
+            ("binomial", algebra.make_hashable_key(top), algebra.make_hashable_key(bottom))
+        )
     if n is None:
         return _expand_symbolic_binomial(top, int(k))
     if n.denominator != 1 or not k <= n <= MAX_BINOMIAL:
@@ -211,7 +217,9 @@ def binomial(top: Value, bottom: Value) -> Value:
 def _expand_symbolic_binomial(top: Value, k: int) -> Value:
     """Return `n(n-1)…(n-k+1)/k!` for a formula n."""
     if k > MAX_SYMBOLIC_CHOSEN:
-        return atom_value(("binomial", algebra.value_key(top), algebra.value_key(number_value(k))))
+        return atom_value(
+            ("binomial", algebra.make_hashable_key(top), algebra.make_hashable_key(number_value(k)))
+        )
     product = number_value(Fraction(1, math.factorial(k)))
     for i in range(k):
         product = algebra.multiply(product, algebra.add(top, number_value(-i)))
@@ -221,7 +229,7 @@ def _expand_symbolic_binomial(top: Value, k: int) -> Value:
 def absolute_value(value: Value) -> Value:
     """Return the absolute value: exact for a number, an opaque atom for a formula with symbols."""
     if algebra.free_symbols(value):
-        return atom_value(("abs", algebra.value_key(_choose_canonical_sign(value))))
+        return atom_value(("abs", algebra.make_hashable_key(_choose_canonical_sign(value))))
     size = real_value(value)
     if size is None:
         return _compute_modulus(value)
@@ -257,5 +265,5 @@ def round_to_integer(value: Value, *, up: bool) -> Value:
     """Return the ceiling of a value if `up` is true, its floor otherwise."""
     n = value.rational
     if n is None:
-        return atom_value(("ceil" if up else "floor", algebra.value_key(value)))
+        return atom_value(("ceil" if up else "floor", algebra.make_hashable_key(value)))
     return number_value(math.ceil(n) if up else math.floor(n))

@@ -16,7 +16,7 @@ from mclabel.answers.effort import spend_work
 Atom = int | str | tuple[Any, ...]
 """A factor of a monomial: a prime, a symbol, a constant (`π`, `e`, `i`), `("ln", prime)`,
 `("^", base atom, monomial)`, or the name of a function with the keys of its arguments (see
-`algebra.value_key`)."""
+`algebra.make_hashable_key`)."""
 Monomial = frozenset[tuple[Atom, int | Fraction]]
 """A product of powers: pairs of an atom and its exponent."""
 Polynomial = Mapping[Monomial, int | Fraction]

@@ -15,10 +15,10 @@ from mclabel.answers.values.algebra import (
     add,
     atom_value,
     divide,
+    make_hashable_key,
     multiply,
     number_value,
     reciprocal,
-    value_key,
 )
 from mclabel.answers.values.monomials import (
     MAX_TERMS,
@@ -101,7 +101,7 @@ def logarithm(a: Value) -> Value:
                 logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number_value(1)
                 total = add(total, multiply(number_value(Fraction(times)), logged))
             return total
-    return atom_value(("log", value_key(a)))
+    return atom_value(("log", make_hashable_key(a)))
 
 
 def _compute_integer_power(base: Value, n: int) -> Value:
@@ -121,7 +121,7 @@ def _compute_integer_power(base: Value, n: int) -> Value:
         num, den = Value(base.num, UNIT), Value(base.den, UNIT)
         return divide(_compute_integer_power(num, n), _compute_integer_power(den, n))
     if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
-        return atom_value(("power", value_key(base), value_key(number_value(n))))
+        return atom_value(("power", make_hashable_key(base), make_hashable_key(number_value(n))))
     result = base
     for _ in range(n - 1):
         result = multiply(result, base)
@@ -171,7 +171,7 @@ def _take_root_of_sum(base: Value, exponent: Fraction) -> Value:
         plain = denest_root(base, exponent.denominator)
         if plain is not None:
             return plain if exponent > 0 else reciprocal(plain)
-    root = Value({frozenset(((("root", value_key(rest)), exponent),)): 1}, UNIT)
+    root = Value({frozenset(((("root", make_hashable_key(rest)), exponent),)): 1}, UNIT)
     return multiply(_compute_rational_power(content, exponent), root)
 
 
@@ -230,27 +230,27 @@ def _compute_prime_power(prime: int, exponent: Fraction) -> Value:
 def _expand_symbolic_power(base: Value, exponent: Value) -> Value:
     """Return b^(c·m + …) as a product of atoms b^m to the power c, so that (e^x)² equals e^(2x)."""
     if exponent.den is not UNIT:
-        return atom_value(("power", value_key(base), value_key(exponent)))
+        return atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     if any(
         isinstance(x, tuple) and x[0] in ("ln", "log") for mono in exponent.num for x, _ in mono
     ):
         undone = _eliminate_logarithms(base, exponent)
         return (
-            atom_value(("power", value_key(base), value_key(exponent)))
+            atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
             if undone is None
             else undone
         )
     if len(base.num) != 1 or base.den is not UNIT:
-        return atom_value(("power", value_key(base), value_key(exponent)))
+        return atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     ((mono, coefficient),) = base.num.items()
     n = Fraction(coefficient)
     if n <= 0 or any(not isinstance(x, str) or x == "i" for x, _ in mono):
-        return atom_value(("power", value_key(base), value_key(exponent)))
+        return atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     bases = [*mono, *_factor_integer(n.numerator), *_factor_integer(n.denominator, sign=-1)]
     result = number_value(1)
     for m, c in exponent.num.items():
         if ("i", 1) in m:
-            return atom_value(("power", value_key(base), value_key(exponent)))
+            return atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
         for x, e in bases:
             if not m:
                 piece = power(

@@ -277,7 +277,9 @@ def _read_compound_unit(words: list[str]) -> Unit | None:
             last = None
         else:
             unit = _find_unit_below_bar(word) if sign < 0 else _find_unit_by_name(word)
-            if unit is None or (near and not _may_follow_unit(word, words[place + 1 :])):
+            if unit is None or (
+                near and not _may_follow_unit_without_sign(word, words[place + 1 :])
+            ):
                 return None
             factor *= unit.factor ** (sign * power)
             for base, n in unit.dimension:
@@ -312,15 +314,15 @@ def _find_unit_by_name(word: str) -> Unit | None:
     return _BY_NAME.get(word.lower()) if len(word) > 1 else None
 
 
-def _may_follow_unit(word: str, behind: list[str]) -> bool:
+def _may_follow_unit_without_sign(unit: str, next_words: list[str]) -> bool:
     """Return whether a unit may follow another unit without a sign, as in `kg m` or
     `K MPa^{-1}`.
 
     Args:
-        word: name of the second unit.
-        behind: words after it.
+        unit: name of the second unit.
+        next_words: words after it.
     """
-    return word in _SI_WORDS or (bool(behind) and behind[0].startswith(("^{-", "^-")))
+    return unit in _SI_WORDS or (bool(next_words) and next_words[0].startswith(("^{-", "^-")))
 
 
 def _split_joined_units(words: list[str]) -> list[str]:

@@ -142,7 +142,9 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     Only points where every root and logarithm has a unique value are used.
     """
     names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
-    branched = [*_find_branched_radicands(left), *_find_branched_radicands(right)] if names else []
+    branched = (
+        [*_find_multivalued_arguments(left), *_find_multivalued_arguments(right)] if names else []
+    )
     compared = 0
     for number, point in enumerate(_POINTS):
         if compared and number >= _NUM_NORMAL_POINTS:
@@ -163,7 +165,7 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     return False
 
 
-def _find_branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
+def _find_multivalued_arguments(side: sympy.Expr) -> list[sympy.Expr]:
     """Return the bases of fractional powers and the arguments of logarithms that may be negative.
 
     For a negative base or argument, the power or logarithm has several complex values.

@@ -243,7 +243,7 @@ class Fence:
             finally:
                 os._exit(1)
         if os.waitpid(pid, 0)[1] != 0:
-            raise OSError("process and mount namespaces cannot be created in the box")
+            raise OSError("the namespaces that isolate programs cannot be created")
 
     def unshare_namespaces(self) -> None:
         """Make the next child of this process the first process of new namespaces.

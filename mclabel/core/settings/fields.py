@@ -182,7 +182,7 @@ def read_record(record_type: type[T], content: Any) -> T:
     except ValidationError as error:
         raise ValueError(_describe_fault(error)) from None
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
     return records[0]
 
 

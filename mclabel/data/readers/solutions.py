@@ -253,7 +253,7 @@ class SelectionManifest:
     """Setting that names the manifest, for messages."""
 
     def get_selection(self, solution_id: str) -> Selection:
-        """Return the probability and the kind of a solution's selection.
+        """Return the probability of a solution's selection, and whether its content mattered.
 
         Args:
             solution_id: id of a solution in the manifest.

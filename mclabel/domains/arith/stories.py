@@ -131,7 +131,7 @@ def _make_halving_event(*wordings: str) -> Event:
     return add_event
 
 
-def _make_part_event(wording: str, claim: str) -> Event:
+def _make_part_removal_event(wording: str, claim: str) -> Event:
     """Return an event that derives a part of the quantity in focus, and then subtracts it."""
 
     def add_event(story: Story) -> None:
@@ -187,7 +187,7 @@ _TRADING_EVENTS: dict[str, Event] = {
     "sell_half": _make_halving_event(
         "{person} sells half of the {thing}.", "{person} loses half of the {thing}."
     ),
-    "give_part": _make_part_event(
+    "give_part": _make_part_removal_event(
         "{person} gives away {part} of the {thing}.", "{person} gives away {{}} {thing}."
     ),
     "pass_on_half": _add_half_transfer,
@@ -338,7 +338,7 @@ _SHOPPING_EVENTS: dict[str, Event] = {
         is_rate=True,
     ),
     "spend_half": _make_halving_event("{person} spends half of the money."),
-    "spend_part": _make_part_event(
+    "spend_part": _make_part_removal_event(
         "{person} spends {part} of the money.", "{person} spends {{}} dollars."
     ),
 }
@@ -409,7 +409,7 @@ _MAKING_EVENTS: dict[str, Event] = {
     "customers": _make_product_event(
         "-", 30, "{k} people buy {n} {thing} each.", "The people buy {{}} {thing}."
     ),
-    "break_part": _make_part_event(
+    "break_part": _make_part_removal_event(
         "Then {part} of the {thing} break.", "In all {{}} {thing} break."
     ),
     "copy_stock": _add_stock_multiplication,

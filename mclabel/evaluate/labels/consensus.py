@@ -143,7 +143,7 @@ def measure_consensus(
     def measure_surest(count: int) -> KeptQuality | None:
         return comparison.measure_kept(ranked[:count]) if ranked else None
 
-    agreed = _label_agreed_solutions(graded)
+    agreed = _relabel_where_sources_agree(graded)
     return ConsensusReport(
         rule=first.rule,
         sources={
@@ -211,7 +211,7 @@ def _sort_surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]
     return [row for *_, row in sorted(ranked, key=lambda entry: entry[:2])]
 
 
-def _label_agreed_solutions(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+def _relabel_where_sources_agree(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Return the solutions on which all sources agree, labelled with the agreed first error."""
     agreed = []
     for row in rows:

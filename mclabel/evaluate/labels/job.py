@@ -24,7 +24,7 @@ from mclabel.data.readers.solutions import RowRejects
 from mclabel.evaluate.labels.calibration import count_independent_rollouts
 from mclabel.evaluate.labels.quality import has_exact_truth
 from mclabel.evaluate.labels.report import ALL, LabelReport, measure_labels
-from mclabel.evaluate.labels.show import calibration_plot, position_plot
+from mclabel.evaluate.labels.show import calibration_plot, plot_values_by_position
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import (
     Truth,
@@ -276,7 +276,10 @@ def _write_report(report: LabelReport, folder: Path) -> None:
     (folder / "labels.json").write_text(format_json(report), encoding="utf-8")
     (folder / "labels.md").write_text(render_markdown(label_grids(report)), encoding="utf-8")
     everything = report.groups[ALL]
-    plots = {"reliability": calibration_plot(everything), "positions": position_plot(everything)}
+    plots = {
+        "reliability": calibration_plot(everything),
+        "positions": plot_values_by_position(everything),
+    }
     for name, plot in plots.items():
         if plot is not None:
             save_plot(plot, folder / name)

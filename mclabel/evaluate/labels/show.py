@@ -123,7 +123,7 @@ def calibration_plot(group: GroupReport) -> Plot | None:
     return reliability_plot(f"Do the values hold? {group.num_solutions:,} solutions", curves)
 
 
-def position_plot(group: GroupReport) -> Plot | None:
+def plot_values_by_position(group: GroupReport) -> Plot | None:
     """Plot the mean value by relative position, with bands; None if there are no values."""
     if not group.positions:
         return None

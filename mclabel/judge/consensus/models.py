@@ -340,7 +340,8 @@ class ScorerModel:
         return step_log_likelihood(self.level_transitions, self._preceding_levels, self.levels)
 
     def fit(self, chances: Floats) -> Self:
-        """Return the model with `level_transitions` fitted to first-error probabilities.
+        """Return the model with its probabilities of score levels fitted to first-error
+        probabilities.
 
         Args:
             chances: probability of each first error, [solution, T + 1].

@@ -364,7 +364,7 @@ def find_repeating_sources(
         return SourceModels(models=models, groups=())
     pairs = _DependenceGains(evidence, models)
     own, gains = _find_repeated_run_opinions(pairs, evidence, labels)
-    gains += [(pairs.compute_pair_gain(a, b), a, b) for a, b in combinations(models, 2)]
+    gains += [(pairs.compute_repetition_gain(a, b), a, b) for a, b in combinations(models, 2)]
     links = [
         (gain, a, b)
         for gain, a, b in gains
@@ -415,10 +415,11 @@ class _DependenceGains:
             name: self._fit_log_likelihood({name: model}) for name, model in self.models.items()
         }
 
-    def compute_pair_gain(self, first: str, second: str) -> float:
-        """Return the gain for two judges, divided by the solutions on which both have an opinion.
+    def compute_repetition_gain(self, first: str, second: str) -> float:
+        """Return how much the log-likelihood rises if the second judge is modelled as repeating
+        the first, divided by the number of solutions on which both have an opinion.
 
-        The gain that may arise by chance (`CHANCE`) is subtracted.
+        The rise that may happen by chance (`CHANCE`) is subtracted.
         """
         model, other = self.models[first], self.models[second]
         free = self._fit_log_likelihood({first: model, second: other})

@@ -40,7 +40,7 @@ from mclabel.labeling.estimators.posterior.fit import (
     EvidenceReadings,
     fit_priors_to_readings,
 )
-from mclabel.labeling.estimators.posterior.judging import pool_posteriors
+from mclabel.labeling.estimators.posterior.judging import geometric_mean_posterior
 from mclabel.labeling.estimators.posterior.plan import ChainEvidence, infer_first_errors
 from mclabel.labeling.estimators.posterior.priors import Priors
 from mclabel.labeling.labeled import get_row_completers
@@ -251,8 +251,11 @@ problems at even distances are taken."""
 
 @dataclass(frozen=True, kw_only=True)
 class _ProblemEvidence:
+    """Rollout evidence on the solutions to one problem."""
+
     answer_class: str
-    solutions: tuple[str, ...]
+    """Class of the gold answer, which chooses the priors."""
+    solution_ids: tuple[str, ...]
     """Ids of the solutions with steps."""
     evidence: EvidenceReadings
 
@@ -299,7 +302,7 @@ class RunEvidence:
                 estimator.record(replace(received, is_requested=False))
         names = tuple(row.solution.id for row in rows)
         self._problems.append(
-            _ProblemEvidence(answer_class=kind, solutions=names, evidence=estimator.evidence())
+            _ProblemEvidence(answer_class=kind, solution_ids=names, evidence=estimator.evidence())
         )
 
     def compute_chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
@@ -315,7 +318,7 @@ class RunEvidence:
         first_errors = [
             own for problem in self._problems for own in _compute_first_errors(problem, priors)
         ]
-        ids = [name for problem in self._problems for name in problem.solutions]
+        ids = [name for problem in self._problems for name in problem.solution_ids]
         num_steps = np.array([len(own) - 1 for own in first_errors], dtype=np.int64)
         chances = np.zeros((len(first_errors), int(num_steps.max(initial=0)) + 1))
         for row, own in enumerate(first_errors):
@@ -346,7 +349,7 @@ def _compute_first_errors(problem: _ProblemEvidence, priors: Priors) -> list[Flo
         by_reading.append(
             _compute_reading_chances(readings.agreement, priors.agreement, kind, rare_luck=True)
         )
-    return [pool_posteriors(of_solution) for of_solution in zip(*by_reading, strict=True)]
+    return [geometric_mean_posterior(of_solution) for of_solution in zip(*by_reading, strict=True)]
 
 
 def _compute_reading_chances(
@@ -361,7 +364,12 @@ def _compute_reading_chances(
     for name, evidence in reading.items():
         mine = priors.for_completer(name).for_class(answer_class)
         counts = np.stack(
-            [evidence.right, evidence.wrong, evidence.num_agreeing, evidence.num_other_samples]
+            [
+                evidence.right,
+                evidence.wrong,
+                evidence.num_taking_same_step,
+                evidence.num_reaching_prefix,
+            ]
         )
         request = ChainEvidence(
             num_steps=evidence.num_steps,

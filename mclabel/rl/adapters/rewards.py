@@ -70,7 +70,7 @@ def score_and_check(client: RewardClient, items: Sequence[RewardItem]) -> list[S
             raise RewardError(
                 f"reward server {client.url}: item {position} has {len(item_rewards.ends)} steps, "
                 f"{len(item_rewards.credits)} credits and {len(item_rewards.ends_segment)} flags "
-                "in ends_segment, but must have as many of each"
+                "in ends_segment, but must have as many credits and flags as steps, or none of both"
             )
     return batch_rewards
 

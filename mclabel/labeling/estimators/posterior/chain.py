@@ -71,10 +71,10 @@ class Evidence:
     """[batch, R + 1]: number of right rollouts from the prefix with r steps to go."""
     wrong: Floats
     """[batch, R + 1]: number of wrong rollouts from the prefix with r steps to go."""
-    num_agreeing: Floats
+    num_taking_same_step: Floats
     """[batch, R + 1]: number of other samples (solutions or rollouts) that reached the prefix with
     r steps to go and took the solution's next step."""
-    num_other_samples: Floats
+    num_reaching_prefix: Floats
     """[batch, R + 1]: number of other samples that reached the prefix with r steps to go."""
     outcome: Floats
     """[batch, 2]: likelihood of the solution's observed outcome if it ended wrong, and if it ended
@@ -345,7 +345,12 @@ def _pad_to_whole_vectors(evidence: Evidence) -> Evidence:
 
 def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLikelihoods:
     """Compute the likelihoods of a batch's evidence."""
-    counts = (evidence.right, evidence.wrong, evidence.num_agreeing, evidence.num_other_samples)
+    counts = (
+        evidence.right,
+        evidence.wrong,
+        evidence.num_taking_same_step,
+        evidence.num_reaching_prefix,
+    )
     right, wrong, same, others = (np.ascontiguousarray(count.T) for count in counts)
     if max(right.max(), wrong.max()) < TABLE_SIZE:
         emission = np.take(

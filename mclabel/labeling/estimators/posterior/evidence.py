@@ -99,8 +99,8 @@ class EvidenceTable:
         """[chain]: number of steps."""
         width = int(self.num_steps.max(initial=1)) + 1
         self.counts = np.zeros((4, len(chains), width))
-        """[4, chain, R + 1]: the fields `right`, `wrong`, `num_agreeing` and `num_other_samples` of
-        `Evidence`, by number of steps to go."""
+        """[4, chain, R + 1]: the fields `right`, `wrong`, `num_taking_same_step` and
+        `num_reaching_prefix` of `Evidence`, by number of steps to go."""
         self._right, self._wrong, self._same, self._others = self.counts
         # Parts of right and wrong: outcomes that also count at the prefix where they started.
         self._repeated_outcomes = np.zeros((2, len(chains), width))
@@ -158,8 +158,8 @@ class EvidenceTable:
             num_steps=self.num_steps[self.chain_index],
             right=right,
             wrong=wrong,
-            num_agreeing=same,
-            num_other_samples=others,
+            num_taking_same_step=same,
+            num_reaching_prefix=others,
             outcome=self.outcome[self.chain_index],
             external_likelihood=(self.step_odds * external_likelihood)[self.chain_index],
         )
@@ -286,8 +286,8 @@ def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
         num_steps=np.concatenate([part.num_steps for part in parts]),
         right=stack_padded("right"),
         wrong=stack_padded("wrong"),
-        num_agreeing=stack_padded("num_agreeing"),
-        num_other_samples=stack_padded("num_other_samples"),
+        num_taking_same_step=stack_padded("num_taking_same_step"),
+        num_reaching_prefix=stack_padded("num_reaching_prefix"),
         external_likelihood=stack_padded("external_likelihood"),
         outcome=np.concatenate([part.outcome for part in parts]),
     )
@@ -408,8 +408,8 @@ def empty_evidence(num_steps: NDArray[np.int64]) -> Evidence:
         num_steps=num_steps,
         right=right,
         wrong=wrong,
-        num_agreeing=same,
-        num_other_samples=others,
+        num_taking_same_step=same,
+        num_reaching_prefix=others,
         outcome=np.ones((len(num_steps), 2)),
         external_likelihood=np.ones(shape),
     )

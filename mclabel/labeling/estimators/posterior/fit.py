@@ -327,9 +327,9 @@ class _ExpectedCounts:
     wrong: Floats
     unsound: Floats
     leaf: Floats
-    num_agreeing: Floats
+    num_taking_same_step: Floats
     """[n]: for each of these steps, number of other samples that took it."""
-    num_other_samples: Floats
+    num_reaching_prefix: Floats
     """[n]: for each of these steps, number of other samples that reached the prefix before it."""
     weight: Floats
     """[3, n]: probability that the step is right, that it is the first wrong step, and that it
@@ -344,7 +344,7 @@ def _sum_expected_counts(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
         },
         **{
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("num_agreeing", "num_other_samples", "weight")
+            for name in ("num_taking_same_step", "num_reaching_prefix", "weight")
         },
     )
 
@@ -401,7 +401,7 @@ def _compute_chunk_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedC
 
 
 def _select_agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
-    """Return the fields `num_agreeing`, `num_other_samples` and `weight` of `_ExpectedCounts`.
+    """Return `num_taking_same_step`, `num_reaching_prefix` and `weight` of `_ExpectedCounts`.
 
     Steps before which there were no other samples are left out.
 
@@ -411,10 +411,10 @@ def _select_agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Fl
             step, and that it follows an error.
     """
     r = np.arange(evidence.right.shape[1])
-    there = (evidence.num_other_samples > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
+    there = (evidence.num_reaching_prefix > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
     return {
-        "num_agreeing": evidence.num_agreeing[there],
-        "num_other_samples": evidence.num_other_samples[there],
+        "num_taking_same_step": evidence.num_taking_same_step[there],
+        "num_reaching_prefix": evidence.num_reaching_prefix[there],
         "weight": weight[:, there],
     }
 
@@ -446,8 +446,8 @@ def _estimate_priors_from_counts(
         agreement=np.array(
             [
                 _fit_beta_binomial(
-                    expected.num_agreeing,
-                    expected.num_other_samples,
+                    expected.num_taking_same_step,
+                    expected.num_reaching_prefix,
                     weight,
                     towards.agreement[kind],
                     strength,
@@ -479,8 +479,8 @@ _SIZES = np.array([0.3, 0.5, 0.8, 1.2, 2.0, 3.0, 5.0, 8.0, 16.0])
 
 
 def _fit_beta_binomial(
-    num_agreeing: Floats,
-    num_other_samples: Floats,
+    num_taking_same_step: Floats,
+    num_reaching_prefix: Floats,
     weight: Floats,
     towards: Floats,
     strength: float,
@@ -491,14 +491,14 @@ def _fit_beta_binomial(
     The grid consists of means and sizes; the size is the sum of the two parameters.
 
     Args:
-        num_agreeing: [n], as in `_ExpectedCounts`.
-        num_other_samples: [n], as in `_ExpectedCounts`.
+        num_taking_same_step: [n], as in `_ExpectedCounts`.
+        num_reaching_prefix: [n], as in `_ExpectedCounts`.
         weight: [n], probability that the step is of the kind whose distribution is fitted.
         towards: the two parameters of a distribution, towards whose mean the result is shrunk.
         strength: weight of `towards`, in pairs of samples.
     """
     pairs, where = np.unique(
-        np.stack([num_agreeing, num_other_samples]), axis=1, return_inverse=True
+        np.stack([num_taking_same_step, num_reaching_prefix]), axis=1, return_inverse=True
     )
     weights = np.bincount(where.reshape(-1), weights=weight, minlength=pairs.shape[1])
     a = (_MEANS[:, None] * _SIZES).reshape(-1, 1)

@@ -52,7 +52,7 @@ def judge_solution(
     """
     steps = path.num_steps
     posterior = temper_posterior(
-        pool_posteriors([np.append(own[steps:0:-1], own[0]) for own in chances])
+        geometric_mean_posterior([np.append(own[steps:0:-1], own[0]) for own in chances])
     )
     error, is_sure = most_likely_error(posterior, path.outcome, min_belief)
     hard: list[bool | None] = [error is None or t < error for t in range(steps - 1)]
@@ -100,7 +100,7 @@ def temper_posterior(posterior: Floats) -> Floats:
     return np.asarray(powers / powers.sum())
 
 
-def pool_posteriors(posteriors: Sequence[Floats]) -> Floats:
+def geometric_mean_posterior(posteriors: Sequence[Floats]) -> Floats:
     """Combine several posteriors over the first error that count the same samples by different
     rules.
 

@@ -86,7 +86,8 @@ class ChainEvidence:
     num_steps: NDArray[np.int64]
     """[chain]"""
     counts: Floats
-    """[4, chain, R + 1]: `right`, `wrong`, `num_agreeing` and `num_other_samples` of `Evidence`."""
+    """[4, chain, R + 1]: `right`, `wrong`, `num_taking_same_step` and `num_reaching_prefix` of
+    `Evidence`."""
     outcome: Floats
     """[chain, 2], as in `Evidence.outcome`."""
     external_likelihood: Floats
@@ -228,8 +229,8 @@ def _iter_batches(
                     num_steps=num_steps[rows],
                     right=right,
                     wrong=wrong,
-                    num_agreeing=same,
-                    num_other_samples=others,
+                    num_taking_same_step=same,
+                    num_reaching_prefix=others,
                     outcome=outcome[rows],
                     external_likelihood=external_likelihood,
                 ),

@@ -455,15 +455,15 @@ def _normalise_rows(rows: Floats) -> Floats:
 
 
 def agreement_likelihood(
-    num_agreeing: NDArray[Any], num_other_samples: NDArray[Any], parameters: Floats
+    num_taking_same_step: NDArray[Any], num_reaching_prefix: NDArray[Any], parameters: Floats
 ) -> Floats:
     """Return the beta-binomial probability that so many of the other samples take the same step.
 
     The binomial coefficient is left out, since it does not depend on the state.
 
     Args:
-        num_agreeing: any shape, number of other samples that took the same step.
-        num_other_samples: the same shape, number of other samples that reached the prefix before
+        num_taking_same_step: any shape, number of other samples that took the same step.
+        num_reaching_prefix: the same shape, number of other samples that reached the prefix before
             it.
         parameters: [3, 2], as in `ClassPriors.agreement`.
 
@@ -471,12 +471,12 @@ def agreement_likelihood(
         [4, *shape]: the probability for each kind of step, divided by the largest of the three, and
         last this divisor.
     """
-    m, n = num_agreeing.astype(np.intp), num_other_samples.astype(np.intp)
+    m, n = num_taking_same_step.astype(np.intp), num_reaching_prefix.astype(np.intp)
     a, b = parameters[:, :1], parameters[:, 1:]
     count = np.arange(int(n.max(initial=0)))
 
     def compute_log_rising_factorials(x: Floats) -> Floats:
-        """Return logarithms of the rising factorials of x."""
+        """Return log(x (x+1) … (x+k-1)) for each k from 0 to the largest count: [3, k]."""
         logs = np.add.accumulate(log(x + count), axis=1)
         return np.concatenate([np.zeros((3, 1)), logs], axis=1)
 

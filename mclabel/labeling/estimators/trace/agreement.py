@@ -101,7 +101,7 @@ def repeats_then_departs(prefix_keys: Sequence[str], completion_keys: Sequence[s
         completion_keys: keys of all steps of the completion.
     """
     after = dict(pairwise(prefix_keys))
-    derived = [key for key in completion_keys if _has_two_numbers(key)]
+    derived = [key for key in completion_keys if _has_several_numbers(key)]
     return any(
         after.get(last, key) != key and key != prefix_keys[0] for last, key in pairwise(derived)
     )
@@ -208,11 +208,11 @@ def iter_comparable_steps(path: SolutionPath) -> Iterator[tuple[int, str]]:
     """
     for step, key in enumerate(path.step_keys[:-1]):
         is_answer = bool(path.commitments) and path.commitments[step] is not None
-        if not is_answer and _has_two_numbers(key):
+        if not is_answer and _has_several_numbers(key):
             yield step, key
 
 
-def _has_two_numbers(key: str) -> bool:
+def _has_several_numbers(key: str) -> bool:
     """Return whether a step with this key has two numbers or more."""
     return key.startswith("numbers ") and key.count(" ") > 1
 

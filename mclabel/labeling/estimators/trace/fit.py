@@ -189,12 +189,12 @@ def _estimate_rates_from_counts(
 
     shares, spread = {}, {}
     for name, target in towards.shares.items():
-        shares[name], spread[name] = _fit_shares(
+        shares[name], spread[name] = _fit_mean_shares_and_spread(
             expected.completions.get(name, []), target, towards.spread[name], strength
         )
     steps, step_spread = {}, {}
     for source, target in towards.steps.items():
-        fitted, step_spread[source] = _fit_shares(
+        fitted, step_spread[source] = _fit_mean_shares_and_spread(
             expected.steps.get(source, []),
             target[None, :, None],
             towards.step_spread[source],
@@ -246,7 +246,7 @@ def _fit_moves(expected: Floats, towards: Floats, strength: float) -> Floats:
     return moves.reshape(NUM_STATES, NUM_STATES)
 
 
-def _fit_shares(
+def _fit_mean_shares_and_spread(
     weighted_counts: Sequence[tuple[Floats, Floats, Floats]],
     target: Floats,
     spread: float,
