@@ -85,8 +85,7 @@ def build_labeled_solutions(
         completers: models that sampled rollouts, in the order of `Prefix.counts`.
         values_of: name of the completer under which the step values are estimated.
         priors: id of the fitted parameters with which the estimator started; None if it has none.
-        min_gain: minimum expected gain for which the estimator requested rollouts; None if it has
-            no such threshold.
+        min_gain: minimum expected gain of a requested rollout; None if the estimator has none.
         truncated: rule for counting truncated rollouts.
         num_missing: number of requested rollouts that were never recorded, if recorded rollouts
             were replayed; None if rollouts were sampled.
@@ -131,12 +130,9 @@ def build_labeled_solutions(
                 num_missing=num_missing,
                 completers=tuple(
                     CompleterCounts(
-                        name=completer.name,
-                        cost=completer.cost,
-                        root=roots[completer.name],
-                        steps=own,
+                        name=own.name, cost=own.cost, root=roots[own.name], steps=counts
                     )
-                    for completer, own in zip(completers, counted, strict=True)
+                    for own, counts in zip(completers, counted, strict=True)
                 ),
                 values_of=values_of,
             )

@@ -68,8 +68,8 @@ def make_run_learner(settings: LabelSettings) -> RunLearner | None:
 class ProblemLabels:
     """Labels of one problem, and their cost."""
 
-    labeled: list[LabeledSolution]
-    rollouts: list[Rollout]
+    labeled: list[LabeledSolution] = field(default_factory=list)
+    rollouts: list[Rollout] = field(default_factory=list)
     num_tokens: int = 0
     """Number of tokens that this job sampled for the problem: those of all solutions, including
     discarded ones, and of all rollouts. Rollouts reused from a source run do not count."""
@@ -189,19 +189,16 @@ async def label_problem(
     sampling = origin.sampling
     if not origin.solutions:
         counts = {"num_sampled": sampling.num_sampled, "num_right": sampling.num_sampled_right}
-        return ProblemLabels(
-            labeled=[], rollouts=[], num_tokens=origin.num_tokens, dropped_counts=counts
-        )
+        return ProblemLabels(num_tokens=origin.num_tokens, dropped_counts=counts)
+    rollout_sampler = replace(sampler, on_completion=on_rollout, source_rollouts=origin.rollouts)
     samplers = [
         replace(
-            sampler,
+            rollout_sampler,
             policy=item.policy,
             prompt=ids,
             completer_name=item.completer.name,
             completer_index=number,
-            on_completion=on_rollout,
             is_author=item.policy is policy,
-            source_rollouts=origin.rollouts,
         )
         for number, (item, ids) in enumerate(
             zip(context.rollout_models, their_prompts, strict=True)
@@ -265,7 +262,7 @@ def _set_problem_aside(
     """
     if settings.strict:
         raise DataError(f"problem {problem.id}: {why.detail}")
-    return ProblemLabels(labeled=[], rollouts=[], set_aside=why)
+    return ProblemLabels(set_aside=why)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,7 +92,8 @@ def run_job(
     if limits.find_reached_limit(ledger.spent):
         only_blocks = ()
 
-    def record_and_check_limits(state: JobState) -> bool:
+    def record_state(state: JobState) -> bool:
+        """Record the job's state, and return whether the job must stop."""
         log(state)
         on_state(state)
         spent = ledger.update(state, time.monotonic())
@@ -102,14 +103,7 @@ def run_job(
     try:
         try:
             report = _run_missing_blocks(
-                blocks,
-                outputs,
-                fleet,
-                store,
-                record_and_check_limits,
-                prepare,
-                only=only_blocks,
-                size=size,
+                blocks, outputs, fleet, store, record_state, prepare, only=only_blocks, size=size
             )
         finally:
             ledger.write(time.monotonic())

@@ -238,10 +238,8 @@ async def grade_search_result(
         checker: checker that grades the solutions.
         executor: executor that runs the checker.
     """
-    tree, names = (
-        search_result.tree,
-        sorted(search_result.weights),
-    )  # sorted, so that ties do not depend on the order of arrival
+    tree = search_result.tree
+    names = sorted(search_result.weights)  # so that ties do not depend on the order of arrival
     texts = {name: "".join(step.text for step in tree.steps(name)) for name in names}
     items = [GradeItem(problem=problem, completion=texts[name]) for name in names]
     grades = [
@@ -260,6 +258,7 @@ async def grade_search_result(
         for name, score, group in zip(names, scores, groups, strict=True)
     ]
     chosen = choose_solution(results, settings.choose) if results else None
+    chosen_name = None if chosen is None else names[chosen]
     stored = {
         name: {
             "weight": search_result.weights[name],
@@ -293,9 +292,7 @@ async def grade_search_result(
         chosen_by_outcome=True,
     )
     return ProblemResult(
-        tree=_build_stored_tree(
-            problem, search_result, stored, None if chosen is None else names[chosen]
-        ),
+        tree=_build_stored_tree(problem, search_result, stored, chosen_name),
         labeled=tuple(label_by_outcome(problem, prompt, solutions, sampling)),
         num_tokens=search_result.cost.num_sampled,
     )

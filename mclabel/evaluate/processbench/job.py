@@ -113,22 +113,18 @@ def processbench_of_prm(
         raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
     readable, refused = _encode_solutions(prm, splits)
     if not readable:
-        first = next(item for by_solution in refused.values() for item in by_solution.items())
-        raise DataError(
-            f"{model}: cannot score any solution; the first is {first[0]}: {first[1].detail}"
-        )
-    scored = prm.score_encoded([encoded for _, _, encoded in readable], on_progress=on_score)
-    check_scores(model, scored, [identity for _, identity, _ in readable])
+        name, reason = next(item for by_name in refused.values() for item in by_name.items())
+        raise DataError(f"{model}: cannot score any solution; the first is {name}: {reason.detail}")
+    names, identities, encoded = zip(*readable, strict=True)
+    scored = prm.score_encoded(encoded, on_progress=on_score)
+    check_scores(model, scored, identities)
     scores: dict[str, dict[str, list[float]]] = {name: {} for name in splits}
-    for (name, identity, _), steps_scores in zip(readable, scored, strict=True):
-        scores[name][identity] = steps_scores
+    for name, identity, step_scores in zip(names, identities, scored, strict=True):
+        scores[name][identity] = step_scores
     if threshold is None:
         threshold = find_best_threshold(splits[THRESHOLD_SPLIT], scores[THRESHOLD_SPLIT])
     predictions = {
-        name: {
-            identity: find_first_below(step_scores, threshold)
-            for identity, step_scores in by_solution.items()
-        }
+        name: {solution: find_first_below(own, threshold) for solution, own in by_solution.items()}
         for name, by_solution in scores.items()
     }
     result = measure_processbench(

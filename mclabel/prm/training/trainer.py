@@ -119,9 +119,7 @@ def train_step_model(
         groups.append({"params": [p for p in body if p.requires_grad], "lr": rate})
     per_epoch = math.ceil(len(packed) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
-    head_inputs = None
-    if rate == 0:
-        head_inputs = precompute_head_inputs(model, packed, on_progress)
+    head_inputs = precompute_head_inputs(model, packed, on_progress) if rate == 0 else None
     factors = compute_class_balance_factors(packed) if settings.balance else None
     if last is None and isinstance(model, LikelihoodHead):
         fit_head(
