@@ -73,8 +73,8 @@ PROBLEMS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("how", PROBLEMS)
 def test_problems_come_in_any_table(how: str, tmp_path: Path) -> None:
     with label(PROBLEMS[how](tmp_path), solutions={"per_problem": 1}) as run:
-        found = {s.problem.id: (s.problem.text, s.problem.gold) for s in run}
-    assert found == {row["id"]: (row["problem"], str(row["answer"])) for row in ROWS}
+        problems = {s.problem.id: (s.problem.text, s.problem.gold) for s in run}
+    assert problems == {row["id"]: (row["problem"], str(row["answer"])) for row in ROWS}
 
 
 SOLUTIONS: dict[str, Callable[[Path], Any]] = {
@@ -98,8 +98,8 @@ def _written(folder: Path, rows: list[dict[str, Any]]) -> Path:
 @pytest.mark.parametrize("how", SOLUTIONS)
 def test_solutions_come_in_any_table(how: str, tmp_path: Path) -> None:
     with label(ROWS, solutions=SOLUTIONS[how](tmp_path)) as run:
-        found = {s.problem.id: [step.text for step in s.solution.steps] for s in run}
-    assert found == {
+        steps = {s.problem.id: [step.text for step in s.solution.steps] for s in run}
+    assert steps == {
         "p1": ["one\n", "The answer is 1"],
         "p2": ["two\n", "The answer is 2"],
     }
@@ -131,8 +131,8 @@ def test_what_a_data_frame_lacks_is_missing_and_not_nan() -> None:
         pd.DataFrame([{**ROWS[0], "level": "easy"}, {**ROWS[1], "level": None}]),
         solutions={"per_problem": 1},
     ) as run:
-        found = {s.problem.id: dict(s.problem.meta) for s in run}
-    assert found == {"p0": {"level": "easy"}, "p1": {}}
+        meta_by_id = {s.problem.id: dict(s.problem.meta) for s in run}
+    assert meta_by_id == {"p0": {"level": "easy"}, "p1": {}}
     run = label(
         pd.DataFrame({"problem": ["P [answer 1]", "Q [answer 2]"], "answer": ["1", None]}),
         strict=True,
@@ -275,12 +275,12 @@ def _circle() -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("case", REFUSED)
 def test_all_else_is_refused_with_value_and_rule(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    call, kind, message = REFUSED[what]
+    call, kind, message = REFUSED[case]
     with pytest.raises(kind, match=message):
         call()
     assert list(tmp_path.iterdir()) == []

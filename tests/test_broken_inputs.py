@@ -521,11 +521,11 @@ HARMLESS = {
 
 
 def test_every_parameter_of_every_verb_has_a_case() -> None:
-    there = {(verb, str(p.name)) for verb, command in verbs(main) for p in command.params}
+    parameters = {(verb, str(p.name)) for verb, command in verbs(main) for p in command.params}
     # a flag of nearly all verbs
-    there = {(verb, name) for verb, name in there if name != "as_json"}
+    parameters = {(verb, name) for verb, name in parameters if name != "as_json"}
     assert (
-        there
+        parameters
         == {(verb, name.split(":")[0].split(",")[0]) for verb in VERBS for name in VERBS[verb]}
         | HARMLESS
     )
@@ -549,9 +549,9 @@ def _values(kind: str, world: World, folder: Path) -> dict[str, str]:
         return broken_runs(folder / "runs", Path(world["run"]))
     assert kind == "rows"
     first, *others = SUFFIXES
-    found = {first: broken_files(folder / first[1:], first)}
-    found |= {suffix: broken_contents(folder / suffix[1:], suffix) for suffix in others}
-    return {f"{suffix[1:]}-{name}": v for suffix in found for name, v in found[suffix].items()}
+    broken = {first: broken_files(folder / first[1:], first)}
+    broken |= {suffix: broken_contents(folder / suffix[1:], suffix) for suffix in others}
+    return {f"{suffix[1:]}-{name}": v for suffix in broken for name, v in broken[suffix].items()}
 
 
 def _fault(result: Result, *, may_pass: bool) -> str | None:
@@ -597,8 +597,10 @@ def test_a_broken_input_is_one_message(
     faults = {}
     with socket.create_server(("127.0.0.1", 0)) as busy:
         for case, value in values.items():
-            given = str(busy.getsockname()[1]) if value == BUSY else value
-            arguments = slot.command(world, given, str(tmp_path / f"out-{len(faults)}-{case[:40]}"))
+            argument = str(busy.getsockname()[1]) if value == BUSY else value
+            arguments = slot.command(
+                world, argument, str(tmp_path / f"out-{len(faults)}-{case[:40]}")
+            )
             result = CliRunner(env={"COLUMNS": "200"}).invoke(main, arguments, input="y\n")
             if fault := _fault(result, may_pass=slot.may_pass(case)):
                 faults[case[:60]] = fault

@@ -26,8 +26,8 @@ def check(*arguments: str, stdin: bytes | None = None) -> Result:
 def test_one_answer(answer: str, gold: str, verdict: str, layer: str) -> None:
     result = check("--gold", gold, "--answer", answer)
     assert result.exit_code == 0
-    found = json.loads(result.stdout)
-    assert (found["answer"], found["verdict"], found["layer"]) == (answer, verdict, layer)
+    graded = json.loads(result.stdout)
+    assert (graded["answer"], graded["verdict"], graded["layer"]) == (answer, verdict, layer)
 
 
 def test_a_completion_from_a_file_and_from_standard_input(tmp_path: Path) -> None:

@@ -62,17 +62,17 @@ def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> Non
     )
     (rebuilt,) = (tmp_path / "again").glob("*.whl")
 
-    found = members(wheel)
+    wheel_files = members(wheel)
     package = {name: name for name in tracked("mclabel")}
     package |= {f"mclabel/{name}": name for name in tracked("configs", "docs")}
-    assert {name for name in found if ".dist-info/" not in name} == set(package)
-    assert all(found[name] == (ROOT / place).read_bytes() for name, place in package.items())
+    assert {name for name in wheel_files if ".dist-info/" not in name} == set(package)
+    assert all(wheel_files[name] == (ROOT / place).read_bytes() for name, place in package.items())
     assert "mclabel/py.typed" in package
-    assert members(rebuilt) == found, "the sdist lacks or changes a file"
+    assert members(rebuilt) == wheel_files, "the sdist lacks or changes a file"
 
     info = f"mclabel-{PROJECT['version']}.dist-info"
-    assert found[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
-    metadata = email.message_from_bytes(found[f"{info}/METADATA"])
+    assert wheel_files[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    metadata = email.message_from_bytes(wheel_files[f"{info}/METADATA"])
     assert metadata["Version"] == PROJECT["version"]
     assert metadata["Description-Content-Type"] == "text/markdown"
     description = str(metadata.get_payload())

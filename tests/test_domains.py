@@ -24,7 +24,7 @@ def solved(name: str) -> tuple[Problem, str]:
 @pytest.mark.parametrize("name", DOMAINS)
 def test_truth_is_found_by_the_domain_of_the_problem(name: str) -> None:
     problem, solution = solved(name)
-    assert [d for d, one in DOMAINS.items() if one.has_known_truth(problem.meta)] == [name]
+    assert [d for d, domain in DOMAINS.items() if domain.has_known_truth(problem.meta)] == [name]
     assert has_known_truth(problem.meta)
     steps = solution.splitlines(keepends=True)
     assert find_true_first_error(problem.meta, steps) is None

@@ -29,8 +29,8 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 def figures(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("eval", *arguments, "--json"))
-    return found
+    report: dict[str, Any] = json.loads(run("eval", *arguments, "--json"))
+    return report
 
 
 def write_rows(path: Path, rows: list[Mapping[str, Any]]) -> str:
@@ -44,13 +44,13 @@ def bench_rows(count: int, seed: int = 0) -> list[Mapping[str, Any]]:
         {
             "id": f"arith-{number}",
             "generator": "misread",
-            "problem": one.problem.text,
-            "steps": [step.text.strip() for step in one.solution.steps],
+            "problem": labelled.problem.text,
+            "steps": [step.text.strip() for step in labelled.solution.steps],
             "final_answer_correct": error is None,
             "label": -1 if error is None else error,
         }
-        for number, one in enumerate(arith_rows(count, seed=seed))
-        for error in [find_exact_first_error(one)]
+        for number, labelled in enumerate(arith_rows(count, seed=seed))
+        for error in [find_exact_first_error(labelled)]
     ]
 
 
@@ -84,24 +84,24 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_labels_of_arith_against_exact_truth(arith_run: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     table = run("eval", "labels", arith_run, "-o", str(out))
-    found = figures("labels", arith_run)
-    assert json.loads((out / "labels.json").read_text()) == found
+    report = figures("labels", arith_run)
+    assert json.loads((out / "labels.json").read_text()) == report
     assert run("eval", "labels", arith_run, "--format", "md") == (out / "labels.md").read_text()
-    overall = found["groups"]["all"]
+    overall = report["groups"]["all"]
     # The labels equal the truth, so all errors are found.
-    assert found["truth"] == "exact" and overall["num_unknown"] == 0
+    assert report["truth"] == "exact" and overall["num_unknown"] == 0
     for name in ("first_error_accuracy", "first_error_accuracy_wrong", "f1", "kappa", "agreement"):
         assert overall["quality"][name] == {"value": 1.0, "low": 1.0, "high": 1.0}
     assert set(overall["calibration"]) == {"value, outcome", "value, sound"}
     assert overall["monotonicity"]["rising_solutions"]["value"] == 0
-    assert any(name.startswith("family: ") for name in found["groups"])
-    for said in (
+    assert any(name.startswith("family: ") for name in report["groups"])
+    for line in (
         "First errors against exact truth",
         "Do the values hold",
         "(!): fewer than 20 problems",
         "The labels find 100% (100 to 100%) of first errors and call 0%",
     ):
-        assert said in " ".join(table.split())
+        assert line in " ".join(table.split())
     assert "answer_type: small" not in table  # fewer than five problems
     # equals the first-error accuracy, because all labels are decided
     assert "of these right" not in table
@@ -130,10 +130,10 @@ def test_the_same_bytes_whatever_the_order_of_shards(arith_run: str, tmp_path: P
 
 
 def test_labels_against_another_run(scripted: Path) -> None:
-    found = figures("labels", f"{scripted}/k4", "--truth", f"run:{scripted}/k12")
-    overall = found["groups"]["all"]
-    assert found["truth"] == "run" and overall["num_unknown"] == 0
-    assert {"level: 0", "level: 1", "level: 2"} <= set(found["groups"])
+    report = figures("labels", f"{scripted}/k4", "--truth", f"run:{scripted}/k12")
+    overall = report["groups"]["all"]
+    assert report["truth"] == "run" and overall["num_unknown"] == 0
+    assert {"level: 0", "level: 1", "level: 2"} <= set(report["groups"])
     fixed = overall["intervals"]["fixed"]
     # With one seed, the reference's first 4 rollouts of a prefix equal the labels' own, and 8 are
     # new.
@@ -157,11 +157,11 @@ def test_runs_of_one_seed_without_rollouts_are_not_compared(
         "keep_rollouts=false",
     ]
     run("label", "/dev/null", f"out={tmp_path}/bare", *bare)
-    found = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/bare")
-    assert found["groups"]["all"]["intervals"] == {}
+    report = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/bare")
+    assert report["groups"]["all"]["intervals"] == {}
     assert "were sampled with the same seed" in caplog.text
     run("label", "/dev/null", f"out={tmp_path}/other", "seed=5", *bare)
-    given = [
+    solutions = [
         {"problem_id": r.problem.id, "solution": r.solution.text}
         for r in read_labels(Store(f"{scripted}/k4"))
     ]
@@ -170,11 +170,11 @@ def test_runs_of_one_seed_without_rollouts_are_not_compared(
         "/dev/null",
         f"out={tmp_path}/given",
         "seed=5",
-        f"solutions.path={write_rows(tmp_path / 'given.jsonl', given)}",
+        f"solutions.path={write_rows(tmp_path / 'given.jsonl', solutions)}",
         *bare,
     )
-    found = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/given")
-    assert found["groups"]["all"]["intervals"]["fixed"]["reference_rollouts"] == 12
+    report = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/given")
+    assert report["groups"]["all"]["intervals"]["fixed"]["reference_rollouts"] == 12
 
 
 def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> None:
@@ -182,21 +182,23 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
         {
             "is_quality_control_question": False,
             "is_initial_screening_question": False,
-            "question": {"problem": one["problem"], "pre_generated_steps": one["steps"]},
+            "question": {"problem": solution["problem"], "pre_generated_steps": solution["steps"]},
             "label": {
                 "steps": [
                     {
-                        "completions": [{"text": text, "rating": -1 if n == one["label"] else 1}],
+                        "completions": [
+                            {"text": text, "rating": -1 if n == solution["label"] else 1}
+                        ],
                         "human_completion": None,
                         "chosen_completion": 0,
                     }
-                    for n, text in enumerate(one["steps"])
-                    if one["label"] < 0 or n <= one["label"]
+                    for n, text in enumerate(solution["steps"])
+                    if solution["label"] < 0 or n <= solution["label"]
                 ],
-                "finish_reason": "solution" if one["label"] < 0 else "found_error",
+                "finish_reason": "solution" if solution["label"] < 0 else "found_error",
             },
         }
-        for one in bench_rows(60)[:20]
+        for solution in bench_rows(60)[:20]
     ]
     overall = figures(
         "labels", arith_run, "--truth", f"prm800k:{write_rows(tmp_path / 'rated.jsonl', rated)}"
@@ -243,10 +245,10 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
         tmp_path / "golds.jsonl", [{"question": "P1 [answer 1]", "answer": "So\n#### 1"}]
     )
     joined = tmp_path / "made" / "toy.jsonl"
-    said = run("eval", "processbench-golds", bench, "--golds", golds, "-o", str(joined))
+    printed = run("eval", "processbench-golds", bench, "--golds", golds, "-o", str(joined))
     # P1 comes from the file. Of the others, P0, P2, P4 and P6 have a right solution.
-    assert "3 solutions with a gold from files, 10 from right solutions; 7 left out" in said
-    assert "the first being toy-3" in said
+    assert "3 solutions with a gold from files, 10 from right solutions; 7 left out" in printed
+    assert "the first being toy-3" in printed
     made = [json.loads(line) for line in joined.read_text().splitlines()]
     assert len(made) == 13 and set(made[0]) == {"problem", "answer", "steps"}
     run(
@@ -290,8 +292,8 @@ def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
         f"{tmp_path}/o",
     )["splits"]["b"]
     why = {
-        one["id"]: (one["reason"], one["detail"])
-        for one in map(json.loads, (tmp_path / "o/left_out.jsonl").read_text().splitlines())
+        skipped["id"]: (skipped["reason"], skipped["detail"])
+        for skipped in map(json.loads, (tmp_path / "o/left_out.jsonl").read_text().splitlines())
     }
     assert {name: reason for name, (reason, _) in why.items()} == {
         "b": "no_verdict",
@@ -317,14 +319,14 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     gsm = write_rows(tmp_path / "processbench_gsm8k.jsonl", bench_rows(40))
-    other = write_rows(
+    other_split = write_rows(
         tmp_path / "other.jsonl",
         [
             *bench_rows(20, seed=4),
             {"id": "long", "problem": "x", "steps": ["1 + 1 = 2 " * 2000], "label": 0},
         ],
     )
-    result = figures("processbench", gsm, other, "--model", f"{prm}/prm")
+    result = figures("processbench", gsm, other_split, "--model", f"{prm}/prm")
     splits = result["splits"]
     assert splits["other"]["missing"] == ["long"]
     assert splits["other"]["reasons"] == {"too_long": 1} and splits["gsm8k"]["reasons"] == {}
@@ -336,13 +338,13 @@ def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     threshold = find_best_threshold(rows, scores)
     expected = measure_processbench(
         {"gsm8k": rows},
-        {"gsm8k": {name: find_first_below(one, threshold) for name, one in scores.items()}},
+        {"gsm8k": {name: find_first_below(values, threshold) for name, values in scores.items()}},
     ).splits["gsm8k"]
     assert ((result["threshold"], splits["gsm8k"]["f1"]["value"])) == pytest.approx(
         (threshold, expected.f1.value)
     )
-    given = figures("processbench", other, "--model", f"{prm}/prm", "--threshold", "1")
-    assert given["threshold"] == 1 and given["splits"]["other"]["right_accuracy"]["value"] == 0
+    fixed = figures("processbench", other_split, "--model", f"{prm}/prm", "--threshold", "1")
+    assert fixed["threshold"] == 1 and fixed["splits"]["other"]["right_accuracy"]["value"] == 0
 
 
 def test_what_processbench_refuses(prm: Path, tmp_path: Path) -> None:
@@ -382,5 +384,5 @@ def test_what_processbench_refuses(prm: Path, tmp_path: Path) -> None:
     bench = write_rows(
         tmp_path / "b.jsonl", [dict(row, final_answer_correct=False) for row in rows]
     )
-    said = run("eval", "processbench-golds", bench, "-o", str(tmp_path / "x.jsonl"), code=2)
-    assert "no problem has a gold answer" in said and not (tmp_path / "x.jsonl").exists()
+    printed = run("eval", "processbench-golds", bench, "-o", str(tmp_path / "x.jsonl"), code=2)
+    assert "no problem has a gold answer" in printed and not (tmp_path / "x.jsonl").exists()

@@ -37,15 +37,15 @@ VALUES: list[Any] = [
 
 def settings_classes() -> list[type[Settings]]:
     """Return all settings classes that a configuration can nest, including built-in components."""
-    found: dict[type[Settings], None] = {}
-    left: list[type[Settings]] = [LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig]
-    left.append(QuickstartConfig)
-    while left:
-        kind = left.pop()
-        if kind not in found:
-            found[kind] = None
-            left += _nested(kind)
-    return list(found)
+    visited: dict[type[Settings], None] = {}
+    pending: list[type[Settings]] = [LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig]
+    pending.append(QuickstartConfig)
+    while pending:
+        kind = pending.pop()
+        if kind not in visited:
+            visited[kind] = None
+            pending += _nested(kind)
+    return list(visited)
 
 
 def _nested(kind: type[Settings]) -> Iterator[type[Settings]]:
@@ -62,7 +62,7 @@ def faults_of(kind: type[Settings], content: dict[str, Any]) -> list[dict[str, A
     try:
         kind.model_validate(content)
     except ValidationError as error:
-        return [dict(one) for one in error.errors()]
+        return [dict(fault) for fault in error.errors()]
     return []
 
 

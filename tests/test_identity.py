@@ -56,11 +56,11 @@ def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
 def test_what_one_record_lacks_is_a_difference_of_variables_and_engines(
     override: str, shown: str
 ) -> None:
-    plain, other = semantic_config(config()).config, semantic_config(config(override)).config
+    plain, changed = semantic_config(config()).config, semantic_config(config(override)).config
     assert describe_differences(plain, plain) == []
-    (line,) = describe_differences(plain, other)
+    (line,) = describe_differences(plain, changed)
     assert line.startswith(shown)
-    assert describe_differences(other, plain)
+    assert describe_differences(changed, plain)
 
 
 def test_an_operational_setting_is_no_part_of_it() -> None:

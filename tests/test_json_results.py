@@ -93,9 +93,9 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    found = World(tmp_path_factory.mktemp("world"))
-    assert run("judge", found["run"], "-o", found["judged"], NO_RAY).exit_code == 0
-    return found
+    made_world = World(tmp_path_factory.mktemp("world"))
+    assert run("judge", made_world["run"], "-o", made_world["judged"], NO_RAY).exit_code == 0
+    return made_world
 
 
 def refuse(constant: str) -> None:

@@ -43,12 +43,12 @@ def test_labels_rollouts_and_steps_of_a_run(tmp_path: Path) -> None:
     assert {row.solution.id for row in mclabel.read_labels(run)} == set(labels["solution_id"])
     steps = mclabel.load_steps(run).to_pandas()
     assert len(steps) == sum(map(len, labels["steps"]))
-    one = next(row for row in mclabel.read_labels(run) if row.first_error is not None)
-    mine = steps[steps.solution_id == one.solution.id]
-    assert mine[mine.first_error == True].step_index.tolist() == [one.first_error]  # noqa: E712
-    assert mine.text.tolist() == [step.text for step in one.solution.steps]
-    head, *lines = repr(one).splitlines()
-    assert f"first error: {one.first_error}" in head and len(lines) == len(one.steps)
+    wrong_row = next(row for row in mclabel.read_labels(run) if row.first_error is not None)
+    mine = steps[steps.solution_id == wrong_row.solution.id]
+    assert mine[mine.first_error == True].step_index.tolist() == [wrong_row.first_error]  # noqa: E712
+    assert mine.text.tolist() == [step.text for step in wrong_row.solution.steps]
+    head, *lines = repr(wrong_row).splitlines()
+    assert f"first error: {wrong_row.first_error}" in head and len(lines) == len(wrong_row.steps)
     assert rows(labels.filter(lambda row: row["outcome"] == "right", num_proc=2))
 
 

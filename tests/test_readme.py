@@ -43,19 +43,19 @@ ANY = re.compile(r"\bCONFIG\b")
 
 def blocks(text: str, *languages: str) -> str:
     """Return the text of fenced blocks in some languages; "" means blocks without a language."""
-    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
-    return "\n".join(body for language, body in found if language in languages)
+    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
+    return "\n".join(body for language, body in fenced if language in languages)
 
 
 def commands() -> list[tuple[str, list[str]]]:
     """Return page and words of every `mclabel …` line, with continuation lines joined."""
-    found = []
+    page_commands = []
     for page, text in PAGES.items():
         shell = text if page.endswith(".yaml") else blocks(text, "", "sh", "bash")
         joined = re.sub(r"\\\n#?", " ", shell)
         lines = re.findall(r"^(?:# )?(?:pip install \S+ && )?mclabel (.+)$", joined, re.MULTILINE)
-        found += [(page, shlex.split(line, comments=True)) for line in lines]
-    return found
+        page_commands += [(page, shlex.split(line, comments=True)) for line in lines]
+    return page_commands
 
 
 def test_there_are_commands_to_check() -> None:
@@ -75,8 +75,8 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
         verb = arguments.pop(0)
         command = command.commands[verb]
     if "|" in arguments or any(word.startswith(("[", "(")) for word in arguments):  # a synopsis
-        known = {option for param in command.params for option in param.opts}
-        assert set(re.findall(r"(?<!\w)--?[a-z-]+", " ".join(arguments))) <= known
+        options = {option for param in command.params for option in param.opts}
+        assert set(re.findall(r"(?<!\w)--?[a-z-]+", " ".join(arguments))) <= options
         return
     context = command.make_context(verb, arguments, resilient_parsing="--keys" in arguments)
     kinds = {
@@ -86,10 +86,10 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
         "judge": JudgeConfig,
         "search": SearchConfig,
     }
-    given = context.params
-    places = [f"{name}={given[name]}" for name in ("solutions", "out") if verb == "judge"]
-    if (kind := kinds.get(verb)) and given["config"] and not ANY.search(given["config"]):
-        load_config(kind, ROOT / given["config"], [*places, *given["overrides"]])
+    params = context.params
+    places = [f"{name}={params[name]}" for name in ("solutions", "out") if verb == "judge"]
+    if (kind := kinds.get(verb)) and params["config"] and not ANY.search(params["config"]):
+        load_config(kind, ROOT / params["config"], [*places, *params["overrides"]])
 
 
 def test_the_first_commands_of_the_readme_install_and_run() -> None:
@@ -119,7 +119,7 @@ def test_links_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", path.read_text())
         if not link.startswith("api/")  # generated when the pages are built
     }
-    assert [one for one in links if not (one[0].parent / one[1]).exists()] == []
+    assert [link for link in links if not (link[0].parent / link[1]).exists()] == []
     installed = (ROOT / "docs", ROOT / "configs")  # both are side by side in the package, too
     outside = [
         (page, link)

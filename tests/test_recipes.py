@@ -61,10 +61,10 @@ def leaves(content: Any, path: str) -> dict[str, Any]:
 def test_the_rayjob_has_only_fields_that_kuberay_declares_and_the_ray_of_the_image() -> None:
     job, _ = rayjob()
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    found = leaves(job["spec"], "spec")
-    assert {place: type(value) for place, value in found.items()} == RAYJOB_FIELDS
+    fields = leaves(job["spec"], "spec")
+    assert {place: type(value) for place, value in fields.items()} == RAYJOB_FIELDS
     assert re.findall(r"^ARG RAY=(\S+)", (RECIPES / "Dockerfile").read_text(), re.MULTILINE) == [
-        found["spec.rayClusterSpec.rayVersion"]
+        fields["spec.rayClusterSpec.rayVersion"]
     ]
 
 

@@ -62,8 +62,8 @@ def test_bad_rows_are_left_out_with_their_reasons(prm: str, tmp_path: Path) -> N
     )
     assert [row["id"] for row in written] == [1, 2]
     assert written[0]["scores"] == written[1]["scores"] and len(written[0]["scores"]) == 2
-    assert [(one["row"], one["reason"]) for one in left_out] == REASONS
-    assert {one["source"] for one in left_out} == {str(file)}
+    assert [(row["row"], row["reason"]) for row in left_out] == REASONS
+    assert {row["source"] for row in left_out} == {str(file)}
     # the same on standard error, if the lines go to standard output
     shown = mclabel("score", prm, str(file))
     assert [json.loads(line) for line in shown.stdout.splitlines()] == written
@@ -100,12 +100,12 @@ def test_outputs_that_cannot_be_written_are_found_first(prm: str, tmp_path: Path
     file, folder = tmp_path / "in.jsonl", tmp_path / "folder.jsonl"
     file.write_text(LINES[0])
     folder.mkdir()
-    for out, said in (
+    for out, message in (
         (file, "must not be the file of solutions itself"),
         (folder, "folder.jsonl: is a folder, must be a file"),
         (tmp_path / "run", "no-such-prm: holds no prm.json"),
         (file / "x", "is a file, must be a folder"),
     ):
         result = mclabel("score", "no-such-prm", str(file), "-o", str(out))
-        assert result.exit_code == 2 and said in result.output
+        assert result.exit_code == 2 and message in result.output
     assert sorted(tmp_path.iterdir()) == [folder, file] and file.read_text() == LINES[0]

@@ -29,7 +29,7 @@ NUM_PROBLEMS, EACH = 6, 5
 
 
 def mclabel(*arguments: object, code: int = 0) -> Result:
-    return run_verb([str(one) for one in arguments], code=code)
+    return run_verb([str(argument) for argument in arguments], code=code)
 
 
 def refused(*arguments: object) -> str:
@@ -145,13 +145,13 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
         assert (row.steps, row.siblings) == (before.steps, before.siblings)
     about = read_selected(str(out)).about
     right = [float(row.solution.outcome == "right") for row in mine]
-    found = pool_mean(
+    mean = pool_mean(
         right,
         [row.selection_probability or 0 for row in mine],
         num_pool=about["num_pool"],
         num_certain=about["num_certain"],
     )
-    assert found.low <= (sum(row.solution.outcome == "right" for row in whole) / 32) <= found.high
+    assert mean.low <= (sum(row.solution.outcome == "right" for row in whole) / 32) <= mean.high
     # for a selection from a selection, the probabilities multiply
     second = select(tmp_path / "run", tmp_path / "second.parquet", "--rule", "uniform", budget=6)
     last = labelled(
@@ -190,11 +190,11 @@ def test_what_was_chosen_before_is_left_out(tmp_path: Path, pool: Path) -> None:
     ids = [row["solution_id"] for row in manifest(first)] + [row["solution_id"] for row in rest]
     assert sorted(ids, key=int) == [str(number) for number in range(1, 31)]
     assert {row["probability"] for row in rest} == {1.0}
-    said = refused(
+    message = refused(
         *("select", pool, "-o", tmp_path / "third.parquet", "--budget", 1),
         *(*options, "--exclude", second),
     )
-    assert "manifests of exclude, so none is left. Give a larger pool" in said
+    assert "manifests of exclude, so none is left. Give a larger pool" in message
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,9 @@ def _killed(*_: Any, **__: Any) -> None:
 
 def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     scores, out = tmp_path / "scores.jsonl", tmp_path / "next.parquet"
-    other = write(tmp_path / "other.jsonl", [{"problem": "Q", "solution": "x", "scores": [0.5]}])
+    other_scores = write(
+        tmp_path / "other.jsonl", [{"problem": "Q", "solution": "x", "scores": [0.5]}]
+    )
     bad = write(tmp_path / "bad.jsonl", [{"problem": "Q", "solution": "x", "outcome": "good"}])
     uniform, convincing = ("--rule", "uniform"), ("--rule", "convincing")
     cases: list[tuple[Path, Path, int, tuple[object, ...], str]] = [
@@ -268,12 +270,12 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
             "the rule is to choose 30 solutions, but of 30 in the pool it ranks 28",
         ),
         (pool, out, 3, ("--rule", "math:exp", "--scores", scores), "rule=math:exp: its parameter"),
-        (pool, out, 3, (*convincing, "--scores", other), "Give the scores of this pool"),
+        (pool, out, 3, (*convincing, "--scores", other_scores), "Give the scores of this pool"),
         (
-            other,
+            other_scores,
             out,
             1,
-            ("--rule", "convincing", "--scores", other),
+            ("--rule", "convincing", "--scores", other_scores),
             "prefers wrong answers, but no row of",
         ),
         (
@@ -291,8 +293,8 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
             "bad.jsonl, line 1: 'good' is not a valid Outcome. Give outcome (right, wrong",
         ),
     ]
-    for given, to, budget, more, said in cases:
-        assert said in refused("select", given, "-o", to, "--budget", budget, *more)
+    for given_pool, to, budget, more, message in cases:
+        assert message in refused("select", given_pool, "-o", to, "--budget", budget, *more)
     assert not list(tmp_path.glob("next*"))
 
 
@@ -305,9 +307,9 @@ def test_a_manifest_of_another_selection_is_not_overwritten(tmp_path: Path, pool
     assert "another selection (budget=3, not 4)" in refused(*chosen, "--budget", 4)
     assert "another selection (seed=0, not 1)" in refused(*chosen, "--budget", 3, "--seed", 1)
     pool.write_text(pool.read_text().partition("\n")[2])
-    said = refused(*chosen, "--budget", 3)
-    assert "made from other settings, another pool or other scores" in said
-    assert "delete the file first" in said and out.read_bytes() == before
+    message = refused(*chosen, "--budget", 3)
+    assert "made from other settings, another pool or other scores" in message
+    assert "delete the file first" in message and out.read_bytes() == before
     out.write_text("notes")
     assert "is not a manifest of a selection" in refused(*chosen, "--budget", 3)
     assert out.read_text() == "notes"
@@ -326,12 +328,12 @@ def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:
     base = (*base, "ray.address=none")
     moved = tmp_path / "moved.jsonl"
     moved.write_text("\n".join(lines[:-1]) + "\n")
-    said = refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
-    assert f"is a selection from another pool ({pool})" in said
-    assert "lacks 1 of its 30 solutions, such as 30. Give that pool unchanged, or select" in said
+    message = refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
+    assert f"is a selection from another pool ({pool})" in message
+    assert "lacks 1 of its 30 solutions, such as 30. Give that pool unchanged, or select" in message
     moved.write_text("\n".join(reversed(lines)) + "\n")
-    said = refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
-    assert "solution 1 has another text" in said
+    message = refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
+    assert "solution 1 has another text" in message
     assert "is not a manifest of a selection" in refused(
         *base, f"solutions.select={pool}", f"solutions.path={pool}"
     )

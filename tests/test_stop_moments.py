@@ -149,7 +149,7 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
 def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> None:
     done = _command(tmp_path, module, act)
     assert done.returncode == 130, done.stderr
-    said = [line for line in done.stderr.splitlines() if line]
-    assert len(said) == 1, done.stderr
-    assert said[0].startswith("mclabel: stopped by SIGINT: completed work is kept. Run the same")
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("mclabel: stopped by SIGINT: completed work is kept. Run the same")
     assert not list((tmp_path / "run" / "labels").rglob("*.parquet"))

@@ -18,8 +18,8 @@ RIGHT = Verdict.RIGHT
 async def graded(checker: Checker, answer: str, gold: str) -> Grade:
     """Return the grade of a completion that ends in this answer."""
     text = f"\\boxed{{{answer}}}"
-    ((found, grade),) = await checker.grade_completions([(text, gold)], aside=run_inline)
-    assert found == answer
+    ((answer_read, grade),) = await checker.grade_completions([(text, gold)], aside=run_inline)
+    assert answer_read == answer
     return grade
 
 
@@ -50,9 +50,9 @@ def test_cheap_pairs_do_not_leave_the_event_loop(checker: Checker) -> None:
     )
     with pytest.raises(StopIteration) as done:
         call.send(None)
-    (answer, found), (nothing, other) = done.value.value
-    assert (answer, found.verdict) == ("1/2", RIGHT)
-    assert (nothing, other.reason) == (None, "no_answer")
+    (answer, half_grade), (nothing, empty_grade) = done.value.value
+    assert (answer, half_grade.verdict) == ("1/2", RIGHT)
+    assert (nothing, empty_grade.reason) == (None, "no_answer")
 
 
 def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
@@ -62,7 +62,7 @@ def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
         for task in tasks[::2]:
             task.cancel()
         rest = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(not isinstance(one, BaseException) for one in rest) >= 4
+        assert sum(not isinstance(result, BaseException) for result in rest) >= 4
 
     asyncio.run(run())
     assert checker.grade(*HARD).verdict is RIGHT

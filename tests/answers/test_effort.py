@@ -20,8 +20,8 @@ def test_a_heavy_pair_is_unknown_whatever_is_remembered(warm: bool) -> None:
     if warm:
         assert grade("1", HEAVY).reason == "too_much_work"
     for pair in ((HEAVY, "1"), ("1", HEAVY), (HEAVY, HEAVY + "+1")):
-        found = grade(*pair)
-        assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "too_much_work")
+        graded = grade(*pair)
+        assert (graded.verdict, graded.reason) == (Verdict.UNKNOWN, "too_much_work")
     spend_work(10**9)  # after the grade, no limit applies
 
 

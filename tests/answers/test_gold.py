@@ -79,13 +79,17 @@ def test_every_gold_is_wrong_against_the_next_different_one(
     golds: list[str], checker: Checker
 ) -> None:
     graded = [
-        (gold, other, checker.grade(other, gold))
-        for gold, other in pairwise(golds)
-        if other.strip() != gold.strip()
+        (gold, next_gold, checker.grade(next_gold, gold))
+        for gold, next_gold in pairwise(golds)
+        if next_gold.strip() != gold.strip()
     ]
-    right = [(gold, other) for gold, other, one in graded if one.verdict is Verdict.RIGHT]
+    right = [
+        (gold, next_gold) for gold, next_gold, grade in graded if grade.verdict is Verdict.RIGHT
+    ]
     assert sorted(right) == sorted(_SAME_IN_OTHER_WORDS)
-    unknown = [(gold, other) for gold, other, one in graded if one.verdict is Verdict.UNKNOWN]
+    unknown = [
+        (gold, next_gold) for gold, next_gold, grade in graded if grade.verdict is Verdict.UNKNOWN
+    ]
     assert len(unknown) <= 5, unknown
 
 
@@ -165,14 +169,14 @@ def test_golds_of_several_answers(value: Any, texts: list[Any]) -> None:
     ],
 )
 def test_what_says_that_there_is_no_gold(value: Any) -> None:
-    found = read_gold(value)
-    assert isinstance(found, InvalidGold) and found.reason == "no_gold"
+    gold_read = read_gold(value)
+    assert isinstance(gold_read, InvalidGold) and gold_read.reason == "no_gold"
 
 
 @pytest.mark.parametrize("value", [True, float("inf"), {1, 2}, object()])
 def test_what_is_not_understood_is_no_gold_either(value: Any) -> None:
-    found = read_gold(value)
-    assert isinstance(found, InvalidGold) and found.reason == "wrong_type"
+    gold_read = read_gold(value)
+    assert isinstance(gold_read, InvalidGold) and gold_read.reason == "wrong_type"
 
 
 def test_integers_of_any_length_are_golds() -> None:
@@ -213,14 +217,14 @@ def test_a_long_line_of_blanks_is_read_at_once() -> None:
     ],
 )
 def test_the_maths_checker_takes_any_of_several(gold: str, verdicts: list[str]) -> None:
-    found = read_gold(gold) if gold[0] != "{" else Gold(gold, is_json=True)
-    assert isinstance(found, Gold)
-    problem = Problem(id="p", text="?", answer=found.answer, answer_is_json=found.is_json)
+    gold_read = read_gold(gold) if gold[0] != "{" else Gold(gold, is_json=True)
+    assert isinstance(gold_read, Gold)
+    problem = Problem(id="p", text="?", answer=gold_read.answer, answer_is_json=gold_read.is_json)
     checker = MathChecker(MathChecker.Settings())
     items = [
         GradeItem(problem=problem, completion=rf"\boxed{{{answer}}}") for answer in ("72", "71")
     ]
-    assert [one.verdict.value for one in asyncio.run(checker.grade(items))] == verdicts
+    assert [grade.verdict.value for grade in asyncio.run(checker.grade(items))] == verdicts
     assert (asyncio.run(checker.refuse(problem)) is None) == (verdicts[0] != "unknown")
 
 

@@ -61,8 +61,8 @@ ANSWERS = st.one_of(
 
 def verdict(answer: str, gold: str, *, units_optional: bool = True) -> Verdict:
     """Return the verdict of the layers before the worker; pairs left to the worker are unknown."""
-    found = grade_in_process(answer, gold, units_optional=units_optional)
-    return found.verdict if isinstance(found, Grade) else Verdict.UNKNOWN
+    result = grade_in_process(answer, gold, units_optional=units_optional)
+    return result.verdict if isinstance(result, Grade) else Verdict.UNKNOWN
 
 
 @pytest.mark.slow

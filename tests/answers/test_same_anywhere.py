@@ -24,9 +24,9 @@ PAIRS = [
 def grades(pairs: list[tuple[str, str]], *, num_workers: int) -> list[tuple[str, str]]:
     """Return the verdict and reason of each pair from a new checker."""
     checker = Checker(max_steps=BUDGET, num_workers=num_workers, memo_size=0)
-    found = [(g.verdict.value, g.reason) for g in checker.grade_many(pairs)]
+    verdicts = [(g.verdict.value, g.reason) for g in checker.grade_many(pairs)]
     checker.close()
-    return found
+    return verdicts
 
 
 @contextmanager

@@ -70,7 +70,10 @@ def completed(
             completions = await asyncio.gather(*work)
         finally:
             await policy.close()
-        return [(problems[n // per_problem], one.text) for n, one in enumerate(completions)]
+        return [
+            (problems[n // per_problem], completion.text)
+            for n, completion in enumerate(completions)
+        ]
 
     return asyncio.run(sample())
 

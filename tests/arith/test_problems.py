@@ -67,10 +67,10 @@ def test_every_fact_a_step_uses_stands_in_the_problem(problems: list[Problem]) -
     words = {"half": 2, "third": 3, "quarter": 4, "fifth": 5}
     for problem in problems:
         text = problem.text.replace(".", " ").replace("?", " ").split()
-        told = {int(w) for w in text if w.isdigit()} | {words[w] for w in text if w in words}
+        stated = {int(w) for w in text if w.isdigit()} | {words[w] for w in text if w in words}
         for node in program(problem).nodes:
             derived = {program(problem).nodes[i].value for i in node.needs}
-            assert {node.left, node.right} <= told | derived
+            assert {node.left, node.right} <= stated | derived
 
 
 def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic(

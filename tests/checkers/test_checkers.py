@@ -111,8 +111,8 @@ def test_a_function_takes_what_it_names(
     failure: str | None,
 ) -> None:
     grade = graded(f"{module}:{name}", completion, problem, arguments=arguments)
-    found = (grade.verdict, (grade.failure or "").replace(module, "MODULE"))
-    assert found == (verdict, failure or "")
+    verdict_and_failure = (grade.verdict, (grade.failure or "").replace(module, "MODULE"))
+    assert verdict_and_failure == (verdict, failure or "")
     assert name != "broken" or grade.reason == f"the checker raised {grade.failure}: no such test"
 
 
@@ -156,9 +156,9 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
     tmp_path: Path, module: str
 ) -> None:
     write_problems(tmp_path, 6)
-    own = label(tmp_path, f"checker={module}:ends_right")
-    assert {row.solution.outcome for row in own} >= {Outcome.RIGHT, Outcome.WRONG}
-    for row in own:
+    own_rows = label(tmp_path, f"checker={module}:ends_right")
+    assert {row.solution.outcome for row in own_rows} >= {Outcome.RIGHT, Outcome.WRONG}
+    for row in own_rows:
         boxed = f"boxed{{{row.problem.answer}}}" in row.solution.text
         assert (row.solution.outcome is Outcome.RIGHT) == boxed
     recorded = json.loads((tmp_path / "out" / "run.json").read_text())["config"]["checker"]
@@ -168,14 +168,14 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
 
     jobs.regrade(str(tmp_path / "out"), str(tmp_path / "same"), allow=[module])
     assert [row.solution.outcome for row in rows(tmp_path / "same")] == [
-        row.solution.outcome for row in own
+        row.solution.outcome for row in own_rows
     ]
     command = ["regrade", str(tmp_path / "out"), "-o", str(tmp_path / "maths"), "checker=math"]
     refused = run_verb(command, code=2)
     assert not (tmp_path / "maths").exists()
-    said = " ".join(refused.output.split())
-    assert f"checker.kind=math: {tmp_path / 'out'} was graded by {module}:ends_right" in said
-    assert "pass --change-checker to change it" in said
+    message = " ".join(refused.output.split())
+    assert f"checker.kind=math: {tmp_path / 'out'} was graded by {module}:ends_right" in message
+    assert "pass --change-checker to change it" in message
     result = run_verb([*command, "--change-checker"])
     assert (
         f"checker {module}:ends_right" in result.output

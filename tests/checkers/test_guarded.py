@@ -130,9 +130,9 @@ def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
     assert len(rows) == 64 and all(row.solution.outcome is not Outcome.UNGRADED for row in rows)
     assert {row.solution.id: row.solution.text for row in rows}.items() >= kept.items()
 
-    other = label(tmp_path, write_checker(tmp_path, monkeypatch, BROKEN), "block_problems=16")
-    assert other.exit_code == 2 and "checker.version" in other.output
-    assert "mclabel regrade" in other.output
+    refused = label(tmp_path, write_checker(tmp_path, monkeypatch, BROKEN), "block_problems=16")
+    assert refused.exit_code == 2 and "checker.version" in refused.output
+    assert "mclabel regrade" in refused.output
 
 
 def test_verdicts_in_a_journal_keep_their_checker(
@@ -146,5 +146,5 @@ def test_verdicts_in_a_journal_keep_their_checker(
     line = next(iter(parse_journal_lines(store.read(journal) or b"")))
     judged = {key: value for key, value in line.items() if key != "failed"}
     write_journal(store, journal.split("/")[1], "other", 0, [judged])
-    other = label(tmp_path, write_checker(tmp_path, monkeypatch, MENDED), "block_problems=16")
-    assert other.exit_code == 2 and "verdicts come from another version" in other.output
+    refused = label(tmp_path, write_checker(tmp_path, monkeypatch, MENDED), "block_problems=16")
+    assert refused.exit_code == 2 and "verdicts come from another version" in refused.output

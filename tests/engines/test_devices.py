@@ -41,8 +41,8 @@ def test_every_device_is_chosen_and_may_change_on_resuming(kind: type[LabelConfi
 
 
 def test_what_auto_stands_for() -> None:
-    found = "cuda" if torch.cuda.is_available() else "cpu"
-    assert resolve_device("auto") == check_device("auto") == found
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    assert resolve_device("auto") == check_device("auto") == device
     assert resolve_device("cuda:3") == "cuda:3"
 
 
@@ -85,10 +85,10 @@ def test_a_worker_takes_only_a_gpu_that_is_reserved_for_it(monkeypatch: pytest.M
             return tuple(thread.map(resolve_device, ("auto", "cuda")))
 
     worker = ray.remote(devices)
-    found = {
+    devices_by_share = {
         num_gpus: ray.get(worker.options(num_gpus=num_gpus).remote()) for num_gpus in (0, 0.5, 1)
     }
-    assert found == {0: ("cpu", "cuda"), 0.5: ("cuda", "cuda"), 1: ("cuda", "cuda")}
+    assert devices_by_share == {0: ("cpu", "cuda"), 0.5: ("cuda", "cuda"), 1: ("cuda", "cuda")}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolve_device("auto") == "cuda"  # the driver may use the GPU of its machine
 

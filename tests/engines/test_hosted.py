@@ -56,21 +56,21 @@ def test_messages_go_out_and_the_service_counts_the_tokens(
                 with pytest.raises(EngineError, match="cannot continue a solution from a prefix"):
                     await engine.sample(prompt, prefix, seed=0, stop=stop)
             before = engine.stats()
-            found = await engine.sample(prompt, (), seed=7, max_tokens=60)
+            completion = await engine.sample(prompt, (), seed=7, max_tokens=60)
             after = engine.stats()
         finally:
             await engine.close()
-        assert after.num_sampled_tokens - before.num_sampled_tokens == found.num_tokens
+        assert after.num_sampled_tokens - before.num_sampled_tokens == completion.num_tokens
         # one prompt token is cached
         assert after.num_prefill_tokens - before.num_prefill_tokens == 7 - 1
         assert (before.num_cached_tokens, after.num_cached_tokens) == (1, 2)
-        return found
+        return completion
 
     with HostedServer(lambda prompt: "It is 2½ .") as server:
-        found = asyncio.run(run(server))
+        completion = asyncio.run(run(server))
         body = server.bodies[-1]
-    assert (found.text, found.num_tokens) == ("It is 2½ .", NUM_THOUGHTS + 4)
-    assert [one["content"] for one in body.pop("messages")] == ["1 + 2?", "3", "2 + ½?"]
+    assert (completion.text, completion.num_tokens) == ("It is 2½ .", NUM_THOUGHTS + 4)
+    assert [message["content"] for message in body.pop("messages")] == ["1 + 2?", "3", "2 + ½?"]
     assert body == {
         **{"model": MODEL, "max_completion_tokens": 60, "temperature": 0.5, "top_p": 1.0},
         **{"stop": ["END"], "seed": 7},
@@ -98,8 +98,8 @@ def test_what_can_be_no_number_of_tokens_is_none(count: Any) -> None:
 
 
 def test_tokens_of_a_cache_that_the_prompt_has_not_are_not_counted() -> None:
-    for told, known in ((2, 2), (10**9, 3), (-1, None), (10**30, None)):
-        details = {"cached_tokens": told}
+    for cached_tokens, counted in ((2, 2), (10**9, 3), (-1, None), (10**30, None)):
+        details = {"cached_tokens": cached_tokens}
         assert (
-            parse_server_answer(answer(prompt_tokens_details=details), "chat").num_cached == known
+            parse_server_answer(answer(prompt_tokens_details=details), "chat").num_cached == counted
         )

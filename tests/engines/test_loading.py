@@ -128,9 +128,9 @@ def test_a_policy_whose_weights_are_no_numbers_is_refused(tmp_path: Path, damage
     model = damaged_policy(tmp_path / "model", damage)
     job = [f"policy.model={model}", "policy.engine=hf", "problems.source=arith", "ray.address=none"]
     job += ["problems.limit=1", f"out={tmp_path / 'out'}"]
-    said = " ".join(run_verb(["label", "/dev/null", *job], code=2).output.split())
-    assert f"policy.model='{model}': its weight" in said
-    assert "holds NaN or infinities" in said and "Train or download it again" in said
+    message = " ".join(run_verb(["label", "/dev/null", *job], code=2).output.split())
+    assert f"policy.model='{model}': its weight" in message
+    assert "holds NaN or infinities" in message and "Train or download it again" in message
     assert not list((tmp_path / "out" / "labels").glob("*"))
 
 

@@ -55,11 +55,11 @@ def sample(
 
     async def run() -> list[Completion]:
         async with running_engine(*urls, sampling=sampling, **settings) as policy:
-            asked = [
+            requests = [
                 policy.sample(policy.prompt_ids(f"What is 1 + {i}?"), policy.encode(prefix), seed=i)
                 for i in range(count)
             ]
-            completions = await asyncio.gather(*asked)
+            completions = await asyncio.gather(*requests)
             assert policy.stats().num_sampled_tokens >= sum(len(c.ids) for c in completions)
             assert policy.stats().num_live == policy.stats().num_waiting == 0
             return completions
@@ -70,11 +70,11 @@ def sample(
 def test_ids_go_out_and_come_back_with_every_parameter() -> None:
     text = policy_text()
     with Server() as server:
-        found = sample(server.url, prefix="So,\n", per_request_seeds=True)
+        completions = sample(server.url, prefix="So,\n", per_request_seeds=True)
         body = server.bodies[-1]
         (stopped,) = sample(server.url, sampling={"stop": ["= 2."]})
         assert server.bodies[-1]["stop"] == ["= 2."] and stopped.text == "1 + 1 = 2."
-    assert found == [Completion(ids=text.encode(ANSWER), text=ANSWER, finish_reason="stop")]
+    assert completions == [Completion(ids=text.encode(ANSWER), text=ANSWER, finish_reason="stop")]
     assert body["prompt"] == [*text.prompt_ids("What is 1 + 0?"), *text.encode("So,\n")]
     expected = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.0, "seed": 0, "n": 1}
     expected |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -87,9 +87,9 @@ def test_what_the_length_cuts_is_truncated_and_no_room_asks_nothing() -> None:
     short = {"max_tokens": 6}
     with Server() as server:
         (completion,) = sample(server.url, sampling=short)
-        asked = len(server.bodies)
+        num_requests = len(server.bodies)
         (nothing,) = sample(server.url, sampling=short, prefix="1 2 3 4 5 6 7 8 9")
-        assert len(server.bodies) == asked + 1  # the probe of the second start
+        assert len(server.bodies) == num_requests + 1  # the probe of the second start
     assert (completion.finish_reason, len(completion.ids)) == ("length", 6)
     assert nothing == Completion(ids=(), text="", finish_reason="length")
 
@@ -185,8 +185,8 @@ def test_other_words_for_the_end_and_no_usage_are_read(
             return await policy.sample(prompt, (), seed=0)
 
     with Server() as server:
-        found = asyncio.run(run(server.url))
-    assert (found.finish_reason, len(found.ids)) == (finish_reason, num_ids)
+        completion = asyncio.run(run(server.url))
+    assert (completion.finish_reason, len(completion.ids)) == (finish_reason, num_ids)
 
 
 def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> None:
@@ -194,23 +194,23 @@ def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> Non
         async with running_engine(url, retry_s=0.0) as policy:
             server.faults += [(503, {"Retry-After": "300"})]
             prompt = policy.prompt_ids("What is 1 + 1?")
-            asked = [policy.sample(prompt, (), seed=i) for i in range(20)]
-            return await asyncio.gather(*asked, return_exceptions=True)
+            requests = [policy.sample(prompt, (), seed=i) for i in range(20)]
+            return await asyncio.gather(*requests, return_exceptions=True)
 
     with Server() as server:
-        found = asyncio.run(asyncio.wait_for(run(server.url), 60))
-    failed = [one for one in found if isinstance(one, RequestFailed)]
-    assert failed and all("gave no answer within 0 s" in str(one) for one in failed)
+        results = asyncio.run(asyncio.wait_for(run(server.url), 60))
+    failed = [result for result in results if isinstance(result, RequestFailed)]
+    assert failed and all("gave no answer within 0 s" in str(failure) for failure in failed)
 
 
 def test_a_dead_endpoint_is_set_aside_and_used_again_when_it_is_back() -> None:
-    with Server() as one, Server() as two:
-        assert len(sample(f"http://127.0.0.1:{free_port()}/v1", one.url, count=8)) == 8
-        asked = len(one.bodies)
-        assert len(sample(one.url, two.url, count=40)) == 40
-        assert 5 < len(one.bodies) - asked < 36  # problems are spread over both servers
-        one.faults += [(503, {})] * 4
-        assert len(sample(one.url, two.url, count=40)) == 40
+    with Server() as first, Server() as second:
+        assert len(sample(f"http://127.0.0.1:{free_port()}/v1", first.url, count=8)) == 8
+        num_requests = len(first.bodies)
+        assert len(sample(first.url, second.url, count=40)) == 40
+        assert 5 < len(first.bodies) - num_requests < 36  # problems are spread over both servers
+        first.faults += [(503, {})] * 4
+        assert len(sample(first.url, second.url, count=40)) == 40
 
 
 def test_no_more_than_max_live_at_a_time() -> None:

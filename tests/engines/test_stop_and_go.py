@@ -86,9 +86,9 @@ def test_many_go_on_from_one_end_each_by_itself() -> None:
             *(engine.sample(prompt, first.ids, seed=seed) for seed in range(64)),
         )
         assert engine.stats().num_prefill_tokens == num_prefilled
-        assert len({one.text for one in rest}) > 1
-        for one, whole in zip(rest[:64], rest[64:], strict=True):
-            assert whole.text.startswith(one.text) and not whole.at_stop
+        assert len({completion.text for completion in rest}) > 1
+        for line, whole in zip(rest[:64], rest[64:], strict=True):
+            assert whole.text.startswith(line.text) and not whole.at_stop
         assert (await engine.sample(prompt, first.ids, seed=3)) == rest[64 + 3]
 
     on_engine(test)

@@ -29,8 +29,8 @@ from mclabel.run.verify.run import verify
 from tests.support.commands import run_verb
 
 
-def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> SourceOpinion:
-    return SourceOpinion(source="x", claim=claim, is_known=known, first_error=error)
+def says(error: int | None, *, is_known: bool = True, claim: Claim = "where") -> SourceOpinion:
+    return SourceOpinion(source="x", claim=claim, is_known=is_known, first_error=error)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> So
         ([says(2), says(1)], False),
         ([says(None), says(None)], True),
         ([says(None), says(0)], False),
-        ([says(1), says(None, known=False)], False),
-        ([says(None), says(None, known=False)], False),
+        ([says(1), says(None, is_known=False)], False),
+        ([says(None), says(None, is_known=False)], False),
         ([says(1), says(3), says(3)], False),
         ([says(3), says(None), says(None)], False),
         # A false equality at step 1 means that the first error is at step 1 or before it.
@@ -49,7 +49,7 @@ def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> So
         ([says(1), says(1), says(3, claim="at_or_before")], True),
         ([says(1), says(1), says(None, claim="at_or_before")], True),
         ([says(None), says(None), says(2, claim="at_or_before")], False),
-        ([says(None, known=False), says(None)], False),
+        ([says(None, is_known=False), says(None)], False),
     ],
 )
 def test_sources_agree_on_one_location(opinions: list[SourceOpinion], agree: bool) -> None:
@@ -64,7 +64,7 @@ def write_opinions(
     judge: str = "critic",
     claim_: Claim = "where",
     scores: Callable[[LabeledSolution], list[float]] = lambda row: [],
-    known: Callable[[LabeledSolution], bool] = lambda row: True,
+    is_known: Callable[[LabeledSolution], bool] = lambda row: True,
 ) -> str:
     """Write a judge's opinions on a labelling run, and return the folder."""
     store = Store(str(folder), create=True)
@@ -81,7 +81,7 @@ def write_opinions(
                 "id": row.solution.id, "row": number,
                 "input": convert_solution_to_item(number, row).row,
                 "num_steps": len(row.steps),
-                "is_known": known(row), "first_error": say(row), "sureness": None, "reason": "",
+                "is_known": is_known(row), "first_error": say(row), "sureness": None, "reason": "",
                 "votes": [], "scores": scores(row), "flags": [],
                 "answers": [], "num_tokens": 0,
             }
@@ -123,7 +123,7 @@ def test_a_judge_labels_alone_and_what_it_does_not_know_is_not_kept(
         truth,
         claim_="scores",
         scores=scores,
-        known=lambda row: row.solution.id != unknown,
+        is_known=lambda row: row.solution.id != unknown,
     )
     out = tmp_path / "out"
     run_verb(["combine", run, f"prm={prm}", "-o", str(out), "--rule", "judge"])
@@ -153,13 +153,13 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     *_, combined, differing, look = result.output.splitlines()
     assert combined.startswith("Combined by posterior: 32 of 32 solutions are kept")
     assert "the first error changed in" in differing and f"mclabel show {out}" in look
-    found = {row.solution.id: row for row in read_labels(Store(str(out)))}
-    hits = [found[row.solution.id].first_error == truth(row) for row in rows]
+    row_by_id = {row.solution.id: row for row in read_labels(Store(str(out)))}
+    hits = [row_by_id[row.solution.id].first_error == truth(row) for row in rows]
     assert np.mean(hits) > np.mean([row.first_error == truth(row) for row in rows])
     for row in rows:
-        now = found[row.solution.id]
+        now = row_by_id[row.solution.id]
         assert now.consensus is not None and now.consensus.rule == "posterior"
-        assert [one.source for one in now.consensus.opinions] == ["rollouts", "knowing"]
+        assert [opinion.source for opinion in now.consensus.opinions] == ["rollouts", "knowing"]
         assert now.consensus.opinions[0].first_error == row.first_error
         assert now.posterior is not None and sum(now.posterior) == pytest.approx(1)
         assert [step.counts for step in now.steps] == [step.counts for step in row.steps]
@@ -202,8 +202,8 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
     out = tmp_path / "out"
     report = combine(run, [half], str(out), rule="same_location")
     assert (report.num_solutions, report.num_kept) == (32, 16)
-    found = list(read_labels(Store(str(out))))
-    assert len(found) == 32 and {row.solution.id for row in found if row.is_kept} == agreeing
+    combined = list(read_labels(Store(str(out))))
+    assert len(combined) == 32 and {row.solution.id for row in combined if row.is_kept} == agreeing
     result = run_verb(["export", str(out), "--to", "trl", "-o", str(tmp_path / "trl")])
     assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 16
     assert "16 were not kept" in " ".join(result.output.split())
@@ -216,8 +216,8 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
 def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> None:
     rows = list(read_labels(Store(run)))
     fine = write_opinions(tmp_path / "fine", rows, lambda row: None)
-    other = replace(rows[0], solution=replace(rows[0].solution, id="another"))
-    others = write_opinions(tmp_path / "others", [other], lambda row: None)
+    unknown_row = replace(rows[0], solution=replace(rows[0].solution, id="another"))
+    others = write_opinions(tmp_path / "others", [unknown_row], lambda row: None)
     changed = [
         replace(row, problem=replace(row.problem, text=row.problem.text + " Really?"))
         if number in (3, 5) else row

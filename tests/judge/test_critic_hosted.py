@@ -44,25 +44,25 @@ def shown(arguments: list[str], exit_code: int = 0) -> str:
 
 def test_a_critic_asks_a_hosted_service(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
-    told = (
+    sampling = (
         "judge.policy.system=Be strict.",
         f"{ENGINE}.parameters={{reasoning_effort: low, top_p: null}}",
     )
     with HostedServer(answered, fixed=("top_p",)) as server:
-        command = hosted(server, source, out, *told)
+        command = hosted(server, source, out, *sampling)
         num_tokens = 2 * NUM_ROWS * NUM_TOKENS
-        said = f"24 solutions judged: an error in 18, unknown 0, {num_tokens} tokens"
+        summary = f"24 solutions judged: an error in 18, unknown 0, {num_tokens} tokens"
         printed = shown(command)
-        assert f"The judge is critic. It asks {MODEL}" in printed and said in printed
+        assert f"The judge is critic. It asks {MODEL}" in printed and summary in printed
         assert len(server.bodies) == 2 * NUM_ROWS + 1  # plus a probe of the service
-        assert said in shown(command) and len(server.bodies) == 2 * NUM_ROWS + 1
+        assert summary in shown(command) and len(server.bodies) == 2 * NUM_ROWS + 1
         body = server.bodies[-1]
     assert body.keys() == {
         *("model", "messages", "max_completion_tokens", "temperature", "reasoning_effort"),
     }
-    assert [one["role"] for one in body["messages"]] == ["system", "user"]
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
     assert body["messages"][0]["content"] == "Be strict."
-    assert {one.num_tokens for one in check(out).opinions.values()} == {2 * NUM_TOKENS}
+    assert {opinion.num_tokens for opinion in check(out).opinions.values()} == {2 * NUM_TOKENS}
     recorded = json.loads((out / "run.json").read_text())["config"]["judge"]["policy"]
     assert recorded["engine"] == {
         "model": MODEL,
@@ -134,13 +134,15 @@ def test_answers_without_usage_or_a_known_end_are_read_and_that_is_said_once(
     source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
     with HostedServer(answered) as server:
         server.departure = lambda prompt, answer: change(answer)
-        said = shown(hosted(server, source, out, RETRY))
+        printed = shown(hosted(server, source, out, RETRY))
         assert num_paid(server) == 8
-    warned = [one.message for one in caplog.records if "policy.engine: answers" in one.message]
-    assert len(warned) == bool(notice) and all(notice in one for one in warned)
+    warned = [
+        record.message for record in caplog.records if "policy.engine: answers" in record.message
+    ]
+    assert len(warned) == bool(notice) and all(notice in message for message in warned)
     is_unknown = "usage" in notice
-    assert ("The tokens of 8 answers are not counted" in said) == is_unknown
-    tokens = {one.num_tokens for one in check(out, 4).opinions.values()}
+    assert ("The tokens of 8 answers are not counted" in printed) == is_unknown
+    tokens = {opinion.num_tokens for opinion in check(out, 4).opinions.values()}
     assert tokens == {None if is_unknown else 2 * NUM_TOKENS}
 
 
@@ -173,9 +175,9 @@ def test_an_answer_in_the_field_for_thoughts_is_read_if_a_key_says_so(
     source, move = write(tmp_path / "in.jsonl", 4), in_reasoning(name)
     with HostedServer(answered) as server:
         server.departure = lambda prompt, answer: move(answer)
-        said = shown(hosted(server, source, tmp_path / "none", RETRY), exit_code=2)
-        assert "is in the field reasoning_content or reasoning. Set judge.policy.engine." in said
-        assert "read_reasoning=true" in said and num_paid(server) == 0
+        message = shown(hosted(server, source, tmp_path / "none", RETRY), exit_code=2)
+        assert "is in the field reasoning_content or reasoning. Set judge.policy.engine." in message
+        assert "read_reasoning=true" in message and num_paid(server) == 0
         shown(hosted(server, source, tmp_path / "out", RETRY, f"{ENGINE}.read_reasoning=true"))
         check(tmp_path / "out", 4)
         server.departure = lambda prompt, answer: "row 1," in prompt and move(answer)

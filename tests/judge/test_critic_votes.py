@@ -108,19 +108,19 @@ def test_votes_end_and_are_right_whatever_is_answered(
     while num := first.count_votes_needed():
         assert (second.count_votes_needed(), second.is_retry) == (num, first.is_retry)
         fresh += 0 if first.is_retry else num
-        asked, rest = rest[:num], rest[num:]
-        for one in asked:
+        batch, rest = rest[:num], rest[num:]
+        for answer in batch:
             assert not first.result().is_decided
-            first.record(_vote(one))
-        order.shuffle(asked)
-        for one in asked:
-            second.record(_vote(one))
+            first.record(_vote(answer))
+        order.shuffle(batch)
+        for answer in batch:
+            second.record(_vote(answer))
     result = first.result()
     assert result == second.result() and fresh <= least + more
-    known = sum(result.counts.values())
-    assert known + result.num_unknown == fresh
+    num_known = sum(result.counts.values())
+    assert num_known + result.num_unknown == fresh
     ranked = [*sorted(result.counts.values(), reverse=True), 0, 0]
-    assert result.is_decided == (known >= least and ranked[0] > ranked[1])
+    assert result.is_decided == (num_known >= least and ranked[0] > ranked[1])
     if result.is_decided:
         assert result.counts[result.first_error] == ranked[0]
         assert ranked[1] == 0 or ranked[0] > ranked[1] + (least + more - fresh)

@@ -33,8 +33,8 @@ def first_error(number: int) -> int | None:
 
 def answered(prompt: str) -> str:
     """Return the answer to a prompt for the row that its steps name."""
-    found = re.search(r"row (\d+),", prompt)
-    error = first_error(int(found[1])) if found else None
+    match = re.search(r"row (\d+),", prompt)
+    error = first_error(int(match[1])) if match else None
     return f"I looked at it.\n\\boxed{{{-1 if error is None else error}}}"
 
 
@@ -58,15 +58,15 @@ def critic(server: Server, source: Path, out: Path, *more: str) -> list[str]:
 
 def check(out: Path, count: int = NUM_ROWS) -> OpinionRun:
     """Check that each row has the scripted opinion, from two votes requested once each."""
-    found = OpinionRun.read(str(out))
-    assert sorted(map(int, found.opinions)) == list(range(1, count + 1))
-    for name, one in found.opinions.items():
+    opinion_run = OpinionRun.read(str(out))
+    assert sorted(map(int, opinion_run.opinions)) == list(range(1, count + 1))
+    for name, opinion in opinion_run.opinions.items():
         error = first_error(int(name) - 1)
-        assert (one.is_known, one.first_error) == (True, error)
-        assert one.votes == (3 if error is None else error,) * 2
-        assert sorted(answer.number for answer in one.answers) == [0, 1]
+        assert (opinion.is_known, opinion.first_error) == (True, error)
+        assert opinion.votes == (3 if error is None else error,) * 2
+        assert sorted(answer.number for answer in opinion.answers) == [0, 1]
     assert verify(Store(str(out))).is_sound
-    return found
+    return opinion_run
 
 
 def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) 
         assert len(server.bodies) == 2 * 8 + 1  # plus a probe of the server
         run_verb(critic(server, source, out))
         assert len(server.bodies) == 2 * 8 + 1
-    found = check(out, 8)
-    assert found.claim == "where" and found.judge == "critic"
+    opinion_run = check(out, 8)
+    assert opinion_run.claim == "where" and opinion_run.judge == "critic"
     metadata = json.loads((out / "run.json").read_text())["config"]
     assert metadata["judge"]["policy"]["model"].startswith("weights:")
 
@@ -95,11 +95,11 @@ def test_failures_are_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> 
             return plain(request, body, is_chat)
 
         server._reply = refuse  # type: ignore[method-assign]
-        said = " ".join(run_verb(critic(server, source, out), code=1).output.split())
-        assert "6 solutions judged: an error in 0, unknown 6" in said
-        assert "gave no answer within 0 s" in said
+        message = " ".join(run_verb(critic(server, source, out), code=1).output.split())
+        assert "6 solutions judged: an error in 0, unknown 6" in message
+        assert "gave no answer within 0 s" in message
         failed = OpinionRun.read(str(out))
-        assert {one.votes for one in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
+        assert {opinion.votes for opinion in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
         server._reply = plain  # type: ignore[method-assign]
         again = tmp_path / "again"
         run_verb(critic(server, source, again, f"answers={out}"))
@@ -117,7 +117,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def other() -> Iterator[Server]:
+def other_server() -> Iterator[Server]:
     """Yield another server, which has the same model and one more."""
     with Server(answer="\\boxed{-1}", max_model_len=2000, names=("policy", "other")) as server:
         yield server
@@ -139,24 +139,28 @@ NAMED = "judge.policy.engine.model=policy"
     ],
 )
 def test_answers_of_another_model_or_sampling_are_refused(
-    tmp_path: Path, recorded: tuple[Path, Path], other: Server, change: str, words: str
+    tmp_path: Path, recorded: tuple[Path, Path], other_server: Server, change: str, words: str
 ) -> None:
     source, out = recorded
-    command = critic(other, source, tmp_path / "again", f"answers={out}", NAMED, change)
-    said = " ".join(run_verb(command, code=2).output.split())
-    assert "come from another model, or were sampled" in said and words in said, said
+    command = critic(other_server, source, tmp_path / "again", f"answers={out}", NAMED, change)
+    message = " ".join(run_verb(command, code=2).output.split())
+    assert "come from another model, or were sampled" in message and words in message, message
     assert not (tmp_path / "again").exists()
 
 
 def test_on_another_server_answers_of_the_same_model_count(
-    tmp_path: Path, recorded: tuple[Path, Path], other: Server
+    tmp_path: Path, recorded: tuple[Path, Path], other_server: Server
 ) -> None:
     source, out = recorded
     more = ("--answers", str(out), "judge.least_votes=3", NAMED)
-    asked = len(other.bodies)
-    run_verb(critic(other, source, tmp_path / "moved", *more))
+    num_requests = len(other_server.bodies)
+    run_verb(critic(other_server, source, tmp_path / "moved", *more))
     opinions = OpinionRun.read(str(tmp_path / "moved")).opinions.values()
-    assert len(other.bodies) - asked == 1 + sum(len(one.answers) - 2 for one in opinions) > 1
+    assert (
+        len(other_server.bodies) - num_requests
+        == 1 + sum(len(opinion.answers) - 2 for opinion in opinions)
+        > 1
+    )
 
 
 def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -> None:
@@ -164,8 +168,8 @@ def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -
     with Server(answer=answered, max_model_len=2000) as server:
         cut = ("judge.max_tokens=4", "judge.least_votes=1", "judge.most_votes=1")
         run_verb(critic(server, source, out, *cut), code=1)
-        asked = [body["max_tokens"] for body in server.bodies[1:]]
-    assert asked == [4, 8]
+        limits = [body["max_tokens"] for body in server.bodies[1:]]
+    assert limits == [4, 8]
     (opinion,) = OpinionRun.read(str(out)).opinions.values()
     assert (opinion.is_known, opinion.first_error) == (False, None)
     assert (opinion.reason, opinion.votes) == ("truncated", (UNKNOWN_VOTE,))

@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
-    return run_verb([str(one) for one in arguments], code=code).output
+    return run_verb([str(argument) for argument in arguments], code=code).output
 
 
 def test_show_prints_opinions(source: Path, tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_what_needs_labels_says_that_a_run_holds_opinions(
     out = tmp_path / "out"
     run("judge", source, "-o", out)
     more = ["--to", "prm800k", "-o", str(tmp_path / "x")] if verb == ["export"] else []
-    said = run(*verb, out, *more, code=2)
-    assert "holds opinions" in said and "`mclabel show` prints them" in said
+    message = run(*verb, out, *more, code=2)
+    assert "holds opinions" in message and "`mclabel show` prints them" in message
 
 
 def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
@@ -111,8 +111,10 @@ def test_solutions_that_came_after_the_judge_are_called_not_judged(tmp_path: Pat
     label(tmp_path)
     added = len(list(read_labels(Store(str(labels))))) - before
     assert added > 0
-    said = run("combine", labels, out, "-o", tmp_path / "combined", "--rule", "same_location")
-    assert f"symbolic: {added:,} solutions are not judged" in said and "no opinion" not in said
+    printed = run("combine", labels, out, "-o", tmp_path / "combined", "--rule", "same_location")
+    assert (
+        f"symbolic: {added:,} solutions are not judged" in printed and "no opinion" not in printed
+    )
     run("judge", labels, "-o", out)
-    said = run("combine", labels, out, "-o", tmp_path / "again", "--rule", "same_location")
-    assert "not judged" not in said
+    printed = run("combine", labels, out, "-o", tmp_path / "again", "--rule", "same_location")
+    assert "not judged" not in printed

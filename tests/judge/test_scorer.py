@@ -35,8 +35,8 @@ def judge(
     source = folder / "in.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     scorer = ("judge=scorer", f"judge.prm={prm}", "judge.threshold=0.5")
-    given = ["judge", str(source), "-o", str(folder / "out"), *scorer, *more]
-    return run_verb(given, code=code).output
+    command = ["judge", str(source), "-o", str(folder / "out"), *scorer, *more]
+    return run_verb(command, code=code).output
 
 
 def test_what_cannot_be_scored_is_set_aside_with_its_reason(prm: str, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_cannot_be_scored_is_set_aside_with_its_reason(prm: str, tmp_path: 
 def test_a_prm_that_gives_no_numbers_ends_the_job(prm: str, tmp_path: Path) -> None:
     damaged = shutil.copytree(prm, tmp_path / "damaged")
     weights = load_file(damaged / "model" / "model.safetensors")
-    save_file({name: one * float("nan") for name, one in weights.items()},
+    save_file({name: tensor * float("nan") for name, tensor in weights.items()},
               damaged / "model" / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
     assert "must be a finite number" in judge(tmp_path, str(damaged), GOOD, code=2)
 

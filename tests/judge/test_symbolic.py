@@ -48,10 +48,10 @@ def flags(*steps: str, problem: str = "How many?") -> list[EqualityFlag]:
     ],
 )
 def test_what_is_false_is_flagged(text: str, equality: str, reason: str) -> None:
-    (found,) = flags("First, we read.", text)
-    assert found.step == 1
-    assert text[found.start : found.end] == found.equality == equality
-    assert reason in found.reason
+    (flag,) = flags("First, we read.", text)
+    assert flag.step == 1
+    assert text[flag.start : flag.end] == flag.equality == equality
+    assert reason in flag.reason
 
 
 LEFT_ALONE = {
@@ -213,10 +213,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_texts_end(text: str) -> None:
-    for found in check_steps(text, [text, "1 + 1 = 3", text]):
-        assert 0 <= found.start < found.end
-        assert len(found.equality) <= 200
-        assert len(found.reason) <= 400
+    for flag in check_steps(text, [text, "1 + 1 = 3", text]):
+        assert 0 <= flag.start < flag.end
+        assert len(flag.equality) <= 200
+        assert len(flag.reason) <= 400
 
 
 OPERATION = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
@@ -239,15 +239,17 @@ WRAPS = ["%s", "So \\( %s \\).", "\\[ %s \\]", "We get $%s$ now.", "- Total: %s.
 
 @settings(deadline=None)
 @given(calculations(), st.sampled_from(WRAPS))
-def test_true_equalities_are_never_flagged(one: tuple[str, int], wrap: str) -> None:
-    formula, value = one
+def test_true_equalities_are_never_flagged(calculation: tuple[str, int], wrap: str) -> None:
+    formula, value = calculation
     assert flags(wrap % f"{formula} = {value}") == []
 
 
 @settings(deadline=None)
 @given(calculations(), st.sampled_from(WRAPS), st.integers(1, 50))
-def test_false_whole_numbers_are_always_flagged(one: tuple[str, int], wrap: str, off: int) -> None:
-    formula, value = one
+def test_false_whole_numbers_are_always_flagged(
+    calculation: tuple[str, int], wrap: str, off: int
+) -> None:
+    formula, value = calculation
     wrong = value + off
     ends = {int(n.replace(",", "")) for n in re.findall(r"[\d,]+", formula)}
     if (
@@ -259,17 +261,17 @@ def test_false_whole_numbers_are_always_flagged(one: tuple[str, int], wrap: str,
     ):
         return  # the result may be a percentage or have another unit
     text = wrap % f"{formula} = {wrong}"
-    (found,) = flags(text)
-    assert text[found.start : found.end] == found.equality
-    assert found.equality.endswith(str(abs(wrong)))
+    (flag,) = flags(text)
+    assert text[flag.start : flag.end] == flag.equality
+    assert flag.equality.endswith(str(abs(wrong)))
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.text(alphabet="0123456789+-*/=()[]{}\\$.,%^!x \nfracsqt", max_size=80))
 def test_any_text_is_read(text: str) -> None:
-    for found in flags(text, text):
-        assert 0 <= found.start < found.end <= len(text)
-        assert text[found.start : found.end] == found.equality
+    for flag in flags(text, text):
+        assert 0 <= flag.start < flag.end <= len(text)
+        assert text[flag.start : flag.end] == flag.equality
 
 
 def test_limited_numbers_of_signs_and_steps_are_read() -> None:

@@ -69,12 +69,12 @@ def test_the_choice_does_not_depend_on_the_order(tmp_path: Path) -> None:
         return [answer(row, chain(row, row.first_error, word), n) for n, word in enumerate("ab")]
 
     rows = [*RIGHT[:6], *WRONG[:3]]
-    found = [
+    exports = [
         export(tmp_path / str(number), order, say, seed=seed)[1]
         for number, (order, seed) in enumerate([(rows, 0), (rows[::-1], 0), (rows, 1)])
     ]
-    assert found[0] == found[1] != found[2]
-    assert len(found[0]) == len({row["id"] for row in found[0]}) == 6
+    assert exports[0] == exports[1] != exports[2]
+    assert len(exports[0]) == len({row["id"] for row in exports[0]}) == 6
     more, _ = export(tmp_path / "more", rows, say, per_solution=2)
     assert more.num_rows == 2 * 6
 
@@ -101,7 +101,9 @@ def test_steps_without_a_label_are_left_out_of_the_comparison(
 ) -> None:
     row = next(row for row in ROWS if len(row.steps) >= 3)
     solution = replace(row.solution, id="x", steps=(row.solution.steps[:3]))
-    steps = tuple(replace(label, hard=one) for label, one in zip(row.steps[:3], hard, strict=True))
+    steps = tuple(
+        replace(label, hard=is_sound) for label, is_sound in zip(row.steps[:3], hard, strict=True)
+    )
     decided = None not in hard and False in hard
     first = hard.index(False) if decided else None
     mine = replace(row, solution=solution, steps=steps, first_error=first)
@@ -195,7 +197,7 @@ def test_faults_are_explained(tmp_path: Path) -> None:
         return tuple(replace(s, hard=s.hard if s.is_from_outcome else None) for s in row.steps)
 
     labels = write_run(tmp_path / "labels", rows)
-    other = write_run(tmp_path / "other", arith_rows(4, seed=9))
+    other_run = write_run(tmp_path / "other", arith_rows(4, seed=9))
     bare = write_run(tmp_path / "bare", [replace(row, steps=steps(row)) for row in rows])
     critic = write_critic(tmp_path / "critic", rows, good)
     shown = write_critic(tmp_path / "shown", rows, good, use_reference=True)
@@ -203,7 +205,7 @@ def test_faults_are_explained(tmp_path: Path) -> None:
     reworded = asdict(replace(TEMPLATES["step_verdicts"], text="{problem} {steps}"))
     moved = write_critic(tmp_path / "moved", rows, good, template=reworded)
     cases: list[tuple[type[Exception], str, str, str, dict[str, Any]]] = [
-        (DataError, "has no opinion on the solutions of", critic, other, {}),
+        (DataError, "has no opinion on the solutions of", critic, other_run, {}),
         (DataError, "only last steps have a label.*--filter outcome", critic, bare, {}),
         (DataError, "no chains are left.*4 longer than 9 tokens", critic, labels,
          {"max_tokens": 9}),

@@ -86,7 +86,7 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
 
 
 @pytest.mark.parametrize(
-    ("keys", "error", "said"),
+    ("keys", "error", "message"),
     [
         ({"format": "qwen"}, EngineError, r"format=qwen: .*holds no config\.json"),
         (
@@ -99,9 +99,9 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
     ],
 )
 def test_a_folder_without_a_model_is_refused(
-    tmp_path: Path, keys: dict[str, str], error: type[Exception], said: str
+    tmp_path: Path, keys: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         load_prm(tmp_path, **keys)  # type: ignore[arg-type]
 
 

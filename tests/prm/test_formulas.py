@@ -47,20 +47,20 @@ def test_step_loss_is_cross_entropy_over_labelled_steps() -> None:
 
 def test_squared_error_is_between_probabilities() -> None:
     # (1/2 - 1/4)^2 + 2 (3/4 - 1)^2
-    found = compute_step_loss(
+    loss = compute_step_loss(
         torch.tensor([[0.0, math.log(3)]]),
         torch.tensor([[0.25, 1.0]]),
         torch.tensor([[1.0, 2.0]]),
         loss="mse",
     )
-    assert float(found) == pytest.approx(0.0625 + 2 * 0.0625)
+    assert float(loss) == pytest.approx(0.0625 + 2 * 0.0625)
 
 
 def test_three_classes_are_wrong_neutral_and_sound() -> None:
     # softmax(0, ln 2, ln 5) = (1/8, 2/8, 5/8)
     logits = torch.tensor([[[0.0, math.log(2), math.log(5)]] * 4])
-    found = compute_step_loss(logits, torch.tensor([[0.0, 0.5, 1.0, NAN]]), torch.ones(1, 4))
-    assert float(found) == pytest.approx(-(math.log(1 / 8) + math.log(2 / 8) + math.log(5 / 8)))
+    loss = compute_step_loss(logits, torch.tensor([[0.0, 0.5, 1.0, NAN]]), torch.ones(1, 4))
+    assert float(loss) == pytest.approx(-(math.log(1 / 8) + math.log(2 / 8) + math.log(5 / 8)))
     # neutral counts as sound: odds 7 to 1
     assert StepModel.log_odds(logits)[0, 0].item() == pytest.approx(math.log(7))
 

@@ -40,13 +40,13 @@ def test_scores_and_processbench_record_whether_code_was_trusted(prm: str, tmp_p
     bench.write_text(json.dumps(JUDGED))
     run_verb(["score", prm, str(file), "-o", f"{tmp_path}/out.jsonl", trust])
     run_verb(["eval", "processbench", str(bench), "--model", prm, "-o", f"{tmp_path}/bench", trust])
-    known = {"prm": prm, "weights": compute_scorer_fingerprint(prm), "trust_remote_code": True}
+    expected = {"prm": prm, "weights": compute_scorer_fingerprint(prm), "trust_remote_code": True}
     assert read(tmp_path / "out.jsonl.provenance.json") == {
-        **known,
+        **expected,
         "format": "mclabel",
         "url": None,
     }
-    assert read(tmp_path / "bench" / "provenance.json") == known
+    assert read(tmp_path / "bench" / "provenance.json") == expected
 
 
 def test_an_address_is_recorded_without_its_password() -> None:

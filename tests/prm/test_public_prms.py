@@ -94,8 +94,8 @@ def saved(
 def logits(prm: Scorer, ids: Sequence[int]) -> torch.Tensor:
     """Return the logits of every position."""
     with torch.no_grad():
-        found: torch.Tensor = prm.network(input_ids=torch.tensor([list(ids)])).logits[0]  # type: ignore[attr-defined]
-    return found
+        token_logits: torch.Tensor = prm.network(input_ids=torch.tensor([list(ids)])).logits[0]  # type: ignore[attr-defined]
+    return token_logits
 
 
 def shepherd_by_its_card(
@@ -105,7 +105,7 @@ def shepherd_by_its_card(
     ids = tokenizer.encode(" ".join([PROBLEM, "\n".join(f"{step} ки" for step in NUMBERED)]))
     scores = logits(prm, ids)[:, tokenizer.encode("+ -")].softmax(-1)[:, 0]
     tag = tokenizer.encode("ки")[-1]
-    return [float(score) for score, one in zip(scores, ids, strict=True) if one == tag]
+    return [float(score) for score, token in zip(scores, ids, strict=True) if token == tag]
 
 
 def test_math_shepherd(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_qwen(tmp_path: Path) -> None:
             pytest.approx(
                 [
                     float(score)
-                    for score, one in zip(logits(prm, ids).softmax(-1)[:, 1], ids, strict=True)
-                    if one == mark
+                    for score, token in zip(logits(prm, ids).softmax(-1)[:, 1], ids, strict=True)
+                    if token == mark
                 ],
                 abs=1e-5,
             )

@@ -68,7 +68,7 @@ def test_scores_from_readings_are_those_of_the_model() -> None:
 
 
 def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path: Path) -> None:
-    encoded = [one for one in solutions() for _ in range(2)]
+    encoded = [solution for solution in solutions() for _ in range(2)]
     base = str(bundled_model("strong"))
     passed: list[str] = []
     cache = ScoreCache(tmp_path / "scores", threads=1)
@@ -79,18 +79,18 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
             prm, tmp_path, encoded, lambda done, total: passed.append(f"{name} {total}")
         )
 
-    model, other = head_on(base, 1), head_on(base, 2)
+    model, second_model = head_on(base, 1), head_on(base, 2)
     model.network.save_pretrained(tmp_path / "copy")
     first = score("prm", model)
     assert len(first) == len(encoded) and set(passed) == {f"prm {len(set(encoded))}"}
-    assert score("orm", other) != first
+    assert score("orm", second_model) != first
     assert score("copy", head_on(str(tmp_path / "copy"), 1)) == first
     assert len(
         cache.get_likelihoods(model.network, encoded, lambda done, total: passed.append("own"))
     )
-    assert {one.split()[0] for one in passed} == {"prm"}
+    assert {line.split()[0] for line in passed} == {"prm"}
     score("tiny", head_on(tiny_model(tmp_path / "tiny"), 1))
-    assert {one.split()[0] for one in passed} == {"prm", "tiny"}
+    assert {line.split()[0] for line in passed} == {"prm", "tiny"}
     assert len(list((tmp_path / "scores").iterdir())) == 2
 
 

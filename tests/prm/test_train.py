@@ -256,8 +256,8 @@ def test_a_step_token_that_means_something_else_is_refused(
 
     with pytest.raises(ConfigError, match=fault) as caught:
         look(*([] if token is None else [f"step_token={json.dumps(token)}"]))
-    said = str(caught.value)
-    assert "step_token=null" in said and (token is None or repr(token) in said)
+    message = str(caught.value)
+    assert "step_token=null" in message and (token is None or repr(token) in message)
     look("step_token=<|free|>" if token else "step_token=null")
 
 
@@ -282,20 +282,22 @@ def test_adapters_get_their_own_rate_and_the_plan_says_so(labels: str, tmp_path:
 @pytest.mark.parametrize("how", ["itself", "copy", "other folder", "other labels"])
 def test_runs_that_hold_the_same_solutions_are_refused(tmp_path: Path, how: str) -> None:
     rows = arith_rows(12)
-    one = write_run(tmp_path / "one", rows)
-    other = f"{tmp_path}/./one" if how == "itself" else str(tmp_path / "other")
+    first_run = write_run(tmp_path / "one", rows)
+    second_run = f"{tmp_path}/./one" if how == "itself" else str(tmp_path / "other")
     if how == "copy":
-        shutil.copytree(one, other)
+        shutil.copytree(first_run, second_run)
     elif how == "other folder":
-        write_run(Path(other), rows[:4])
+        write_run(Path(second_run), rows[:4])
     elif how == "other labels":
-        write_run(Path(other), [replace(row, first_error=None) for row in rows])
-    with pytest.raises(ConfigError, match=f"^labels: {other} holds .* solutions of {one}, so each"):
+        write_run(Path(second_run), [replace(row, first_error=None) for row in rows])
+    with pytest.raises(
+        ConfigError, match=f"^labels: {second_run} holds .* solutions of {first_run}, so each"
+    ):
         preflight(
             load_config(
                 TrainConfig,
                 None,
-                [f"out={tmp_path / 'prm'}", f"labels=[{one},{other}]", "base=none"],
+                [f"out={tmp_path / 'prm'}", f"labels=[{first_run},{second_run}]", "base=none"],
             )
         )
 

@@ -67,7 +67,7 @@ def test_pieces_hold_no_more_than_they_may() -> None:
         )
         for i, n in enumerate(lengths)
     ]
-    whole = collate([TrainingItem(one, None, None) for one in examples])
+    whole = collate([TrainingItem(example, None, None) for example in examples])
     rows = sort_longest_first(whole)
     assert [choose_num_pieces(whole, rows, n) for n in ((1600, 1599, 800, 400, 399, 1))] == [
         1,
@@ -115,7 +115,7 @@ def test_every_way_trains_and_scores(
     prm = PRM.load(tmp_path / "prm")
     scores = prm.score([r.problem.text for r in rows], [r.solution.text for r in rows])
     assert [len(s) for s in scores] == [len(r.steps) for r in rows]
-    assert all(0 <= score <= 1 for one in scores for score in one)
+    assert all(0 <= score <= 1 for step_scores in scores for score in step_scores)
     assert prm.manifest.kind == ("orm" if "target=outcome_steps" in changes else "prm")
 
 
@@ -241,9 +241,9 @@ def test_a_step_token_that_was_never_trained_gets_the_mean(base: str) -> None:
         rows = network.get_input_embeddings().weight
         with torch.no_grad():
             rows[5] = value
-        said = prepare_step_token(network, 5, len(rows))
+        message = prepare_step_token(network, 5, len(rows))
         usual = torch.cat([rows[:5], rows[6:]]).norm(dim=1).median()
-        assert "the mean" in said
+        assert "the mean" in message
         assert rows[5].isfinite().all() and rows[5].norm() < usual
         assert "kept" in prepare_step_token(network, 7, len(rows))
 

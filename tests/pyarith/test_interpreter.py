@@ -18,7 +18,7 @@ def python(text: str, inputs: list[list[int]]) -> tuple[int, ...]:
     """Return the results of Python itself, which is safe only for texts in this file."""
     names: dict[str, Any] = {}
     exec(text, names)
-    return tuple(names["solve"](*one) for one in inputs)
+    return tuple(names["solve"](*arguments) for arguments in inputs)
 
 
 def test_it_returns_what_python_returns() -> None:

@@ -84,12 +84,12 @@ def test_misreadings_are_found_where_they_are(problems: list[Problem]) -> None:
     for number, problem in enumerate(problems):
         function = Function.from_json(problem.meta["function"])
         written = write_solution(function, rng=random.Random(number), strength=2.0)
-        found = find_true_first_error(problem.meta, steps(written.text))
+        first_error = find_true_first_error(problem.meta, steps(written.text))
         if written.misread:
             misread += 1
-            assert found == first_affected(function, written), (problem.text, written.text)
+            assert first_error == first_affected(function, written), (problem.text, written.text)
         else:
-            assert found is None
+            assert first_error is None
     assert misread > 24
 
 

@@ -51,7 +51,7 @@ def head(tmp_path: Path, *runs: str) -> str:
 
 
 def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
-    told = head(tmp_path, plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED))
+    text = head(tmp_path, plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED))
     for words in (
         "3 solutions to 3 problems, in 7 steps end right 33% 0 to 96%",
         "labelled with an error 67%",
@@ -66,7 +66,7 @@ def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
         "One solution, step by step",
         "Choosing among samples",
     ):
-        assert words in told
+        assert words in text
 
 
 def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: Path) -> None:
@@ -90,16 +90,16 @@ def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: P
     ],
 )
 def test_evaluations_alone(tmp_path: Path, accuracy: dict[str, float], words: str) -> None:
-    told = head(tmp_path, evaluation(tmp_path / "best", num_problems=12, **accuracy))
-    assert words in told and "With fewer than 20 problems, the intervals are too narrow." in told
-    assert "Labelled solutions" not in told and "step by step" not in told
+    text = head(tmp_path, evaluation(tmp_path / "best", num_problems=12, **accuracy))
+    assert words in text and "With fewer than 20 problems, the intervals are too narrow." in text
+    assert "Labelled solutions" not in text and "step by step" not in text
 
 
 def test_several_runs_are_compared(tmp_path: Path) -> None:
     rows = [solution(n, ["a\n", "b\n", "c"], [4, 4, 4]) for n in range(4)]
-    told = head(tmp_path, plain_run(tmp_path / "one"), write_run(tmp_path / "two", rows, None))
-    assert "Summary of the runs, with 95% intervals" in told and "Labelled solutions" not in told
-    assert re.search(r"one 3 33% .* two 4 100% 40 to 100% 0% 0 to 60% 80 - -", told)
+    text = head(tmp_path, plain_run(tmp_path / "one"), write_run(tmp_path / "two", rows, None))
+    assert "Summary of the runs, with 95% intervals" in text and "Labelled solutions" not in text
+    assert re.search(r"one 3 33% .* two 4 100% 40 to 100% 0% 0 to 60% 80 - -", text)
     both = head(tmp_path, *(evaluation(tmp_path / n, **SCORED) for n in ("a", "b")))
     assert "Gain from the PRM: a" in both and "Gain from the PRM: b" in both
 
@@ -148,7 +148,7 @@ def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
     markup, elsewhere, right = (
         example_markup(CASES[name]) for name in ("large fall", "elsewhere in truth", "right")
     )
-    told = unescape(re.sub(r"<[^>]+>", " ", markup))
+    text = unescape(re.sub(r"<[^>]+>", " ", markup))
     assert 'title="4 of 4 right · 95% 0.40 to 1.00"' in markup
     for words in (
         "4 of 4 right",
@@ -157,7 +157,7 @@ def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
         "as a clear case",
         "is labelled correctly",
     ):
-        assert words in told
+        assert words in text
     assert "true first error" in elsewhere and "is labelled correctly" not in elsewhere
     assert "No wrong solution has its first error" in right
 

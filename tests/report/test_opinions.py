@@ -71,7 +71,7 @@ def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claim", "known", "error", "words"),
+    ("claim", "is_known", "error", "words"),
     [
         ("where", True, 3, "step 3"),
         ("where", True, None, "no error"),
@@ -83,9 +83,11 @@ def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
         ("scores", True, None, "no error"),
     ],
 )
-def test_what_an_opinion_says(claim: Claim, known: bool, error: int | None, words: str) -> None:
+def test_what_an_opinion_says(claim: Claim, is_known: bool, error: int | None, words: str) -> None:
     assert (
-        describe_opinion(SourceOpinion(source="a", claim=claim, is_known=known, first_error=error))
+        describe_opinion(
+            SourceOpinion(source="a", claim=claim, is_known=is_known, first_error=error)
+        )
         == words
     )
 
@@ -137,8 +139,8 @@ def test_places_lie_in_their_step_whatever_was_recorded() -> None:
 
 def test_the_terminal_names_opinions_and_reasons() -> None:
     lines = printed(combined(wrong(), START, END)).splitlines()
-    (told,) = [line for line in lines if line.startswith("same_location")]
-    assert told == (
+    (consensus_line,) = [line for line in lines if line.startswith("same_location")]
+    assert consensus_line == (
         "same_location: kept  rollouts: step 1, symbolic: at or before step 1, critic: unknown, "
         "prm: no error"
     )
@@ -225,15 +227,17 @@ def test_the_viewer_is_told_opinions_and_places_and_finds_what_is_not_kept(
         )
     ) as viewer:
         viewer.wait_for(3)
-        told: list[dict[str, Any]] = [viewer.get("solution", id=f"solution-{n}") for n in range(3)]
+        answers: list[dict[str, Any]] = [
+            viewer.get("solution", id=f"solution-{n}") for n in range(3)
+        ]
         assert viewer.get("state")["counts"]["marks"]["unkept"] == 1
         assert [
             (row["solution_id"], row["kept"])
             for row in viewer.get("solutions", mark="unkept")["rows"]
         ] == [("solution-2", False)]
-    assert told[0]["consensus"] is None
-    assert [step["places"] for step in told[0]["steps"]] == [[], [], []]
-    assert told[1]["consensus"] == {
+    assert answers[0]["consensus"] is None
+    assert [step["places"] for step in answers[0]["steps"]] == [[], [], []]
+    assert answers[1]["consensus"] == {
         "rule": "same_location",
         "kept": True,
         "word": "kept",
@@ -244,9 +248,9 @@ def test_the_viewer_is_told_opinions_and_places_and_finds_what_is_not_kept(
             {"source": "prm", "words": "no error"},
         ],
     }
-    assert told[1]["steps"][1]["places"] == [
+    assert answers[1]["steps"][1]["places"] == [
         {"start": 2, "end": 11, "words": "symbolic, “2 + 2 = 5”: 2 + 2 is 4"},
         {"start": 16, "end": 18, "words": "symbolic, “5.”: follows from it"},
     ]
-    assert told[2]["consensus"]["kept"] is False
-    assert told[2]["consensus"]["opinions"][1]["words"] == "nothing found"
+    assert answers[2]["consensus"]["kept"] is False
+    assert answers[2]["consensus"]["opinions"][1]["words"] == "nothing found"

@@ -82,11 +82,11 @@ def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerHe
     assert facts["symbolic"] == "at or before step 1" and facts["critic"] == "unknown"
     assert texts(page, ".step mark") == ["2 + 2 = 5", "5."]
     assert texts(page, ".step:nth-child(2) .prose") == ["2 + 2 = 5, so 5."]
-    told = ["symbolic, “2 + 2 = 5”: 2 + 2 is 4", "symbolic, “5.”: why"]
-    assert texts(page, ".step:nth-child(2) .reasons li") == told
+    reasons = ["symbolic, “2 + 2 = 5”: 2 + 2 is 4", "symbolic, “5.”: why"]
+    assert texts(page, ".step:nth-child(2) .reasons li") == reasons
     assert [
         mark.get_attribute("title") for mark in page.find_elements("css selector", ".step mark")
-    ] == told
+    ] == reasons
 
 
 def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: ViewerHere) -> None:

@@ -161,10 +161,11 @@ def test_text_is_escaped_and_bounded() -> None:
         )
         for num in (1, 2)
     ]
-    one, more = (macros.chart("f", plot, "<b>") for plot in plots)
-    assert "<svg" in more and "<svg" not in one  # a single point is printed as a figure
+    one_point, two_points = (macros.chart("f", plot, "<b>") for plot in plots)
+    assert "<svg" in two_points and "<svg" not in one_point  # a single point is printed as a figure
     assert not re.search(
-        "</?script>|<b>", (one + more + macros.table("<b>", [{"<b>": "<b>", "<b>a": "<b>"}]))
+        "</?script>|<b>",
+        (one_point + two_points + macros.table("<b>", [{"<b>": "<b>", "<b>a": "<b>"}])),
     )
 
 

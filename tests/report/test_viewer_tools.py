@@ -131,32 +131,32 @@ def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
     assert [(n["run_name"], n["solution_id"], n["flag"]) for n in notes] == [
         ("one", "solution-1", True)
     ]
-    with chromium() as other:
-        count_violations(other)
-        open_page(other, viewer.address, "#list a", 3)
-        press(other, "x")
+    with chromium() as other_page:
+        count_violations(other_page)
+        open_page(other_page, viewer.address, "#list a", 3)
+        press(other_page, "x")
         import_notes(
-            other,
+            other_page,
             tmp_path / "notes.jsonl",
             [*notes, 5, {}, {**notes[0], "flag": 1}, {**notes[0], "solution_id": "x" * 999}],
         )
-        result(other, "1 note imported, 4 lines without a note, the first is line 2.")
+        result(other_page, "1 note imported, 4 lines without a note, the first is line 2.")
         import_notes(
-            other,
+            other_page,
             tmp_path / "older.jsonl",
             [{**notes[0], "at": "2001-01-01T00:00:00Z", "note": "older"}],
         )
-        result(other, "0 notes imported, 1 already stored in the same or a newer version.")
-        click(other, "#noted-list button")
-        until(lambda: texts(other, ".steps li"), "the solution")
-        assert value(other, "#note") == notes[0]["note"] and pressed(other, "#flag")
-        press(other, "x")
-        click(other, "#drop-notes")
-        other.switch_to.alert.accept()
-        result(other, "1 note deleted.")
-        other.refresh()
-        until(lambda: texts(other, ".steps li"), "the solution again")
-        assert value(other, "#note") == "" and violations(other) == []
+        result(other_page, "0 notes imported, 1 already stored in the same or a newer version.")
+        click(other_page, "#noted-list button")
+        until(lambda: texts(other_page, ".steps li"), "the solution")
+        assert value(other_page, "#note") == notes[0]["note"] and pressed(other_page, "#flag")
+        press(other_page, "x")
+        click(other_page, "#drop-notes")
+        other_page.switch_to.alert.accept()
+        result(other_page, "1 note deleted.")
+        other_page.refresh()
+        until(lambda: texts(other_page, ".steps li"), "the solution again")
+        assert value(other_page, "#note") == "" and violations(other_page) == []
 
 
 def test_a_note_on_another_text_says_so(
@@ -200,10 +200,10 @@ def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerHere) -> 
         )
         == [True, False, False] * 2
     )
-    found = page.execute_script(
+    positions = page.execute_script(
         "return [...document.querySelectorAll('.step')].map(e => e.getBoundingClientRect().top)"
     )
-    assert found[:3] == found[3:]  # the steps are aligned in rows
+    assert positions[:3] == positions[3:]  # the steps are aligned in rows
     open_page(page, page.current_url, ".side", 2)
     press(page, "c")  # after the last sample, one solution is shown alone
     until(lambda: not texts(page, ".side") and texts(page, ".steps li"), "alone")
@@ -241,8 +241,8 @@ def test_a_long_solution_is_drawn_as_far_as_it_is_looked_at(tmp_path: Path) -> N
         viewer.wait_for(2)
         open_page(browser, viewer.address, "#list a", 2)
         assert {
-            len(one.find_elements("css selector", "span"))
-            for one in browser.find_elements("css selector", ".strip")
+            len(strip.find_elements("css selector", "span"))
+            for strip in browser.find_elements("css selector", ".strip")
         } == {64}
         open_page(browser, f"{viewer.origin}/?id=solution-0", ".step", 100)
         browser.execute_script("document.querySelector('.rest').scrollIntoView()")

@@ -50,14 +50,16 @@ def labelled(
     )
 
 
-def found(index: Index, **asked: str) -> list[str]:
-    page = Listing(index).list_page(ListingQuery(**asked), 0, 100)  # type: ignore[arg-type]
+def list_ids(index: Index, **query: str) -> list[str]:
+    page = Listing(index).list_page(ListingQuery(**query), 0, 100)  # type: ignore[arg-type]
     return [row["solution_id"].removeprefix("solution-") for row in page["rows"]]
 
 
 def test_the_index_holds_what_the_records_say(tmp_path: Path) -> None:
     kinds = [hard for size in range(4) for hard in product((True, False, None), repeat=size)]
-    errors = [[None, *(i for i, one in enumerate(hard) if one is False)] for hard in kinds]
+    errors = [
+        [None, *(i for i, is_sound in enumerate(hard) if is_sound is False)] for hard in kinds
+    ]
     number = count()
     rows = [
         labelled(next(number), *hard, outcome=outcome, error=error)
@@ -66,9 +68,9 @@ def test_the_index_holds_what_the_records_say(tmp_path: Path) -> None:
         for error in places
     ]
     with indexed(tmp_path, rows) as index:
-        known = {r["solution_id"]: r["decided"] for r in index.query("FROM solutions")}
-    assert known == {row.solution.id: row.is_decided for row in rows}
-    assert set(known.values()) == {True, False}
+        decided_by_id = {r["solution_id"]: r["decided"] for r in index.query("FROM solutions")}
+    assert decided_by_id == {row.solution.id: row.is_decided for row in rows}
+    assert set(decided_by_id.values()) == {True, False}
 
 
 def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path: Path) -> None:
@@ -80,16 +82,16 @@ def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path
         labelled(4, True, None),  # the last step's label is not evidence of an error
     ]
     with indexed(tmp_path, rows) as index:
-        assert {name: found(index, error=name) for name in ERRORS} == {
+        assert {name: list_ids(index, error=name) for name in ERRORS} == {
             "any": ["1"],
             "none": ["0", "4"],
             "undecided": ["2", "3"],
         }
-        assert found(index, mark="undecided") == ["2"]
-        assert found(index, mark="truth") == ["1"]
-        told = count_facets(index, 0)
-        assert told["total"] == 5 and told["errors"] == {"any": 1, "none": 2, "undecided": 2}
-        assert {name: told["marks"][name] for name in ("undecided", "truth")} == {
+        assert list_ids(index, mark="undecided") == ["2"]
+        assert list_ids(index, mark="truth") == ["1"]
+        facets = count_facets(index, 0)
+        assert facets["total"] == 5 and facets["errors"] == {"any": 1, "none": 2, "undecided": 2}
+        assert {name: facets["marks"][name] for name in ("undecided", "truth")} == {
             "undecided": 1,
             "truth": 1,
         }
@@ -103,8 +105,8 @@ def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path
             selection.export_part(ListingQuery(), 0)["rows"],
             [Details(index).solution(0, row.solution.id) for row in rows],
         ]
-        for one in served:
-            assert [row["decided"] for row in one] == [True, True, False, False, True]
+        for served_rows in served:
+            assert [row["decided"] for row in served_rows] == [True, True, False, False, True]
 
 
 def test_runs_are_compared_where_both_are_decided(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_runs_are_compared_where_both_are_decided(tmp_path: Path) -> None:
         first,
         [labelled(0, None, True, True), labelled(1, True, False, True, True, error=1)],
     ) as index:
-        assert found(index, mark="runs") == ["1"]
+        assert list_ids(index, mark="runs") == ["1"]
         seen = Details(index).solution(0, "solution-0")
-        assert [one["decided"] for one in seen["others"]] == [False]
+        assert [other_run["decided"] for other_run in seen["others"]] == [False]
         assert seen["samples"][0]["decided"] is True

@@ -13,16 +13,16 @@ from mclabel.rl.credits import CheckedCredit, Credit, CreditSettings, Segment, S
 
 
 def settings(kind: str, **keys: Any) -> CreditSettings:
-    found = Chosen("credits", default="outcome").settings({"kind": kind, **keys})
-    assert isinstance(found, CreditSettings)
-    return found
+    credit_settings = Chosen("credits", default="outcome").settings({"kind": kind, **keys})
+    assert isinstance(credit_settings, CreditSettings)
+    return credit_settings
 
 
 def assigned(group: Sequence[StepEvidence], kind: str, **keys: Any) -> list[list[tuple[int, Any]]]:
     """Return the ends and the approximate credits of each solution's segments."""
     return [
-        [(one.end, pytest.approx(one.credit)) for one in own]
-        for own in CheckedCredit(settings(kind, **keys)).assign(group)
+        [(segment.end, pytest.approx(segment.credit)) for segment in segments]
+        for segments in CheckedCredit(settings(kind, **keys)).assign(group)
     ]
 
 

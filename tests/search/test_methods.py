@@ -71,9 +71,9 @@ def test_every_method_ends_within_its_bound(
 def test_the_order_of_arrival_decides_nothing(
     make: Callable[[int], SearchMethod], world: World, orders: tuple[int, int]
 ) -> None:
-    one, other = (search(make(1), world, Random(order)) for order in orders)
-    assert one.asked == other.asked
-    assert one.method.result() == other.method.result()
+    first_search, second_search = (search(make(1), world, Random(order)) for order in orders)
+    assert first_search.asked == second_search.asked
+    assert first_search.method.result() == second_search.method.result()
 
 
 @pytest.mark.parametrize("kind", sorted(SEARCHES))

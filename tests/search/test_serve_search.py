@@ -125,7 +125,7 @@ def test_a_problem_is_answered_with_its_searched_solution(server: Running) -> No
 
 
 def test_the_model_is_listed_and_another_is_not_found(server: Running) -> None:
-    assert [one.id for one in server.client().models.list()] == ["arith:policy"]
+    assert [model.id for model in server.client().models.list()] == ["arith:policy"]
     with pytest.raises(openai.NotFoundError, match="Use model='arith:policy'"):
         server.ask(model="gpt-4o")
 
@@ -134,7 +134,7 @@ def test_a_stream_holds_the_same_solution(server: Running) -> None:
     whole = server.ask()
     chunks = list(server.ask(stream=True, stream_options={"include_usage": True}))
     assert (
-        "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
+        "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
         == whole.choices[0].message.content
     )
     assert len(chunks) > 4
@@ -148,10 +148,10 @@ def test_several_solutions_differ_and_the_chosen_one_is_first(server: Running) -
     """The problem is long, because samples for a short problem are often equal."""
     extra = {"search": {"kind": "best_of_n", "n": 4}, "choose": "majority"}
     messages = [{"role": "user", "content": LONG}]
-    one = server.ask(messages=messages, extra_body=extra)
+    single = server.ask(messages=messages, extra_body=extra)
     two = server.ask(messages=messages, n=2, extra_body=extra)
     texts = [choice.message.content for choice in two.choices]
-    assert len(set(texts)) == 2 and texts[0] == one.choices[0].message.content
+    assert len(set(texts)) == 2 and texts[0] == single.choices[0].message.content
     assert [choice.index for choice in two.choices] == [0, 1]
     streamed: dict[int, str] = {}
     for chunk in server.ask(messages=messages, n=2, stream=True, extra_body=extra):
@@ -233,8 +233,8 @@ HOSTILE = [
     ("body", "status", "message"), HOSTILE, ids=[str(i) for i, _ in enumerate(HOSTILE)]
 )
 def test_hostile_bodies(server: Running, body: bytes, status: int, message: str) -> None:
-    found, content = server.post(body)
-    assert found == status
+    answer_status, content = server.post(body)
+    assert answer_status == status
     assert message in content["error"]["message"]
     assert server.ask(max_tokens=1).choices  # the server still responds
 

@@ -151,9 +151,9 @@ def views_of_annotation(browser: WebDriver, folder: Path) -> Iterator[str]:
         browser.get(page.addresses["ana"])
         until(lambda: len(texts(browser, ".step")) == 3, "the steps")
         yield "annotation"
-        for person, said in (("ana", ["good", "bad", None]), ("ben", ["good"] * 3)):
+        for person, opinions in (("ana", ["good", "bad", None]), ("ben", ["good"] * 3)):
             assert (
-                page.post(page.opinion(person, "solution-0", said, note=ALL[:1000]), person)[0]
+                page.post(page.opinion(person, "solution-0", opinions, note=ALL[:1000]), person)[0]
                 == 200
             )
         browser.get(page.addresses["overseer"])

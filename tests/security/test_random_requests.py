@@ -58,18 +58,18 @@ ASKED = {name: values for names, values in _ASKED.items() for name in names.spli
 
 def random_path(draw: random.Random, ids: list[str]) -> str:
     """Return a path with parameters, some of which occur several times."""
-    asked = [
+    parameters = [
         (name, draw.choice(ASKED[name]))
         for name in draw.choices(sorted(ASKED), k=draw.randint(0, 4))
     ]
     if draw.random() < 0.6:
-        asked += [("run", 0), ("id", draw.choice(ids)), ("what", draw.choice(TEXTS))]
+        parameters += [("run", 0), ("id", draw.choice(ids)), ("what", draw.choice(TEXTS))]
     if draw.random() < 0.2:
-        asked *= draw.choice([2, 100])
-    draw.shuffle(asked)
+        parameters *= draw.choice([2, 100])
+    draw.shuffle(parameters)
     more = draw.choice(["", "", "", "/", "/..", "/%00", "/" + "a" * draw.choice([2_000, 60_000])])
     folder = "api" if draw.random() < 0.9 else draw.choice(["static", "static/viewer", ".."])
-    query = urlencode([(name, str(one)) for name, one in asked], errors="surrogatepass")
+    query = urlencode([(name, str(value)) for name, value in parameters], errors="surrogatepass")
     return f"/{folder}/{draw.choice(NAMES)}{more}?{query}"
 
 

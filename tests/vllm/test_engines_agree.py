@@ -52,14 +52,14 @@ def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
 
 
 def p_value(
-    one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]], rng: np.random.Generator
+    first: dict[str, tuple[int, int]], second: dict[str, tuple[int, int]], rng: np.random.Generator
 ) -> tuple[float, float]:
     """Return p-values of the differences of step values and of the mean, for equal engines.
 
     The rollouts of a prefix are randomly divided into two halves, which is hypergeometric.
     """
-    assert one.keys() == other.keys()
-    right: NDArray[np.int64] = np.array([[one[key][0], other[key][0]] for key in sorted(one)])
+    assert first.keys() == second.keys()
+    right: NDArray[np.int64] = np.array([[first[key][0], second[key][0]] for key in sorted(first)])
     total = right.sum(1)
     dealt = rng.hypergeometric(
         total, 2 * ROLLOUTS - total, ROLLOUTS, size=(NUM_PERMUTATIONS, len(total))
@@ -96,9 +96,9 @@ def test_labels_of_three_engines_agree(
         {"problem_id": row.problem.id, "solution": row.solution.text}
         for row in read_labels(Store(str(tmp_path / "sampled")))
     ]
-    given = tmp_path / "given.jsonl"
-    given.write_text("\n".join(map(json.dumps, rows)))
-    same = [f"solutions.path={given}"]
+    solutions_path = tmp_path / "given.jsonl"
+    solutions_path.write_text("\n".join(map(json.dumps, rows)))
+    same = [f"solutions.path={solutions_path}"]
     hf = label(tmp_path / "hf", "ray.address=none", *same)
     runs = {
         "vllm": label(

@@ -55,8 +55,8 @@ def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_st
         prompt = policy.prompt_ids(problem)
 
         async def many(seeds: range, prefix: tuple[int, ...] = ()) -> list[Completion]:
-            asked = [policy.sample(prompt, prefix, seed=2**62 + s) for s in seeds]
-            return await asyncio.gather(*asked)
+            requests = [policy.sample(prompt, prefix, seed=2**62 + s) for s in seeds]
+            return await asyncio.gather(*requests)
 
         lines = await many(range(40))
         assert {c.finish_reason for c in lines} == {"stop"}
@@ -72,11 +72,11 @@ def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_st
         assert await policy.sample(prompt, full, seed=1) == Completion(
             ids=(), text="", finish_reason="length"
         )
-        asked = asyncio.create_task(policy.sample(prompt, (), seed=3))
+        request = asyncio.create_task(policy.sample(prompt, (), seed=3))
         await asyncio.sleep(0.01)
-        asked.cancel()
+        request.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await request
         assert (await policy.sample(prompt, (), seed=3)).finish_reason == "stop"
         assert policy.stats().num_live == 0
         assert policy.stats().num_sampled_tokens >= sum(map(len, ids)) * 2
@@ -102,8 +102,8 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
 
     async def recording(running: AsyncLLM, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
         async for output in generate_all(running, *arguments, **named):
-            given, sampled = output.prompt_token_ids, output.outputs[0].token_ids
-            calls.made.append((tuple(given), tuple(sampled)))
+            prompt_ids, sampled = output.prompt_token_ids, output.outputs[0].token_ids
+            calls.made.append((tuple(prompt_ids), tuple(sampled)))
             yield output
 
     monkeypatch.setattr(AsyncLLM, "generate", recording)

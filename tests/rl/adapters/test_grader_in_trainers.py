@@ -78,21 +78,21 @@ def test_a_reward_function_of_trl(where: str) -> None:
         return reward(prompts=TEXTS, completions=chats, answer=GOLDS)
 
     if where == "event loop":
-        found = asyncio.run(on_loop())
+        rewards = asyncio.run(on_loop())
     elif where == "other thread":
         with ThreadPoolExecutor(1) as thread:
-            found = thread.submit(reward, TEXTS, GOLDS).result(timeout=300)
+            rewards = thread.submit(reward, TEXTS, GOLDS).result(timeout=300)
     else:
-        found = reward(prompts=TEXTS, completions=TEXTS, answer=GOLDS, completion_ids=[], extra=1)
-    assert found == expected
+        rewards = reward(prompts=TEXTS, completions=TEXTS, answer=GOLDS, completion_ids=[], extra=1)
+    assert rewards == expected
 
 
 def test_compute_score_of_verl() -> None:
     score = example("verl_reward").compute_score
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(score, ["math"] * len(TEXTS), TEXTS, GOLDS, timeout=300))
-    assert [one["score"] for one in found] == RIGHT == [one["acc"] for one in found]
-    assert [one["unknown"] for one in found] == UNKNOWN
+        scores = list(threads.map(score, ["math"] * len(TEXTS), TEXTS, GOLDS, timeout=300))
+    assert [row["score"] for row in scores] == RIGHT == [row["acc"] for row in scores]
+    assert [row["unknown"] for row in scores] == UNKNOWN
 
 
 class Written:
@@ -160,11 +160,11 @@ def test_managers_of_verl_call_it(name: str) -> None:
     if name == "remote":
         ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        found = asyncio.run(scored())
+        scores = asyncio.run(scored())
     finally:
         ray.shutdown()
-    assert [one["reward_score"] for one in found] == RIGHT
-    assert [one["reward_extra_info"]["unknown"] for one in found] == UNKNOWN
+    assert [row["reward_score"] for row in scores] == RIGHT
+    assert [row["reward_extra_info"]["unknown"] for row in scores] == UNKNOWN
 
 
 def test_the_alarm_of_verl_leaves_the_grader_whole() -> None:
@@ -190,7 +190,7 @@ def test_a_task_of_verifiers() -> None:
 
     module = example("verifiers_task")
 
-    def given(text: str, gold: str) -> tuple[Any, Any]:
+    def make_task(text: str, gold: str) -> tuple[Any, Any]:
         task = module.AnswerTask(module.AnswerData(prompt="?", answer=gold))
         trace = Trace(
             task=TraceTask(type="AnswerTask", data=task.data),
@@ -199,7 +199,7 @@ def test_a_task_of_verifiers() -> None:
         )
         return task, trace
 
-    pairs = [given(text, gold) for text, gold, _ in CASES]
+    pairs = [make_task(text, gold) for text, gold, _ in CASES]
 
     async def scored() -> None:
         await asyncio.gather(*(task.score(trace) for task, trace in pairs))
@@ -244,9 +244,9 @@ def test_a_scorer_of_inspect_ai(
 
     def log_of(task: Any, outputs: dict[str, str]) -> Any:
         def output(messages: Any, *_: Any) -> Any:
-            found = ModelOutput.from_content("mockllm/model", outputs[messages[-1].text])
-            found.usage = ModelUsage()  # otherwise a tokenizer is downloaded to count tokens
-            return found
+            model_output = ModelOutput.from_content("mockllm/model", outputs[messages[-1].text])
+            model_output.usage = ModelUsage()  # otherwise a tokenizer is downloaded to count tokens
+            return model_output
 
         (log,) = inspect_ai.eval(
             task,

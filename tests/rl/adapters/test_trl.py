@@ -33,9 +33,9 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    found = AutoTokenizer.from_pretrained(MODEL)
-    found.pad_token = found.pad_token or found.eos_token
-    return found
+    loaded = AutoTokenizer.from_pretrained(MODEL)
+    loaded.pad_token = loaded.pad_token or loaded.eos_token
+    return loaded
 
 
 def make(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
@@ -84,7 +84,7 @@ Stepwise = type("Stepwise", (Watching, StepGRPOTrainer), {})
 
 def completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
     """Return the unmasked ids of each completion, and the advantages of its tokens."""
-    found = []
+    rows = []
     for _, inputs in trainer.seen:
         for ids, mask, advantages in zip(
             *(inputs[f"completion_{name}"] for name in ("ids", "mask")),
@@ -92,8 +92,8 @@ def completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
             strict=True,
         ):
             assert not advantages[~mask.bool()].any()
-            found.append((ids[mask.bool()].tolist(), advantages[mask.bool()].tolist()))
-    return found
+            rows.append((ids[mask.bool()].tolist(), advantages[mask.bool()].tolist()))
+    return rows
 
 
 def gradients_after(trainer: Any) -> dict[str, torch.Tensor]:
@@ -129,7 +129,7 @@ def test_equal_advantages_give_the_losses_and_gradients_of_trl(
     stepwise = make(
         Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=same, config=config
     )
-    found = gradients_after(stepwise)
+    gradients = gradients_after(stepwise)
     assert len(plain.seen) == len(stepwise.seen) == 2
     for (loss, inputs), (own_loss, own_inputs) in zip(plain.seen, stepwise.seen, strict=True):
         assert torch.equal(inputs["completion_ids"], own_inputs["completion_ids"])
@@ -138,17 +138,17 @@ def test_equal_advantages_give_the_losses_and_gradients_of_trl(
         assert own_loss == pytest.approx(loss, abs=1e-6)
     assert max(float(grad.abs().max()) for grad in expected.values()) > 1e-4
     for name, grad in expected.items():
-        torch.testing.assert_close(found[name], grad, atol=1e-6, rtol=0)
+        torch.testing.assert_close(gradients[name], grad, atol=1e-6, rtol=0)
 
 
 def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
     tmp_path: Path, tokenizer: Any
 ) -> None:
     """The credits are None, as for completions that could not be graded."""
-    known: list[list[int]] = []
+    credited: list[list[int]] = []
 
     def credit(completion_ids: list[list[int]], **_: Any) -> list[list[float] | None]:
-        known.extend(ids for k, ids in enumerate(completion_ids) if k % 4)
+        credited.extend(ids for k, ids in enumerate(completion_ids) if k % 4)
         return [None if k % 4 == 0 else [1.0] * len(x) for k, x in enumerate(completion_ids)]
 
     trainer = make(
@@ -161,7 +161,7 @@ def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
     )
     trainer.train()
     rows = completions(trainer)
-    assert sorted(ids for ids, _ in rows) == [[], [], *sorted(known)]
+    assert sorted(ids for ids, _ in rows) == [[], [], *sorted(credited)]
     assert all(all(advantages) for _, advantages in rows)
 
 
@@ -197,9 +197,9 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
 def test_the_page_works(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/rl-trainers.md").read_text(encoding="utf-8")
     (block,) = [
-        one
-        for one in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-        if "GRPOConfig(" in one
+        code
+        for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        if "GRPOConfig(" in code
     ]
     small = f"use_cpu=True, bf16=False, report_to=[], output_dir={str(tmp_path)!r}, "
     with RewardServer() as server:
@@ -256,10 +256,10 @@ def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_losses_for_whole_completions_are_refused(tmp_path: Path, tokenizer: Any) -> None:
-    def one(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
+    def give_one_credit(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
         return [[1.0] for _ in completion_ids]
 
-    options = {"reward_funcs": lengths, "step_credit": one}
+    options = {"reward_funcs": lengths, "step_credit": give_one_credit}
     with pytest.raises(ValueError, match="needs one advantage per completion"):
         make(
             StepGRPOTrainer,

@@ -103,8 +103,8 @@ def test_the_naive_manager_calls_compute_score(batch: Any, monkeypatch: pytest.M
             ).compute_score_batch(batch)
 
         outputs = asyncio.run(scored())
-    assert [one["reward_score"] for one in outputs] == [1.0, 0.0, 0.0]
-    assert [one["reward_extra_info"]["refused"] for one in outputs] == [0.0, 0.0, 1.0]
+    assert [output["reward_score"] for output in outputs] == [1.0, 0.0, 0.0]
+    assert [output["reward_extra_info"]["refused"] for output in outputs] == [0.0, 0.0, 1.0]
 
 
 def test_a_manager_gives_one_number_where_verl_takes_no_more(
@@ -117,7 +117,7 @@ def test_a_manager_gives_one_number_where_verl_takes_no_more(
             return await RewardLoopWorker(managed("StepRewardManager")).compute_score_batch(batch)
 
         outputs = asyncio.run(scored())
-    assert [one["reward_score"] for one in outputs] == [1.0, 0.0, 0.0]
+    assert [output["reward_score"] for output in outputs] == [1.0, 0.0, 0.0]
     assert [len(items) for items in server.asked] == [3], "one request for what is asked at once"
 
 
@@ -151,11 +151,11 @@ def test_step_credits_become_advantages(batch: Any, local_ray: None) -> None:
     data = batch.union(scored)
     data.batch["token_level_rewards"] = data.batch["rm_scores"]
     data = compute_advantage(data, config.algorithm.adv_estimator, config=config.algorithm)
-    one, two, refused = data.batch["advantages"]
+    first, second, refused = data.batch["advantages"]
     mask = data.batch["response_mask"].bool()
-    assert set(one[mask[0]].tolist()) == {1.0} and not one[~mask[0]].any()
-    assert two[mask[1]].unique().tolist() == [0.5, 1.0]
-    assert two[mask[1]].tolist() == sorted(two[mask[1]].tolist())
+    assert set(first[mask[0]].tolist()) == {1.0} and not first[~mask[0]].any()
+    assert second[mask[1]].unique().tolist() == [0.5, 1.0]
+    assert second[mask[1]].tolist() == sorted(second[mask[1]].tolist())
     assert not refused.any()
 
 
