@@ -145,13 +145,13 @@ def test_a_grade_of_numbers_takes_few_calls(checker: Any) -> None:
     """
     calls = 0
 
-    def count(*event: Any) -> None:
+    def count_calls(*event: Any) -> None:
         nonlocal calls
         calls += event[1] == "call"
 
     mc.grade("The answer is 72.", "72", checker=checker)
     before = sys.getprofile()
-    sys.setprofile(count)
+    sys.setprofile(count_calls)
     try:
         graded = mc.grade("The answer is 72.", "72", checker=checker)
     finally:
@@ -163,10 +163,10 @@ def test_a_grade_of_numbers_takes_few_calls(checker: Any) -> None:
 def test_a_grade_that_needs_a_worker_comes_in_threads_loops_and_forks() -> None:
     pairs = [(rf"\boxed{{\cos {n}x}}", rf"1-2\sin^2 \frac{{{n}x}}{{2}}") for n in range(2, 7)]
 
-    async def cell() -> mc.Grade:
+    async def grade_first() -> mc.Grade:
         return mc.grade(*pairs[0])
 
-    assert asyncio.run(cell()).verdict is mc.Verdict.RIGHT
+    assert asyncio.run(grade_first()).verdict is mc.Verdict.RIGHT
     with ThreadPoolExecutor(3) as threads:
         verdicts = list(threads.map(lambda pair: mc.grade(*pair).verdict, pairs[1:4]))
     assert verdicts == [mc.Verdict.RIGHT] * 3

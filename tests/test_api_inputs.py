@@ -66,7 +66,7 @@ PROBLEMS: dict[str, Callable[[Path], Any]] = {
     "iterable data set": lambda folder: datasets.Dataset.from_list(ROWS).to_iterable_dataset(),
     "data frame": lambda folder: pd.DataFrame(ROWS),
     "numpy scalars": lambda folder: [{**row, "answer": np.int64(row["answer"])} for row in ROWS],
-    "file": lambda folder: _written(folder, ROWS),
+    "file": lambda folder: _write_rows(folder, ROWS),
 }
 
 
@@ -86,11 +86,11 @@ SOLUTIONS: dict[str, Callable[[Path], Any]] = {
     "data frame of arrays": lambda folder: pd.DataFrame(
         [{**row, "steps": np.array(row["steps"], dtype=object)} for row in ATTEMPTS]
     ),
-    "file": lambda folder: _written(folder, ATTEMPTS),
+    "file": lambda folder: _write_rows(folder, ATTEMPTS),
 }
 
 
-def _written(folder: Path, rows: list[dict[str, Any]]) -> Path:
+def _write_rows(folder: Path, rows: list[dict[str, Any]]) -> Path:
     datasets.Dataset.from_list(rows).to_json(folder / "rows.jsonl")
     return folder / "rows.jsonl"
 
@@ -162,7 +162,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         r"problems\[1\]: a text is not valid Unicode",
     ),
     "a circle in a row": (
-        lambda: label([_circle()]),
+        lambda: label([_make_circle()]),
         mc.DataError,
         r"problems\[0\]: holds a value that cannot be stored as JSON \(Circular",
     ),
@@ -269,7 +269,7 @@ def train(labels: Any, **keys: Any) -> Any:
     return mc.train(labels, **{"base": "arith:strong", "out": "nowhere", **keys})
 
 
-def _circle() -> dict[str, Any]:
+def _make_circle() -> dict[str, Any]:
     row: dict[str, Any] = {"problem": "x"}
     row["meta"] = row
     return row

@@ -13,12 +13,12 @@ from tests.support.labelled import tiny_model
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 
 
-def run(*arguments: str, code: int = 0) -> str:
+def run_cli(*arguments: str, code: int = 0) -> str:
     result = run_verb(arguments, code=code)
     return result.output if code else result.stdout
 
 
-def problems(path: Path, first: int, count: int) -> str:
+def write_problems(path: Path, first: int, count: int) -> str:
     path.write_text(
         "\n".join(
             map(
@@ -40,17 +40,23 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with labels, a base model, and a PRM and an ORM trained on the labels."""
     root = tmp_path_factory.mktemp("flow")
     base = tiny_model(root / "base")
-    run("label", "/dev/null", f"out={root}/labels", problems(root / "a.jsonl", 0, 20), *SCRIPTED)
+    run_cli(
+        "label",
+        "/dev/null",
+        f"out={root}/labels",
+        write_problems(root / "a.jsonl", 0, 20),
+        *SCRIPTED,
+    )
     common = [f"labels=[{root}/labels]", f"base={base}", "head=likelihood", "max_steps=12"]
     common += ["batch_size=8", "backbone_lr=1.0e-3", "head_lr=1.0e-2"]
-    assert "validation pair accuracy" in run("train", "/dev/null", f"out={root}/prm", *common)
-    run("train", "/dev/null", f"out={root}/orm", "target=outcome", *common)
+    assert "validation pair accuracy" in run_cli("train", "/dev/null", f"out={root}/prm", *common)
+    run_cli("train", "/dev/null", f"out={root}/orm", "target=outcome", *common)
     return root
 
 
 def evaluate(world: Path, *overrides: str, code: int = 0) -> str:
-    source = problems(world / "b.jsonl", 15, 13)
-    return run(
+    source = write_problems(world / "b.jsonl", 15, 13)
+    return run_cli(
         "eval", "best-of-n", "/dev/null", f"out={world}/best", source, *SCRIPTED,
         "samples=6", f"exclude=[{world}/labels]",
         f"scorers={{prm: {world}/prm, orm: {world}/orm}}", f"likelihood={{base: {world}/base}}",
@@ -84,7 +90,7 @@ def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world
 @pytest.mark.parametrize("form", ["--format=table", "--json"])
 def test_best_of_n_in_which_nothing_is_right_is_a_failure(tmp_path: Path, form: str) -> None:
     (tmp_path / "p.jsonl").write_text(json.dumps({"problem": "P [answer 1]", "answer": "77"}))
-    message = run(
+    message = run_cli(
         "eval", "best-of-n", "/dev/null", f"problems.source={tmp_path}/p.jsonl", *SCRIPTED,
         "samples=2", f"out={tmp_path}/best", form, code=1,
     )  # fmt: skip

@@ -70,17 +70,17 @@ def test_first_success_by_hand() -> None:
 def test_intervals_cover_on_any_lattice(rule: StoppingRule) -> None:
     points = [(k, n) for n in rule.looks for k in range(n + 1) if rule.ends_at(k, n)]
     for p in (0.003, 0.05, 0.2, 0.5, 0.81, 0.97):
-        chance = _chances(rule, p)
+        chance = _compute_chances(rule, p)
         assert sum(chance.values()) == pytest.approx(1)
         assert set(chance) == set(points)
-        assert sum(c for y, c in chance.items() if _holds(rule.interval(*y), p)) >= 0.95
+        assert sum(c for y, c in chance.items() if _contains(rule.interval(*y), p)) >= 0.95
 
 
-def _holds(bounds: tuple[float, float], p: float) -> bool:
+def _contains(bounds: tuple[float, float], p: float) -> bool:
     return bounds[0] <= p <= bounds[1]
 
 
-def _chances(rule: StoppingRule, p: float) -> dict[tuple[int, int], float]:
+def _compute_chances(rule: StoppingRule, p: float) -> dict[tuple[int, int], float]:
     """Return the chance of each stopping point, computed trial by trial."""
     alive, stopped, n = {0: 1.0}, {}, 0
     while alive:
@@ -136,7 +136,7 @@ def test_what_is_no_estimate(
         pool_mean(values, probabilities, num_pool=10, num_certain=certain)
 
 
-def covered(values: np.ndarray, seeds: range) -> tuple[float, float]:
+def measure_coverage(values: np.ndarray, seeds: range) -> tuple[float, float]:
     """Return the coverage of the mean, and the mean error as a share of the interval's width."""
     ids, truth = [str(place) for place in range(SIZE)], values.mean()
     keys = values + np.random.default_rng(0).normal(0, values.std(), SIZE)  # a PRM, roughly
@@ -166,5 +166,5 @@ def covered(values: np.ndarray, seeds: range) -> tuple[float, float]:
 
 
 def test_intervals_cover_the_mean_of_a_skewed_pool() -> None:
-    share, error = covered(np.random.default_rng(1).beta(0.3, 1.2, SIZE), range(100))
+    share, error = measure_coverage(np.random.default_rng(1).beta(0.3, 1.2, SIZE), range(100))
     assert share >= 0.90 and abs(error) < 0.1

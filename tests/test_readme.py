@@ -41,17 +41,17 @@ ANY = re.compile(r"\bCONFIG\b")
 """A placeholder for a reader's configuration, for which the test uses a bundled one."""
 
 
-def blocks(text: str, *languages: str) -> str:
+def join_blocks(text: str, *languages: str) -> str:
     """Return the text of fenced blocks in some languages; "" means blocks without a language."""
     fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
     return "\n".join(body for language, body in fenced if language in languages)
 
 
-def commands() -> list[tuple[str, list[str]]]:
+def list_commands() -> list[tuple[str, list[str]]]:
     """Return page and words of every `mclabel …` line, with continuation lines joined."""
     page_commands = []
     for page, text in PAGES.items():
-        shell = text if page.endswith(".yaml") else blocks(text, "", "sh", "bash")
+        shell = text if page.endswith(".yaml") else join_blocks(text, "", "sh", "bash")
         joined = re.sub(r"\\\n#?", " ", shell)
         lines = re.findall(r"^(?:# )?(?:pip install \S+ && )?mclabel (.+)$", joined, re.MULTILINE)
         page_commands += [(page, shlex.split(line, comments=True)) for line in lines]
@@ -59,14 +59,14 @@ def commands() -> list[tuple[str, list[str]]]:
 
 
 def test_there_are_commands_to_check() -> None:
-    assert len(commands()) >= 40
+    assert len(list_commands()) >= 40
     assert {"README.md", "docs/evaluation.md", "docs/labelling.md", "docs/training.md"} <= {
-        page for page, _ in commands()
+        page for page, _ in list_commands()
     }
 
 
 @pytest.mark.parametrize(
-    ("page", "words"), commands(), ids=lambda v: v if isinstance(v, str) else " ".join(v)
+    ("page", "words"), list_commands(), ids=lambda v: v if isinstance(v, str) else " ".join(v)
 )
 def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> None:
     verb, *arguments = words
@@ -93,7 +93,7 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
 
 
 def test_the_first_commands_of_the_readme_install_and_run() -> None:
-    lines = blocks(PAGES["README.md"], "", "sh", "bash").splitlines()
+    lines = join_blocks(PAGES["README.md"], "", "sh", "bash").splitlines()
     typed = [line for line in lines if re.match(r"(pip|mclabel|pytest|python|make) ", line)]
     assert typed[:2] == [
         "pip install '.[run]' && mclabel quickstart",
@@ -130,7 +130,7 @@ def test_links_lead_somewhere() -> None:
     assert outside == [], "leads nowhere in the installed package: name the path in a clone"
 
 
-def anchors(text: str) -> set[str]:
+def list_anchors(text: str) -> set[str]:
     """Return the anchors of headings, on GitHub and on the built pages."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -140,7 +140,7 @@ def test_links_into_pages_meet_a_heading() -> None:
     for path in TEXTS:
         for link, anchor in re.findall(r"\]\(([^):#]*)#([^)]+)\)", path.read_text()):
             target = (path.parent / link).resolve() if link else path
-            assert anchor in anchors(target.read_text()), f"{path.name}: {link}#{anchor}"
+            assert anchor in list_anchors(target.read_text()), f"{path.name}: {link}#{anchor}"
 
 
 def test_places_on_the_map_exist() -> None:

@@ -34,11 +34,11 @@ from tests.support.commands import run_verb
 def read_golds(folder: Path) -> list[str]:
     """Return all golds of MATH train, MATH-500 and GSM8K, in that order."""
     return [
-        *(row["final_answer"] for row in _rows(folder / "math_train.jsonl")),
-        *(row["answer"] for row in _rows(folder / "math500.jsonl")),
+        *(row["final_answer"] for row in _read_rows(folder / "math_train.jsonl")),
+        *(row["answer"] for row in _read_rows(folder / "math500.jsonl")),
         *(
             row["answer"].rpartition("####")[2].strip()
-            for row in _rows(folder / "gsm8k_test.jsonl")
+            for row in _read_rows(folder / "gsm8k_test.jsonl")
         ),
     ]
 
@@ -55,7 +55,7 @@ def spellings(gold: str) -> Iterator[str]:
         yield gold.replace(" ", "")
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _read_rows(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.open(encoding="utf-8")]
 
 

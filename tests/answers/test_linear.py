@@ -51,22 +51,22 @@ def package_patterns() -> Iterator[Pattern]:
         if "re.compile(" not in source:
             continue
         module = ".".join(("mclabel", *path.relative_to(ROOT).with_suffix("").parts))
-        calls = _calls(source)
+        calls = _find_calls(source)
         for name, value in vars(importlib.import_module(module)).items():
-            for pattern in _within(value) if name in calls else ():
+            for pattern in _find_patterns(value) if name in calls else ():
                 table = not isinstance(value, re.Pattern)
                 yield Pattern(f"{module}.{name}", pattern, calls["" if table else name])
 
 
-def _within(value: object) -> Iterator[re.Pattern[str]]:
+def _find_patterns(value: object) -> Iterator[re.Pattern[str]]:
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _within(item)
+            yield from _find_patterns(item)
 
 
-def _calls(source: str) -> dict[str, frozenset[str]]:
+def _find_calls(source: str) -> dict[str, frozenset[str]]:
     """Return the methods that are called on each name; a name passed on counts as `finditer`.
 
     The empty name holds methods that are called on local names, as for patterns in tables.

@@ -142,7 +142,7 @@ HOSTILE = st.lists(
 def test_no_text_can_add_or_end_a_step(
     name: str, problem: str, steps: list[str], reference: str
 ) -> None:
-    def marks(prompt: str) -> list[str]:
+    def find_marks(prompt: str) -> list[str]:
         tag = r"<\s*/?\s*(?:paragraph|analysis|conclusion|think)[^<>]*>|<\|\w+\|>"
         tag += r"|^Step \d+:" if name == "step_verdicts" else ""
         return re.findall(tag, prompt, re.IGNORECASE | re.MULTILINE)
@@ -152,7 +152,7 @@ def test_no_text_can_add_or_end_a_step(
     if name == "step_verdicts":
         prompt = prompt[prompt.rindex("[Solution]") :]
         harmless = harmless[harmless.rindex("[Solution]") :]
-    assert marks(prompt) == marks(harmless)
+    assert find_marks(prompt) == find_marks(harmless)
 
 
 def test_texts_are_put_in_literally_and_once() -> None:

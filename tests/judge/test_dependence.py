@@ -39,12 +39,12 @@ def fused(
     """Return a cached function from the name of a set of judges to their fused opinions."""
 
     @cache
-    def of(name: str) -> FusedPosterior:
+    def fuse_judges(name: str) -> FusedPosterior:
         return fuse_judges_with_rollouts(
             world.chances, world.num_steps, judges[name], labels=world.labels
         )
 
-    return of
+    return fuse_judges
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from mclabel.prm.training.losses import compute_step_loss
 NAN = float("nan")
 
 
-def batch() -> StepBatch:
+def make_step_batch() -> StepBatch:
     """Return two solutions: steps of 2 and 1 tokens after a prompt of 2, and of 1 after 1."""
     return make_batch(
         [
@@ -72,7 +72,7 @@ def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:
 
 
 def test_token_logprobs_are_those_of_the_next_token() -> None:
-    made = batch()
+    made = make_step_batch()
     # The hidden state at a position is its index. The logits favour token = index + 2 by ln 7.
     hidden = torch.arange(5.0)[None, :, None].expand(2, 5, 1)
 
@@ -90,7 +90,7 @@ def test_token_logprobs_are_those_of_the_next_token() -> None:
 
 def test_likelihood_features_are_minima_and_sums_of_step_and_prefix() -> None:
     features = compute_likelihood_features(
-        torch.tensor([[0, 0, -1.0, -3.0, -2.0], [0, -99.0, 0, 0, 0]]), batch().positions
+        torch.tensor([[0, 0, -1.0, -3.0, -2.0], [0, -99.0, 0, 0, 0]]), make_step_batch().positions
     )
     # columns: step minimum, step sum, prefix minimum, prefix sum
     assert features[0].tolist() == [[-3, -4, -3, -4], [-2, -2, -3, -6]]

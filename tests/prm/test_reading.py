@@ -39,7 +39,7 @@ def head_on(base: str, seed: int, *, sees_states: bool = False) -> LikelihoodHea
     return model
 
 
-def solutions() -> list[EncodedSolution]:
+def encode_solutions() -> list[EncodedSolution]:
     rng = random.Random(0)
     lines = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n"]
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
@@ -52,7 +52,7 @@ def solutions() -> list[EncodedSolution]:
 
 
 def test_scores_from_readings_are_those_of_the_model() -> None:
-    encoded = solutions()
+    encoded = encode_solutions()
     model = head_on(str(bundled_model("strong")), 1)
     body = find_likelihood_body(model)
     assert body is model.network
@@ -68,7 +68,7 @@ def test_scores_from_readings_are_those_of_the_model() -> None:
 
 
 def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path: Path) -> None:
-    encoded = [solution for solution in solutions() for _ in range(2)]
+    encoded = [solution for solution in encode_solutions() for _ in range(2)]
     base = str(bundled_model("strong"))
     passed: list[str] = []
     cache = ScoreCache(tmp_path / "scores", threads=1)

@@ -21,7 +21,7 @@ TEXT = arith_text()
 STEP = TEXT.token_id("<|step|>")
 
 
-def label(right: int, trials: int, *, source: str = "fixed", **changes: object) -> StepLabel:
+def make_label(right: int, trials: int, *, source: str = "fixed", **changes: object) -> StepLabel:
     step_label = StepLabel(
         prefix_id="",
         counts=Counts(num_right=right, num_wrong=trials - right),
@@ -39,10 +39,10 @@ def row() -> LabeledSolution:
     """Return a solution with values .5, .25, 0 and a wrong outcome; its problem's value is .5."""
     some = next(r for r in arith_rows(20) if len(r.steps) >= 4)
     steps = (
-        label(4, 8),
-        label(1, 4, low=0.0, high=0.75),
-        label(0, 8),
-        label(0, 0, source="outcome", hard=False, value=0.0),
+        make_label(4, 8),
+        make_label(1, 4, low=0.0, high=0.75),
+        make_label(0, 8),
+        make_label(0, 0, source="outcome", hard=False, value=0.0),
     )
     return replace(
         some,

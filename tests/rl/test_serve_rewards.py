@@ -43,13 +43,13 @@ class Running(InThread[Rewarder]):
         return RewardClient(self.url, timeout_s=WAIT_S, **more)
 
     def post(self, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
-        connection = self.posting(path, body, **headers)
+        connection = self.start_post(path, body, **headers)
         answer = connection.getresponse()
         content = json.loads(answer.read())
         connection.close()
         return answer.status, content
 
-    def posting(self, path: str, body: bytes, **headers: str) -> http.client.HTTPConnection:
+    def start_post(self, path: str, body: bytes, **headers: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         connection.request(
             "POST",
@@ -64,7 +64,7 @@ class Running(InThread[Rewarder]):
 
 
 @contextmanager
-def serving(
+def run_server(
     *, token: str | None = None, limits: RequestLimits | None = None, **keys: Any
 ) -> Iterator[Running]:
     config = ServeRewardsConfig.model_validate(keys)
@@ -88,7 +88,7 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def server(prm: str) -> Iterator[Running]:
-    with serving(prm=prm, credit="prm_min") as running:
+    with run_server(prm=prm, credit="prm_min") as running:
         yield running
     assert running.error is None
 
@@ -96,7 +96,7 @@ def server(prm: str) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Running]:
     """Yield a server without a PRM."""
-    with serving() as running:
+    with run_server() as running:
         yield running
     assert running.error is None
 
@@ -155,7 +155,7 @@ def test_what_nothing_is_known_of_moves_no_baseline(truncated: str) -> None:
         )
         for text, cut in texts.items()
     ]
-    with serving(prm=None, truncated=truncated) as server:
+    with run_server(prm=None, truncated=truncated) as server:
         rewards = server.client().score([*items, replace(items[2], problem="q")])
         masked = server.client().health()["num_masked"]
     baseline = 1 / 3 if truncated == "wrong" else 1 / 2
@@ -207,7 +207,7 @@ def test_an_unscored_completion_is_no_evidence(server: Running) -> None:
 
 
 def test_without_a_checker_the_scores_reward(prm: str) -> None:
-    with serving(prm=prm, check=False, aggregate="mean", credit="first_error") as server:
+    with run_server(prm=prm, check=False, aggregate="mean", credit="first_error") as server:
         for reward in server.client().score([RewardItem(problem, RIGHT) for problem in PROBLEMS]):
             assert reward.outcome is None
             assert reward.reward == pytest.approx(sum(reward.scores) / len(reward.scores))
@@ -255,11 +255,11 @@ def test_hostile_bodies(plain: Running, body: bytes, status: int, message: str) 
     assert plain.client().health()["status"] == "ok"
 
 
-def query(prompt: str, completion: str) -> dict[str, Any]:
+def make_query(prompt: str, completion: str) -> dict[str, Any]:
     return {"query": [prompt + completion], "prompts": [prompt], "labels": ["2"]}
 
 
-def post(server: Running, content: dict[str, Any]) -> dict[str, Any]:
+def post_query(server: Running, content: dict[str, Any]) -> dict[str, Any]:
     status, answer = server.post("/get_reward", json.dumps(content).encode())
     assert status == 200, answer
     return answer
@@ -268,20 +268,20 @@ def post(server: Running, content: dict[str, Any]) -> dict[str, Any]:
 def test_openrlhf_form(prm: str) -> None:
     around = ["<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"]
     prompt = PROBLEMS[0].join(around)
-    with serving(prm=prm, check=False, around=around) as server:
+    with run_server(prm=prm, check=False, around=around) as server:
         [expected] = server.client().score([RewardItem(PROBLEMS[0], RIGHT)])
-        answer = post(server, query(prompt, RIGHT + "<|im_end|>"))
+        answer = post_query(server, make_query(prompt, RIGHT + "<|im_end|>"))
         assert answer["rewards"] == answer["scores"] == [expected.reward]
         assert answer["extra_logs"] == {
             "refused": [0],
             "masked": [0],
             **{f"refused_{kind}": [0] for kind in REFUSED_KINDS},
         }
-        unmatched = post(server, query(PROBLEMS[0], RIGHT))
+        unmatched = post_query(server, make_query(PROBLEMS[0], RIGHT))
         assert unmatched["rewards"] == [0] and unmatched["extra_logs"]["refused_unmatched"] == [1]
-        assert post(server, {**query(prompt, RIGHT), "query": ["something else"]})["extra_logs"][
-            "refused_unmatched"
-        ] == [1]
+        assert post_query(server, {**make_query(prompt, RIGHT), "query": ["something else"]})[
+            "extra_logs"
+        ]["refused_unmatched"] == [1]
         assert server.client().health()["num_refused"]["unmatched"] == 2
 
 
@@ -291,10 +291,10 @@ def test_openrlhf_labels(plain: Running) -> None:
         "prompts": ["p", "p", "p", "q"],
         "labels": ["2", 2, 2.0, "1 + 1 = 2.\n#### 2"],
     }
-    answer = post(plain, many)
+    answer = post_query(plain, many)
     assert answer["rewards"] == [1, 0, 0, 1]
     assert answer["extra_logs"]["refused_empty"] == [0, 0, 1, 0]
-    assert post(plain, {"query": [], "prompts": [], "labels": []})["rewards"] == []
+    assert post_query(plain, {"query": [], "prompts": [], "labels": []})["rewards"] == []
     for wrong, message in [
         ({**many, "labels": ["2"]}, "4 query, 4 prompts, 1 labels"),
         ({**many, "labels": None}, "labels[0]: has no gold answer"),
@@ -362,14 +362,14 @@ def test_requests_share_a_pass_and_those_gone_cost_none(
     prm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies = [json.dumps({"items": [{**ITEM, "completion": f"{n}\nx"}]}).encode() for n in range(6)]
-    with serving(prm=prm) as server:
+    with run_server(prm=prm) as server:
         [rewarder] = server.parts
         scorer = rewarder._scorer
         assert scorer is not None
         with held_passes(monkeypatch) as sizes:
-            first = server.posting("/score", bodies[0])
+            first = server.start_post("/score", bodies[0])
             until(lambda: sizes == [1])
-            others = [server.posting("/score", body) for body in bodies[1:]]
+            others = [server.start_post("/score", body) for body in bodies[1:]]
             until(lambda: scorer.state().num_waiting == 5)
             for gone in others[:2]:
                 gone.close()
@@ -380,10 +380,10 @@ def test_requests_share_a_pass_and_those_gone_cost_none(
 
 def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.dumps({"items": [ITEM]}).encode()
-    with serving(prm=prm, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
+    with run_server(prm=prm, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
         [rewarder] = server.parts
         with held_passes(monkeypatch):
-            connections = [server.posting("/score", body) for _ in range(2)]
+            connections = [server.start_post("/score", body) for _ in range(2)]
             until(lambda: len(rewarder.requests) == 2)
             status, content = server.post("/score", body)
             assert status == 429 and "Try again in 5 seconds" in content["error"]["message"]
@@ -399,9 +399,9 @@ def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    with serving(prm=prm) as server:
+    with run_server(prm=prm) as server:
         with held_passes(monkeypatch, torch.OutOfMemoryError("it is full")) as sizes:
-            connection = server.posting("/score", json.dumps({"items": [ITEM]}).encode())
+            connection = server.start_post("/score", json.dumps({"items": [ITEM]}).encode())
             until(lambda: sizes == [1])
         answer = connection.getresponse()
         assert answer.status == 503 and b"no memory left (it is full)" in answer.read()
@@ -458,7 +458,7 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(client_module, "FIRST_WAIT_S", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def answer(*bodies: bytes) -> None:
+        def send_bodies(*bodies: bytes) -> None:
             for body in bodies:
                 connection, _ = listening.accept()
                 with connection:
@@ -476,19 +476,19 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
             (b'{"items": [{"reward": 1}]}', "holds no rewards"),
             (b'{"items": []}', "gave 0 rewards for 1"),
         ]:
-            thread = threading.Thread(target=answer, args=(body,) * 3)
+            thread = threading.Thread(target=send_bodies, args=(body,) * 3)
             thread.start()
             with pytest.raises(RewardError, match=rf"{message}.* \(after 3 tries\)"):
                 client.score([RewardItem("p", "c", "1")])
             thread.join(WAIT_S)
-        thread = threading.Thread(target=answer, args=(b"{", b'{"status": "ok"}'))
+        thread = threading.Thread(target=send_bodies, args=(b"{", b'{"status": "ok"}'))
         thread.start()
         assert client.health() == {"status": "ok"}
         thread.join(WAIT_S)
 
 
 def test_a_wrong_token_is_refused() -> None:
-    with serving(token="sesamé") as server:
+    with run_server(token="sesamé") as server:
         for token in (None, "sesame"):
             with pytest.raises(
                 RewardError, match=r"refused the request \(401\): the API key is missing or wrong"

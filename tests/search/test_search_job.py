@@ -27,7 +27,7 @@ POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
 SIZES = {"n": 4}
 
 
-def found_by(
+def run_searches(
     settings: SearchSettings, num_problems: int = 2, **policy: object
 ) -> list[SearchResult]:
     """Search problems of arith together, and compare the ledger with the engine's counters."""
@@ -66,7 +66,7 @@ def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
     settings = SearchSettings.model_validate(
         {"search": {"kind": method, "every": every, **SIZES}, "scorer": "exact", "seed": every}
     )
-    for result in found_by(settings, num_problems=2 if method == "beam" else 1):
+    for result in run_searches(settings, num_problems=2 if method == "beam" else 1):
         assert result.weights
         for name in result.weights:
             entry = result.tree.nodes[name]
@@ -84,7 +84,7 @@ def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
     ("method", "tokens"), [*((method, 160) for method in SEARCHES), ("beam", 300)]
 )
 def test_no_search_samples_more_than_its_limit(method: str, tokens: int) -> None:
-    for result in found_by(
+    for result in run_searches(
         SearchSettings.model_validate(
             {"search": {"kind": method, "n": 16}, "scorer": "constant", "tokens": tokens}
         )
@@ -94,7 +94,7 @@ def test_no_search_samples_more_than_its_limit(method: str, tokens: int) -> None
         assert result.is_spent and result.weights
 
 
-def arith(out: Path, *more: str) -> list[str]:
+def make_command(out: Path, *more: str) -> list[str]:
     keys = ["problems.limit=4", "problems.num_steps=[3,4]", "policy.max_tokens=160"]
     keys += ["search.n=4", "scorer=exact"]
     return ["search", "configs/search/arith-beam.yaml", *keys, f"out={out}", *more]
@@ -102,7 +102,7 @@ def arith(out: Path, *more: str) -> list[str]:
 
 def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert "on 4 problems" in " ".join(run_verb(arith(out)).output.split())
+    assert "on 4 problems" in " ".join(run_verb(make_command(out)).output.split())
     rows, trees = list(read_labels(Store(str(out)))), list(read_trees(Store(str(out))))
     check_trees(trees, {row.problem.id for row in rows})
     for tree in trees:
@@ -113,9 +113,9 @@ def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
             min(own_rows, key=lambda row: row.solution.sample_index).solution.outcome == "right"
         ) == tree.is_chosen_right
     assert verify(Store(str(out))).is_sound
-    run_verb(arith(out))
+    run_verb(make_command(out))
     assert list(read_trees(Store(str(out)))) == trees
-    assert "search.n" in run_verb(arith(out, "search.n=8"), code=2).output
+    assert "search.n" in run_verb(make_command(out, "search.n=8"), code=2).output
     run_verb(
         [
             "label",
@@ -191,7 +191,7 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
     ],
 )
 def test_bad_input_is_one_clear_word(tmp_path: Path, keys: list[str], message: str) -> None:
-    result = run_verb(arith(tmp_path / "out", *keys), code=2)
+    result = run_verb(make_command(tmp_path / "out", *keys), code=2)
     assert message in " ".join(result.output.split()), result.output
     assert not (tmp_path / "out").exists()
 

@@ -44,15 +44,19 @@ def all_settings() -> list[type[Settings]]:
         if not module.name.startswith(OF_OTHER_TRAINERS) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     return sorted(
-        (kind for kind in set(_derived(Settings)) if kind.__module__.startswith("mclabel.")),
+        (
+            kind
+            for kind in set(_list_subclasses(Settings))
+            if kind.__module__.startswith("mclabel.")
+        ),
         key=lambda kind: (kind.__module__, kind.__qualname__),
     )
 
 
-def _derived(kind: type[Settings]) -> Iterator[type[Settings]]:
+def _list_subclasses(kind: type[Settings]) -> Iterator[type[Settings]]:
     for subclass in kind.__subclasses__():
         yield subclass
-        yield from _derived(subclass)
+        yield from _list_subclasses(subclass)
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +92,13 @@ def test_every_number_is_bounded(fields: dict[str, FieldInfo]) -> None:
     unbounded = [
         name
         for name, info in fields.items()
-        for bounds in _numbers(info.annotation, tuple(info.metadata))
+        for bounds in _list_numbers(info.annotation, tuple(info.metadata))
         if not _is_bounded(bounds)
     ]
     assert not unbounded
 
 
-def _numbers(annotation: Any, marks: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _list_numbers(annotation: Any, marks: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """Yield the annotations of each number in a type, at any level of nesting."""
     if annotation in (int, float):
         yield marks
@@ -103,13 +107,13 @@ def _numbers(annotation: Any, marks: tuple[Any, ...]) -> Iterator[tuple[Any, ...
         inner_marks = [
             m for mark in more for m in (mark.metadata if isinstance(mark, FieldInfo) else [mark])
         ]
-        yield from _numbers(inner, (*marks, *inner_marks))
+        yield from _list_numbers(inner, (*marks, *inner_marks))
     elif is_dataclass(annotation) and isinstance(annotation, type):
         for inner_type in get_type_hints(annotation, include_extras=True).values():
-            yield from _numbers(inner_type, ())
+            yield from _list_numbers(inner_type, ())
     elif get_origin(annotation) is not Literal:
         for inner_type in get_args(annotation):
-            yield from _numbers(inner_type, marks)
+            yield from _list_numbers(inner_type, marks)
 
 
 def _is_bounded(marks: tuple[Any, ...]) -> bool:

@@ -31,15 +31,15 @@ HALF = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 
 
 @contextmanager
-def serving(token: str | None, max_connections: int) -> Iterator[int]:
+def run_server(token: str | None, max_connections: int) -> Iterator[int]:
     """Yield the port of a server with a limited number of connections."""
 
-    async def hello(request: Request) -> Response:
+    async def say_hello(request: Request) -> Response:
         return make_json_response({"said": "hello"})
 
     with open_listening_socket(ServerAddress(port=0, token=token)) as listening:
         server = make_server(
-            make_api_app([Route("/", hello)], token), max_connections=max_connections
+            make_api_app([Route("/", say_hello)], token), max_connections=max_connections
         )
         run: Callable[[], Any] = lambda: asyncio.run(server.serve(sockets=[listening]))  # noqa: E731
         thread = threading.Thread(target=run, daemon=True)
@@ -52,7 +52,7 @@ def serving(token: str | None, max_connections: int) -> Iterator[int]:
             assert not thread.is_alive()
 
 
-def connected(port: int, sent: bytes = b"") -> socket.socket:
+def open_connection(port: int, sent: bytes = b"") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
     connection.sendall(sent)
     return connection
@@ -67,15 +67,15 @@ def get_answer(client: http.client.HTTPConnection, **headers: str) -> tuple[int,
 
 
 def test_who_shows_no_token_holds_at_most_half_of_the_places() -> None:
-    with serving("secret", max_connections=16) as port, ExitStack() as open_ones:
+    with run_server("secret", max_connections=16) as port, ExitStack() as open_ones:
         key = {"authorization": "Bearer secret"}
         friends = [http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S) for _ in range(4)]
         for friend in friends:
             assert get_answer(friend, **key)[0] == 200
         sockets = [friend.sock for friend in friends]
-        silent = open_ones.enter_context(connected(port))
+        silent = open_ones.enter_context(open_connection(port))
         for _ in range(50):
-            open_ones.enter_context(connected(port, HALF))
+            open_ones.enter_context(open_connection(port, HALF))
         late = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         assert get_answer(late, **key) == (200, b'{"said":"hello"}')
         for friend in friends:
@@ -88,10 +88,10 @@ def test_who_shows_no_token_holds_at_most_half_of_the_places() -> None:
 
 
 def test_all_places_may_be_those_of_friends() -> None:
-    with serving(None, max_connections=6) as port:
+    with run_server(None, max_connections=6) as port:
         friends = [http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S) for _ in range(6)]
         assert [get_answer(friend)[0] for friend in friends] == [200] * 6
-        assert connected(port).makefile("rb").read().startswith(b"HTTP/1.1 503")
+        assert open_connection(port).makefile("rb").read().startswith(b"HTTP/1.1 503")
         assert [get_answer(friend)[0] for friend in friends] == [200] * 6
         friends.pop().close()
         for friend in friends:
@@ -101,7 +101,7 @@ def test_all_places_may_be_those_of_friends() -> None:
 @pytest.mark.parametrize("sent", [b"", HALF])
 def test_a_header_has_its_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(crowd_module, "HEADER_TIMEOUT_S", 0.1)
-    with serving(None, max_connections=16) as port, connected(port, sent) as silent:
+    with run_server(None, max_connections=16) as port, open_connection(port, sent) as silent:
         answer = silent.makefile("rb").read()  # until the server closes the connection
         assert answer.startswith(b"HTTP/1.1 408") and b"did not arrive within" in answer
         monkeypatch.undo()  # a busy machine may need longer for a valid header
@@ -110,7 +110,7 @@ def test_a_header_has_its_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> 
 
 def test_a_connection_that_asks_again_is_no_late_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd_module, "HEADER_TIMEOUT_S", 1.0)
-    with serving(None, max_connections=16) as port:
+    with run_server(None, max_connections=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         assert get_answer(client)[0] == 200
         first = client.sock
@@ -121,7 +121,7 @@ def test_a_connection_that_asks_again_is_no_late_one(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with serving(None, max_connections=16) as server_port:
+    with run_server(None, max_connections=16) as server_port:
         yield server_port
 
 
@@ -129,12 +129,12 @@ def port() -> Iterator[int]:
 def test_an_upgrade_is_refused_in_words(upgrade: str) -> None:
     headers = {"connection": "Upgrade", "upgrade": upgrade, "sec_websocket_version": "13"}
     headers["sec_websocket_key"] = "dGhlIHNhbXBsZSBub25jZQ=="
-    with serving(None, max_connections=16) as port:
+    with run_server(None, max_connections=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         status, body = get_answer(client, **headers)
         assert status == 400 and b"supports only plain HTTP" in body
         client.close()
-    with serving("secret", max_connections=16) as port:
+    with run_server("secret", max_connections=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         assert get_answer(client, **headers)[0] == 401
         client.close()
@@ -158,7 +158,7 @@ def test_an_upgrade_is_refused_in_words(upgrade: str) -> None:
 )
 def test_a_host_is_this_machine_or_it_is_not(port: int, header: str, is_ours: bool) -> None:
     assert is_loopback(parse_host_name(header)) is is_ours
-    with connected(port) as client:
+    with open_connection(port) as client:
         client.sendall(f"GET / HTTP/1.1\r\nhost: {header}\r\nconnection: close\r\n\r\n".encode())
         assert (
             client.makefile("rb").read().startswith(b"HTTP/1.1 200" if is_ours else b"HTTP/1.1 421")

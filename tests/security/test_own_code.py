@@ -61,7 +61,7 @@ def is_imported(folder: Path, module: str) -> bool:
     return (folder / f"{module}.imported").exists()
 
 
-def written(folder: Path, **content: object) -> str:
+def write_yaml(folder: Path, **content: object) -> str:
     path = folder / "stranger.yaml"
     path.write_text(json.dumps(content))
     return str(path)
@@ -70,7 +70,7 @@ def written(folder: Path, **content: object) -> str:
 def label_yaml(folder: Path, **content: object) -> str:
     problems = {"source": str(write_problems(folder, 2))}
     policy = {"engine": "scripted"}
-    return written(
+    return write_yaml(
         folder, **({"problems": problems, "policy": policy, "ray": {"address": "none"}} | content)
     )
 
@@ -104,7 +104,7 @@ def test_a_file_imports_nothing_by_itself(
 
 @pytest.mark.parametrize("key", ["target", "weights", "loss"])
 def test_a_training_file_imports_nothing_by_itself(tmp_path: Path, module: str, key: str) -> None:
-    config = written(tmp_path, **{key: f"{module}:is_right"}, base="arith:strong", labels=["x"])
+    config = write_yaml(tmp_path, **{key: f"{module}:is_right"}, base="arith:strong", labels=["x"])
     message = (
         rf"{key}: {module}:is_right is code .* pass --allow {module}, or {key}={module}:is_right on"
     )
@@ -214,7 +214,7 @@ def test_a_file_alone_trusts_no_other_code(
     tmp_path: Path, kind: type, content: dict[str, object], key: str, value: str
 ) -> None:
     needed = {"base": "arith:strong", "labels": ["x"]} if kind is TrainConfig else {}
-    config = written(tmp_path, **needed, **content)
+    config = write_yaml(tmp_path, **needed, **content)
     message = (
         rf"  {re.escape(key)}: .*, so a file alone must not .* pass {re.escape(f'{key}={value}')}"
     )
@@ -227,7 +227,7 @@ def test_a_file_alone_trusts_no_other_code(
 
 def test_harmless_values_of_a_file_stand(tmp_path: Path) -> None:
     engine = {"kind": "vllm", "engine_args": {"enforce_eager": True, "block_size": 16, "x": None}}
-    config = written(
+    config = write_yaml(
         tmp_path, policy={"engine": engine, "trust_remote_code": False}, ray={"address": "auto"}
     )
     loaded = load_config(LabelConfig, config, ["out=x"])
@@ -241,21 +241,21 @@ def labelled_run(folder: Path, *changes: str) -> Path:
     return out
 
 
-def record(run: Path, **changes: object) -> None:
+def change_record(run: Path, **changes: object) -> None:
     """Change the recorded configuration of a run, and update the digest."""
     manifest, _ = parse_checked_object((run / "run.json").read_bytes())
     manifest["config"] |= changes
     (run / "run.json").write_text(json.dumps(add_digest(manifest)))
 
 
-def regrade(run: Path, *more: str) -> tuple[int, str]:
+def run_regrade(run: Path, *more: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["regrade", str(run), "-o", f"{run}-again", *more])
     return result.exit_code, " ".join(result.output.split())
 
 
 def test_a_recorded_checker_is_not_called(tmp_path: Path) -> None:
     run, canary = labelled_run(tmp_path), tmp_path / "canary"
-    record(
+    change_record(
         run,
         checker={
             "kind": "subprocess:getoutput",
@@ -263,23 +263,23 @@ def test_a_recorded_checker_is_not_called(tmp_path: Path) -> None:
             "version": "1",
         },
     )
-    code, message = regrade(run)
+    code, message = run_regrade(run)
     assert code == 2 and not canary.exists()
     assert "checker: subprocess:getoutput is code that is named only in a file" in message
     assert "pass --allow subprocess, or checker.kind=subprocess:getoutput" in message
-    assert regrade(run, "checker=math", "--change-checker")[0] == 0 and not canary.exists()
+    assert run_regrade(run, "checker=math", "--change-checker")[0] == 0 and not canary.exists()
 
 
 def test_a_recorded_estimator_is_not_imported(tmp_path: Path, module: str) -> None:
     run = labelled_run(tmp_path)
-    record(run, estimator={"kind": f"{module}:Mine", "rollouts": 2})
+    change_record(run, estimator={"kind": f"{module}:Mine", "rollouts": 2})
     for more in ([], ["checker=math"], [f"checker={module}:is_right"]):
-        code, message = regrade(run, *more)
+        code, message = run_regrade(run, *more)
         assert (
             code == 2
             and f"its estimator {module}:Mine is code that is named only in a file" in message
         )
         assert f"pass --allow {module}" in message and not is_imported(tmp_path, module)
-    code, message = regrade(run, f"--allow={module}:Mine")
+    code, message = run_regrade(run, f"--allow={module}:Mine")
     assert code == 0, message
     assert is_imported(tmp_path, module)

@@ -38,17 +38,17 @@ from tests.support.labelled import arith_rows, write_run
 Damage = Callable[[Path], None]
 
 
-def pipe(path: Path) -> None:
+def make_pipe(path: Path) -> None:
     path.unlink(missing_ok=True)
     os.mkfifo(path)
 
 
-def zeros(path: Path) -> None:
+def link_zeros(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.symlink_to("/dev/zero")
 
 
-DAMAGES: dict[Damage, str] = {pipe: "a pipe", zeros: "a device"}
+DAMAGES: dict[Damage, str] = {make_pipe: "a pipe", link_zeros: "a device"}
 NAMES = ["config.json", "model.safetensors", "tokenizer.json", "prm.json", "whatever.jinja"]
 
 
@@ -179,7 +179,7 @@ def test_a_damaged_file_of_the_trainer_is_named(
     assert f"Remove the folder {tmp_path} to train from the start" in str(refused.value)
 
 
-def checkpoint(folder: Path, step: int) -> Path:
+def make_checkpoint(folder: Path, step: int) -> Path:
     """Return a checkpoint of a few bytes that is marked as complete."""
     made = folder / f"checkpoint-{step}"
     made.mkdir(parents=True)
@@ -189,7 +189,7 @@ def checkpoint(folder: Path, step: int) -> Path:
     return made
 
 
-def flip(path: Path) -> None:
+def flip_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -199,11 +199,11 @@ def flip(path: Path) -> None:
     ("harm", "message"),
     [
         (
-            lambda path: flip(path / "trained.safetensors"),
+            lambda path: flip_byte(path / "trained.safetensors"),
             "trained.safetensors: damaged: its content",
         ),
         (lambda path: (path / "trained.safetensors").unlink(), "trained.safetensors: missing"),
-        (lambda path: flip(path / "complete"), "complete: damaged"),
+        (lambda path: flip_byte(path / "complete"), "complete: damaged"),
         (lambda path: (path / "complete").write_text(""), "complete: damaged"),
         (
             lambda path: (path / "pytorch_model.bin").write_bytes(b"x"),
@@ -222,7 +222,7 @@ def flip(path: Path) -> None:
 def test_a_checkpoint_that_is_not_what_was_written_is_refused_and_the_one_before_is_named(
     tmp_path: Path, harm: Callable[[Path], object], message: str
 ) -> None:
-    earlier, last = checkpoint(tmp_path, 2), checkpoint(tmp_path, 4)
+    earlier, last = make_checkpoint(tmp_path, 2), make_checkpoint(tmp_path, 4)
     check_checkpoint(last)
     harm(last)
     assert find_last_checkpoint(tmp_path) == last

@@ -20,7 +20,7 @@ HANGS_S = 120.0
 """Seconds after which a server counts as hanging; normal answers take milliseconds."""
 
 
-def near(*bounds: int) -> list[Any]:
+def list_neighbours(*bounds: int) -> list[Any]:
     """Return the bounds, and the numbers just below and just above them."""
     return [bound + by for bound in bounds for by in (-1, 0, 1)]
 
@@ -39,7 +39,7 @@ NAMES = (
 )
 """Paths of the viewer's API; the last one does not exist."""
 NUMBERS = (
-    *near(0, 1, 50, 200, 1_000, 10**9, 2**31, 2**63),
+    *list_neighbours(0, 1, 50, 200, 1_000, 10**9, 2**31, 2**63),
     *(10**400, -1.5, 1e308),
     *("nan", "-nan", "inf", "1e400", "\u0663", "\u00b2", "1_0", "+1", " 1 ", "0x1", "", "\0"),
     *("1" * 5_000, "\ud800", "'; DROP TABLE solutions; --", "%", "x" * 20_000),

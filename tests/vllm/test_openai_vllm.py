@@ -27,7 +27,7 @@ from tests.vllm.test_search_vllm import search_all
 pytestmark = NEEDS_VLLM
 
 
-def policy(
+def make_engine(
     model: str, url: str, settings: Mapping[str, Any] | None = None, **sampling: Any
 ) -> OpenAIEngine:
     """Return an engine with these settings and the server's address and key."""
@@ -37,7 +37,7 @@ def policy(
     return OpenAIEngine(PolicySettings(model=model, engine=servers, **values))
 
 
-def sample(engine: OpenAIEngine, prefix: str = "", count: int = 4) -> list[Completion]:
+def sample_completions(engine: OpenAIEngine, prefix: str = "", count: int = 4) -> list[Completion]:
     async def run() -> list[Completion]:
         await engine.start()
         try:
@@ -53,11 +53,11 @@ def sample(engine: OpenAIEngine, prefix: str = "", count: int = 4) -> list[Compl
 
 
 def test_stop_texts_lengths_and_ids(model: str, url: str) -> None:
-    engine = policy(model, url, stop=["\n"])
-    lines = sample(engine, count=20)
+    engine = make_engine(model, url, stop=["\n"])
+    lines = sample_completions(engine, count=20)
     assert all(c.text.count("\n") == 1 and c.text.endswith("\n") for c in lines)
     assert all(engine.decode(c.ids) == c.text for c in lines)
-    cut = sample(policy(model, url, max_tokens=3))
+    cut = sample_completions(make_engine(model, url, max_tokens=3))
     assert {(c.finish_reason, len(c.ids)) for c in cut} == {("length", 3)}
 
 
@@ -67,7 +67,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     """The test compares the ids that the server received with those that it sampled."""
     calls, completion = Calls(), OpenAIEngine._build_completion
 
-    def recording(
+    def record_completion(
         engine: OpenAIEngine,
         answer: dict[str, Any],
         context: Any,
@@ -79,9 +79,9 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
             calls.made.append((tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])))
         return completion(engine, answer, context, room, stop)
 
-    engine = policy(model, url, temperature=TEMPERATURE, max_tokens=96)
+    engine = make_engine(model, url, temperature=TEMPERATURE, max_tokens=96)
     probe = asyncio.run(_probe_context(engine))
-    monkeypatch.setattr(OpenAIEngine, "_build_completion", recording)
+    monkeypatch.setattr(OpenAIEngine, "_build_completion", record_completion)
     results = asyncio.run(label_all(engine))
     calls.made = [call for call in calls.made if call[0] != probe]
     assert count_exact(results, calls) > 2 * NUM_SOLUTIONS
@@ -100,9 +100,9 @@ async def _probe_context(engine: OpenAIEngine) -> tuple[int, ...]:
 def test_chat_continues_the_last_message_exactly_or_says_that_it_does_not(
     model: str, url: str
 ) -> None:
-    engine = policy(model, url, {"api": "chat"})
+    engine = make_engine(model, url, {"api": "chat"})
     prefix = "6 + 1 = 7.\nSo"
-    completions = sample(engine, prefix)
+    completions = sample_completions(engine, prefix)
     assert all(engine.decode(c.ids) == c.text for c in completions)
     prompt = engine.prompt_ids("1 + 1?")
     strange = tuple(engine.encode(letter)[0] for letter in "The baskets")
@@ -131,7 +131,7 @@ def test_what_a_user_may_get_wrong(
     model: str, url: str, settings: dict[str, Any], prompting: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(EngineError, match=message):
-        sample(policy(model, url, settings, **prompting))
+        sample_completions(make_engine(model, url, settings, **prompting))
 
 
 def test_a_wrong_key_is_refused_and_not_shown(
@@ -139,11 +139,11 @@ def test_a_wrong_key_is_refused_and_not_shown(
 ) -> None:
     monkeypatch.setenv("LOCAL_KEY", "sk-wrong-42")
     with pytest.raises(EngineError, match="refuses the key in LOCAL_KEY") as caught:
-        sample(policy(model, url))
+        sample_completions(make_engine(model, url))
     assert "sk-wrong-42" not in str(caught.value)
 
 
 def test_searches_keep_an_exact_ledger(model: str, url: str) -> None:
     """The client does not see end tokens, so its counter lacks them, but the ledger has them."""
-    engine = policy(model, url, max_tokens=160, max_model_len=512)
+    engine = make_engine(model, url, max_tokens=160, max_model_len=512)
     asyncio.run(search_all(engine, counts_end_tokens=False))

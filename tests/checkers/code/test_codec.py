@@ -64,22 +64,22 @@ _values = st.recursive(
 )
 
 
-def shape(value: Any) -> Any:
+def describe_types(value: Any) -> Any:
     """Return a value together with the types of all its elements; the order of sets is ignored."""
     kind = type(value).__name__
     if isinstance(value, dict):
-        return kind, [(shape(key), shape(item)) for key, item in value.items()]
+        return kind, [(describe_types(key), describe_types(item)) for key, item in value.items()]
     if isinstance(value, set | frozenset):
-        return kind, sorted(repr(shape(item)) for item in value)
+        return kind, sorted(repr(describe_types(item)) for item in value)
     if isinstance(value, list | tuple | deque):
-        return kind, [shape(item) for item in value]
+        return kind, [describe_types(item) for item in value]
     return kind, repr(value)
 
 
 @settings(max_examples=100, deadline=None)
 @given(_values)
 def test_values_come_back(value: Any) -> None:
-    assert shape(decode(encode(value, LIMIT), LIMIT)) == shape(value)
+    assert describe_types(decode(encode(value, LIMIT), LIMIT)) == describe_types(value)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_values_come_back(value: Any) -> None:
     ],
 )
 def test_subclasses_become_plain(value: Any, plain: Any) -> None:
-    assert shape(decode(encode(value, LIMIT), LIMIT)) == shape(plain)
+    assert describe_types(decode(encode(value, LIMIT), LIMIT)) == describe_types(plain)
 
 
 def test_views_are_no_lists_and_dates_stay_dates() -> None:
@@ -109,7 +109,7 @@ def test_views_are_no_lists_and_dates_stay_dates() -> None:
     zone = datetime.timezone(datetime.timedelta(hours=-3, minutes=-30))
     moment = datetime.datetime(2026, 2, 28, 23, 59, 58, 7, zone)
     for value in (moment, moment.date(), moment.timetz(), datetime.timedelta(-1, 5, 6), math.nan):
-        assert shape(decode(encode(value, LIMIT), LIMIT)) == shape(value)
+        assert describe_types(decode(encode(value, LIMIT), LIMIT)) == describe_types(value)
 
 
 def test_what_is_no_plain_data_or_too_much_is_not_written() -> None:

@@ -215,7 +215,7 @@ def test_it_works_without_threads_and_after_a_fork(checker: CodeChecker) -> None
     assert asyncio.run(checker.grade([item]))[0].verdict is RIGHT
 
 
-def _cases() -> list[dict[str, Any]]:
+def _read_cases() -> list[dict[str, Any]]:
     lines = Path(__file__).with_name("golds.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
@@ -225,9 +225,10 @@ def test_golds_of_every_form_have_the_verdicts_that_their_programs_deserve() -> 
     """A verdict may be unknown only if the program needs a package outside the standard library."""
     checker = code_checker(time_s=2)
     grade_by_name = {
-        case["name"]: grades(checker, case["gold"], [case["completion"]])[0] for case in _cases()
+        case["name"]: grades(checker, case["gold"], [case["completion"]])[0]
+        for case in _read_cases()
     }
-    wanted = {case["name"]: case["want"] for case in _cases() if case["want"] is not None}
+    wanted = {case["name"]: case["want"] for case in _read_cases() if case["want"] is not None}
     assert len(wanted) >= 74
     wrong = {name for name, want in wanted.items() if grade_by_name[name].verdict.value != want}
     assert {name: grade_by_name[name] for name in wrong} == {}

@@ -28,7 +28,7 @@ def checker() -> Iterator[CodeChecker]:
     yield code_checker(processes=2)
 
 
-def _grades(checker: CodeChecker, completions: dict[str, str]) -> dict[str, Grade]:
+def _grade_solutions(checker: CodeChecker, completions: dict[str, str]) -> dict[str, Grade]:
     problems: dict[str, Any] = data.read_problems()
     items = [
         GradeItem(
@@ -42,7 +42,7 @@ def _grades(checker: CodeChecker, completions: dict[str, str]) -> dict[str, Grad
 @pytest.mark.slow
 def test_its_solutions_are_right_and_none_meets_its_tests(checker: CodeChecker) -> None:
     solutions = {n: task["canonical_solution"] for n, task in data.read_problems().items()}
-    grade_by_name = _grades(checker, solutions)
+    grade_by_name = _grade_solutions(checker, solutions)
     assert len(grade_by_name) == 164
     assert Counter((grade.verdict, grade.layer) for grade in grade_by_name.values()) == {
         (Verdict.RIGHT, "split"): 164

@@ -69,7 +69,7 @@ def f():
 """
 
 
-def _programs() -> list[str]:
+def _write_programs() -> list[str]:
     """Return spoilers that then answer right or wrong, and programs that inspect their box."""
     state = _STATE.replace("NUM", str(len(os.sched_getaffinity(0))))
     state = _HEAD + state.replace("NICE", str(os.getpriority(os.PRIO_PROCESS, 0)))
@@ -83,7 +83,7 @@ def _programs() -> list[str]:
 
 @pytest.mark.slow
 def test_every_program_has_the_verdict_that_it_has_alone() -> None:
-    programs = _programs()
+    programs = _write_programs()
     limits = {"time_s": 1.5}
     alone = {
         program: (grade.verdict, grade.reason)

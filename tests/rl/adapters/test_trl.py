@@ -38,7 +38,7 @@ def tokenizer() -> Any:
     return loaded
 
 
-def make(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
+def make_trainer(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
     settings = {
         "output_dir": str(tmp_path),
         "per_device_train_batch_size": 4,
@@ -65,7 +65,7 @@ def make(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
     )
 
 
-def lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
+def reward_lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [float(len(set(ids))) for ids in completion_ids]
 
 
@@ -82,7 +82,7 @@ Plain = type("Plain", (Watching, GRPOTrainer), {})
 Stepwise = type("Stepwise", (Watching, StepGRPOTrainer), {})
 
 
-def completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
+def list_completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
     """Return the unmasked ids of each completion, and the advantages of its tokens."""
     rows = []
     for _, inputs in trainer.seen:
@@ -100,12 +100,12 @@ def gradients_after(trainer: Any) -> dict[str, torch.Tensor]:
     """Return the gradients of one whole training step, before the optimizer changes the weights."""
     kept: dict[str, torch.Tensor] = {}
 
-    def keep(*_: Any) -> None:
+    def keep_gradients(*_: Any) -> None:
         for name, weight in trainer.model.named_parameters():
             kept[name] = weight.grad.detach().clone()
 
     trainer.create_optimizer()
-    trainer.optimizer.register_step_pre_hook(keep)
+    trainer.optimizer.register_step_pre_hook(keep_gradients)
     trainer.train()
     return kept
 
@@ -116,18 +116,23 @@ def test_equal_advantages_give_the_losses_and_gradients_of_trl(
     loss_type: str, tmp_path: Path, tokenizer: Any
 ) -> None:
     config = {"loss_type": loss_type, "scale_rewards": "group"}
-    plain = make(Plain, tmp_path, tokenizer, reward_funcs=lengths, config=config)
+    plain = make_trainer(Plain, tmp_path, tokenizer, reward_funcs=reward_lengths, config=config)
     expected = gradients_after(plain)
 
-    def same(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
-        rewards = torch.tensor(lengths(completion_ids)).view(-1, 4)
+    def spread_advantages(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
+        rewards = torch.tensor(reward_lengths(completion_ids)).view(-1, 4)
         centred = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
         return [
             [float(x)] * len(ids) for x, ids in zip(centred.flatten(), completion_ids, strict=True)
         ]
 
-    stepwise = make(
-        Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=same, config=config
+    stepwise = make_trainer(
+        Stepwise,
+        tmp_path,
+        tokenizer,
+        reward_funcs=reward_lengths,
+        step_credit=spread_advantages,
+        config=config,
     )
     gradients = gradients_after(stepwise)
     assert len(plain.seen) == len(stepwise.seen) == 2
@@ -147,20 +152,20 @@ def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
     """The credits are None, as for completions that could not be graded."""
     credited: list[list[int]] = []
 
-    def credit(completion_ids: list[list[int]], **_: Any) -> list[list[float] | None]:
+    def credit_some(completion_ids: list[list[int]], **_: Any) -> list[list[float] | None]:
         credited.extend(ids for k, ids in enumerate(completion_ids) if k % 4)
         return [None if k % 4 == 0 else [1.0] * len(x) for k, x in enumerate(completion_ids)]
 
-    trainer = make(
+    trainer = make_trainer(
         Stepwise,
         tmp_path,
         tokenizer,
-        reward_funcs=lengths,
-        step_credit=credit,
+        reward_funcs=reward_lengths,
+        step_credit=credit_some,
         config={"beta": 0.1, "loss_type": "dr_grpo", "scale_rewards": "none"},
     )
     trainer.train()
-    rows = completions(trainer)
+    rows = list_completions(trainer)
     assert sorted(ids for ids, _ in rows) == [[], [], *sorted(credited)]
     assert all(all(advantages) for _, advantages in rows)
 
@@ -168,7 +173,7 @@ def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
 def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     with RewardServer() as server:
         credit = ServerCredit(server.url, tokenizer)
-        trainer = make(
+        trainer = make_trainer(
             Stepwise,
             tmp_path,
             tokenizer,
@@ -183,7 +188,7 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     (log,) = [row for row in trainer.state.log_history if "reward" in row]
     assert log["rewards/refused"] == 0 and "rewards/process_reward/mean" in log
     num_ended = 0
-    for ids, tokens in completions(trainer):
+    for ids, tokens in list_completions(trainer):
         num_lines = len(tokenizer.decode(ids, skip_special_tokens=True).splitlines())
         assert sorted(set(tokens)) == pytest.approx(
             sorted({(k + 1) / num_lines for k in range(num_lines)})
@@ -259,9 +264,9 @@ def test_losses_for_whole_completions_are_refused(tmp_path: Path, tokenizer: Any
     def give_one_credit(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
         return [[1.0] for _ in completion_ids]
 
-    options = {"reward_funcs": lengths, "step_credit": give_one_credit}
+    options = {"reward_funcs": reward_lengths, "step_credit": give_one_credit}
     with pytest.raises(ValueError, match="needs one advantage per completion"):
-        make(
+        make_trainer(
             StepGRPOTrainer,
             tmp_path,
             tokenizer,
@@ -269,4 +274,4 @@ def test_losses_for_whole_completions_are_refused(tmp_path: Path, tokenizer: Any
             **options,
         )
     with pytest.raises(ValueError, match="step_credit gave"):
-        make(StepGRPOTrainer, tmp_path, tokenizer, **options).train()
+        make_trainer(StepGRPOTrainer, tmp_path, tokenizer, **options).train()
