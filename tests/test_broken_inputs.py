@@ -91,7 +91,7 @@ def _train(*changes: str) -> Callable[[World, str, str], list[str]]:
     return command
 
 
-def _best(*changes: str) -> Callable[[World, str, str], list[str]]:
+def _eval_best(*changes: str) -> Callable[[World, str, str], list[str]]:
     def command(w: World, value: str, out: str) -> list[str]:
         return [
             "eval",
@@ -122,7 +122,7 @@ def _serve(w: World, *arguments: str) -> list[str]:
     return ["serve-search", "configs/search/arith-beam.yaml", *arguments]
 
 
-def _rewards(*arguments: str) -> list[str]:
+def _serve_rewards(*arguments: str) -> list[str]:
     return ["serve-rewards", "configs/rl/serve-rewards.yaml", *arguments]
 
 
@@ -132,7 +132,7 @@ def _select(
     return ["select", pool, "--rule", rule, "--budget", "1", "-o", out + suffix, *more]
 
 
-def _chains(run: str, labels: str, out: str, *more: str) -> list[str]:
+def _export_chains(run: str, labels: str, out: str, *more: str) -> list[str]:
     return ["export", run, "--to", "verifier-chains", "--labels", labels, "-o", out, *more]
 
 
@@ -216,17 +216,17 @@ VERBS: dict[str, dict[str, Slot]] = {
         "out": Slot("output", lambda w, v, out: ["export", w["run"], "--to", "trl", "-o", v]),
         "push_to_hub": Slot(("a/b", "", "a b", "../x", "a/b/c"), lambda w, v, out: [
             "export", w["run"], "--to", "trl", "-o", out, "--push-to-hub", v]),
-        "run: verifier-chains": Slot("run", lambda w, v, out: _chains(v, w["arith"], out)),
-        "labels": Slot("run", lambda w, v, out: _chains(w["critic"], v, out)),
-        "out: verifier-chains": Slot("output", lambda w, v, out: _chains(
+        "run: verifier-chains": Slot("run", lambda w, v, out: _export_chains(v, w["arith"], out)),
+        "labels": Slot("run", lambda w, v, out: _export_chains(w["critic"], v, out)),
+        "out: verifier-chains": Slot("output", lambda w, v, out: _export_chains(
             w["critic"], w["arith"], v)),
-        "max_tokens": Slot(("x", "0", "-1", "1e9"), lambda w, v, out: _chains(
+        "max_tokens": Slot(("x", "0", "-1", "1e9"), lambda w, v, out: _export_chains(
             w["critic"], w["arith"], out, "--max-tokens", v)),
-        "per_solution": Slot(("x", "0"), lambda w, v, out: _chains(
+        "per_solution": Slot(("x", "0"), lambda w, v, out: _export_chains(
             w["critic"], w["arith"], out, "--per-solution", v)),
-        "prompt": Slot(("x", "", "lessons", "{problem}"), lambda w, v, out: _chains(
+        "prompt": Slot(("x", "", "lessons", "{problem}"), lambda w, v, out: _export_chains(
             w["critic"], w["arith"], out, "--prompt", v)),
-        "seed": Slot(("x", "-1"), lambda w, v, out: _chains(
+        "seed": Slot(("x", "-1"), lambda w, v, out: _export_chains(
             w["critic"], w["arith"], out, "--seed", v)),
     },
     "import": {
@@ -363,26 +363,26 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides": Slot(("x", "check=false", "credit=mc", "credit=prm_min", "credit=os:system",
                            "credit={kind: outcome, x: 1}", "aggregate=log_odds", "prm=nowhere",
                            "split.min_tokens=2", "around=[x]"),
-                          lambda w, v, out: _rewards(v)),
-        "allow": Slot(BAD_NAMES, lambda w, v, out: _rewards("--allow", v)),
+                          lambda w, v, out: _serve_rewards(v)),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: _serve_rewards("--allow", v)),
         "host": Slot(("0.0.0.0", "::", "999.1.1.1", "x y", ""),
-                     lambda w, v, out: _rewards("--host", v)),
-        "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: _rewards("--port", v)),
+                     lambda w, v, out: _serve_rewards("--host", v)),
+        "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: _serve_rewards("--port", v)),
         "token_env": Slot(("NO_SUCH_TOKEN", "", "A=B"),
-                          lambda w, v, out: _rewards("--token-env", v)),
-        "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _rewards("--max-waiting", v)),
+                          lambda w, v, out: _serve_rewards("--token-env", v)),
+        "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _serve_rewards("--max-waiting", v)),
     },
     "eval best-of-n": {
         "config": Slot("document", lambda w, v, out: ["eval", "best-of-n", v, f"out={out}"]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["eval", "best-of-n", w["best.yaml"], v]),
-        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_best()(w, v, out), "--allow", v]),
-        "overrides: run": Slot("run", _best("run=VALUE"), _is_unread),
-        "overrides: exclude": Slot("run", _best("exclude=[VALUE]"), _is_unread),
-        "overrides: scorers": Slot("run", _best("scorers={x: VALUE}")),
-        "overrides: likelihood": Slot("run", _best("likelihood={x: VALUE}")),
-        "overrides: references": Slot(("x", ""), _best("references=[VALUE]")),
-        "overrides: trust_remote_code": Slot(("x", ""), _best("trust_remote_code=[VALUE]")),
-        "overrides: out": Slot("output", _best("out=VALUE")),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_eval_best()(w, v, out), "--allow", v]),
+        "overrides: run": Slot("run", _eval_best("run=VALUE"), _is_unread),
+        "overrides: exclude": Slot("run", _eval_best("exclude=[VALUE]"), _is_unread),
+        "overrides: scorers": Slot("run", _eval_best("scorers={x: VALUE}")),
+        "overrides: likelihood": Slot("run", _eval_best("likelihood={x: VALUE}")),
+        "overrides: references": Slot(("x", ""), _eval_best("references=[VALUE]")),
+        "overrides: trust_remote_code": Slot(("x", ""), _eval_best("trust_remote_code=[VALUE]")),
+        "overrides: out": Slot("output", _eval_best("out=VALUE")),
     },
     "eval labels": {
         "shards": Slot("run", lambda w, v, out: ["eval", "labels", v], _is_unread),

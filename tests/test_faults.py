@@ -136,7 +136,7 @@ class Part(Settings):
     high: int = 1
 
     @rule
-    def _ordered(self) -> str | None:
+    def _check_order(self) -> str | None:
         return None if self.low <= self.high else f"low={self.low}: above high={self.high}"
 
 
@@ -146,11 +146,11 @@ class Whole(Part):
     part: Part = Part()
 
     @rule
-    def _even(self) -> str | None:
+    def _check_even(self) -> str | None:
         return f"other={self.other}: must be even" if self.other % 2 else None
 
     @rule
-    def _named(self) -> str | None:
+    def _check_name(self) -> str | None:
         return "name='x': is taken" if self.name == "x" else None
 
 

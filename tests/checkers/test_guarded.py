@@ -42,9 +42,9 @@ class Picky(Checker):
     async def grade(
         self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
     ) -> list[Grade]:
-        return [self._grade(item.completion) for item in items]
+        return [self._grade_text(item.completion) for item in items]
 
-    def _grade(self, text: str) -> Grade:
+    def _grade_text(self, text: str) -> Grade:
         if text.startswith("refuse"):
             raise MclabelError("the server of verdicts is away")
         return Grade(verdict=[Verdict.WRONG, Verdict.RIGHT][int(text)])

@@ -44,13 +44,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.split("?")[0].removeprefix("/api/models")
         if path.startswith("/arith/gated"):
-            self._answer(403, b"", {"X-Error-Code": "GatedRepo"})
+            self._send_answer(403, b"", {"X-Error-Code": "GatedRepo"})
         elif not path.startswith("/arith/policy"):
-            self._answer(401, b"", {"X-Error-Code": "RepoNotFound"})
+            self._send_answer(401, b"", {"X-Error-Code": "RepoNotFound"})
         elif "no-such" in path:
-            self._answer(404, b"", {"X-Error-Code": "RevisionNotFound"})
+            self._send_answer(404, b"", {"X-Error-Code": "RevisionNotFound"})
         elif "/resolve/" in path:
-            self._file(path.split("/resolve/")[1].split("/", 1)[1])
+            self._send_file(path.split("/resolve/")[1].split("/", 1)[1])
         else:
             rows = [{"rfilename": name} for name in FILES]
             tree = [
@@ -61,19 +61,19 @@ class _Handler(BaseHTTPRequestHandler):
                 if "/tree/" in path
                 else {"id": "arith/policy", "sha": COMMIT, "siblings": rows}
             )
-            self._answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            self._send_answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
-    def _file(self, name: str) -> None:
+    def _send_file(self, name: str) -> None:
         if name not in FILES:
-            self._answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+            self._send_answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
             return
         content = FILES[name]
         if self.command == "GET":
             self.server.downloads[name] += 1
         tag = hashlib.sha256(content).hexdigest()
-        self._answer(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'})
+        self._send_answer(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'})
 
-    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+    def _send_answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, content in headers.items():
             self.send_header(name, content)

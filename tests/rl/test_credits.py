@@ -85,14 +85,14 @@ class OwnCredit(Credit):
     class Settings(CreditSettings):
         """The returned credits."""
 
-        given: str
+        returned: str
 
     def assign(self, group: Sequence[StepEvidence]) -> Any:
-        return eval(self.settings.given, {"Segment": Segment})
+        return eval(self.settings.returned, {"Segment": Segment})
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("returned", "message"),
     [
         ("[()]", r"increasing ends .* number of steps, 3"),
         ("[(Segment(end=2, credit=0),)]", r"end at \[2\]"),
@@ -110,12 +110,12 @@ class OwnCredit(Credit):
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
-def test_a_credit_of_ones_own_is_checked(given: str, message: str) -> None:
+def test_a_credit_of_ones_own_is_checked(returned: str, message: str) -> None:
     kind = f"{__name__}:OwnCredit"
     assert assign_credits(
         [make_evidence(3, 1)],
         kind,
-        given="[(Segment(end=1, credit=0.5), Segment(end=3, credit=-1))]",
+        returned="[(Segment(end=1, credit=0.5), Segment(end=3, credit=-1))]",
     ) == [[(1, 0.5), (3, -1)]]
     with pytest.raises(ComponentError, match=message):
-        assign_credits([make_evidence(3, 1)], kind, given=given)
+        assign_credits([make_evidence(3, 1)], kind, returned=returned)
