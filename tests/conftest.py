@@ -30,11 +30,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With one rare mark alone, skip the import of test files that do not contain its name."""
-    asked = re.fullmatch(r"(ray|slow|vllm|browser|azure)( and not \w+)*", config.option.markexpr)
-    if asked is None or collection_path.suffix != ".py":
+    marker = re.fullmatch(r"(ray|slow|vllm|browser|azure)( and not \w+)*", config.option.markexpr)
+    if marker is None or collection_path.suffix != ".py":
         return None
     text = collection_path.read_text(encoding="utf-8").lower()
-    return True if re.search(rf"(?<![a-z]){asked[1]}(?![a-z])", text) is None else None
+    return True if re.search(rf"(?<![a-z]){marker[1]}(?![a-z])", text) is None else None
 
 
 settings.register_profile("no deadline", deadline=None)

@@ -100,20 +100,20 @@ def test_train_and_score(tmp_path: Path) -> None:
     )
     labelled = [s for s in run if s.solution.steps][:3]
     scores = mc.score(report.model, labelled)
-    assert [len(one) for one in scores] == [len(s.steps) for s in labelled]
-    assert all(0 <= score <= 1 for one in scores for score in one)
+    assert [len(step_scores) for step_scores in scores] == [len(s.steps) for s in labelled]
+    assert all(0 <= score <= 1 for step_scores in scores for score in step_scores)
     rows: list[dict[str, Any]] = [
         {"problem": s.problem.text, "steps": [step.text for step in s.solution.steps]}
         for s in labelled
     ]
     texts = [{"problem": s.problem.text, "solution": s.solution.text} for s in labelled]
-    own = {s.solution.id for s in labelled}
-    loaded = mc.load_labels(run).filter(lambda row: row["solution_id"] in own)
+    scored_ids = {s.solution.id for s in labelled}
+    loaded = mc.load_labels(run).filter(lambda row: row["solution_id"] in scored_ids)
     prm = mc.PRM.load(report.model)
-    for given in (rows, texts, loaded):
-        assert [score for one in sorted(mc.score(prm, given)) for score in one] == pytest.approx(
-            [s for one in sorted(scores) for s in one], abs=1e-6
-        )
+    for solutions in (rows, texts, loaded):
+        assert [
+            score for step_scores in sorted(mc.score(prm, solutions)) for score in step_scores
+        ] == pytest.approx([s for step_scores in sorted(scores) for s in step_scores], abs=1e-6)
     assert mc.score(prm, rows[0])[0] == pytest.approx(scores[0], abs=1e-6)
     with pytest.raises(mc.DataError, match="solution 1: needs problem, and solution or steps"):
         mc.score(prm, [rows[0], {"problem": "x"}])
@@ -122,8 +122,8 @@ def test_train_and_score(tmp_path: Path) -> None:
 
 
 def test_grade() -> None:
-    found = mc.grade("So it is 3.\nThe answer is 3.", "4")
-    assert (found.answer, found.verdict) == ("3", mc.Verdict.WRONG)
+    graded = mc.grade("So it is 3.\nThe answer is 3.", "4")
+    assert (graded.answer, graded.verdict) == ("3", mc.Verdict.WRONG)
     for checker, verdict in (
         ("math", mc.Verdict.RIGHT),
         ({"kind": "math", "units_optional": False}, mc.Verdict.WRONG),
@@ -145,31 +145,31 @@ def test_a_grade_of_numbers_takes_few_calls(checker: Any) -> None:
     """
     calls = 0
 
-    def count(*event: Any) -> None:
+    def count_calls(*event: Any) -> None:
         nonlocal calls
         calls += event[1] == "call"
 
     mc.grade("The answer is 72.", "72", checker=checker)
     before = sys.getprofile()
-    sys.setprofile(count)
+    sys.setprofile(count_calls)
     try:
-        found = mc.grade("The answer is 72.", "72", checker=checker)
+        graded = mc.grade("The answer is 72.", "72", checker=checker)
     finally:
         sys.setprofile(before)
-    assert found.verdict is mc.Verdict.RIGHT
+    assert graded.verdict is mc.Verdict.RIGHT
     assert calls < 150
 
 
 def test_a_grade_that_needs_a_worker_comes_in_threads_loops_and_forks() -> None:
     pairs = [(rf"\boxed{{\cos {n}x}}", rf"1-2\sin^2 \frac{{{n}x}}{{2}}") for n in range(2, 7)]
 
-    async def cell() -> mc.Grade:
+    async def grade_first() -> mc.Grade:
         return mc.grade(*pairs[0])
 
-    assert asyncio.run(cell()).verdict is mc.Verdict.RIGHT
+    assert asyncio.run(grade_first()).verdict is mc.Verdict.RIGHT
     with ThreadPoolExecutor(3) as threads:
-        found = list(threads.map(lambda pair: mc.grade(*pair).verdict, pairs[1:4]))
-    assert found == [mc.Verdict.RIGHT] * 3
+        verdicts = list(threads.map(lambda pair: mc.grade(*pair).verdict, pairs[1:4]))
+    assert verdicts == [mc.Verdict.RIGHT] * 3
     child = os.fork()
     if child == 0:
         os._exit(0 if mc.grade(*pairs[4]).verdict is mc.Verdict.RIGHT else 1)

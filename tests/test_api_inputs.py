@@ -66,15 +66,15 @@ PROBLEMS: dict[str, Callable[[Path], Any]] = {
     "iterable data set": lambda folder: datasets.Dataset.from_list(ROWS).to_iterable_dataset(),
     "data frame": lambda folder: pd.DataFrame(ROWS),
     "numpy scalars": lambda folder: [{**row, "answer": np.int64(row["answer"])} for row in ROWS],
-    "file": lambda folder: _written(folder, ROWS),
+    "file": lambda folder: _write_rows(folder, ROWS),
 }
 
 
 @pytest.mark.parametrize("how", PROBLEMS)
 def test_problems_come_in_any_table(how: str, tmp_path: Path) -> None:
     with label(PROBLEMS[how](tmp_path), solutions={"per_problem": 1}) as run:
-        found = {s.problem.id: (s.problem.text, s.problem.gold) for s in run}
-    assert found == {row["id"]: (row["problem"], str(row["answer"])) for row in ROWS}
+        problems = {s.problem.id: (s.problem.text, s.problem.gold) for s in run}
+    assert problems == {row["id"]: (row["problem"], str(row["answer"])) for row in ROWS}
 
 
 SOLUTIONS: dict[str, Callable[[Path], Any]] = {
@@ -86,11 +86,11 @@ SOLUTIONS: dict[str, Callable[[Path], Any]] = {
     "data frame of arrays": lambda folder: pd.DataFrame(
         [{**row, "steps": np.array(row["steps"], dtype=object)} for row in ATTEMPTS]
     ),
-    "file": lambda folder: _written(folder, ATTEMPTS),
+    "file": lambda folder: _write_rows(folder, ATTEMPTS),
 }
 
 
-def _written(folder: Path, rows: list[dict[str, Any]]) -> Path:
+def _write_rows(folder: Path, rows: list[dict[str, Any]]) -> Path:
     datasets.Dataset.from_list(rows).to_json(folder / "rows.jsonl")
     return folder / "rows.jsonl"
 
@@ -98,8 +98,8 @@ def _written(folder: Path, rows: list[dict[str, Any]]) -> Path:
 @pytest.mark.parametrize("how", SOLUTIONS)
 def test_solutions_come_in_any_table(how: str, tmp_path: Path) -> None:
     with label(ROWS, solutions=SOLUTIONS[how](tmp_path)) as run:
-        found = {s.problem.id: [step.text for step in s.solution.steps] for s in run}
-    assert found == {
+        steps = {s.problem.id: [step.text for step in s.solution.steps] for s in run}
+    assert steps == {
         "p1": ["one\n", "The answer is 1"],
         "p2": ["two\n", "The answer is 2"],
     }
@@ -131,8 +131,8 @@ def test_what_a_data_frame_lacks_is_missing_and_not_nan() -> None:
         pd.DataFrame([{**ROWS[0], "level": "easy"}, {**ROWS[1], "level": None}]),
         solutions={"per_problem": 1},
     ) as run:
-        found = {s.problem.id: dict(s.problem.meta) for s in run}
-    assert found == {"p0": {"level": "easy"}, "p1": {}}
+        meta_by_id = {s.problem.id: dict(s.problem.meta) for s in run}
+    assert meta_by_id == {"p0": {"level": "easy"}, "p1": {}}
     run = label(
         pd.DataFrame({"problem": ["P [answer 1]", "Q [answer 2]"], "answer": ["1", None]}),
         strict=True,
@@ -162,7 +162,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         r"problems\[1\]: a text is not valid Unicode",
     ),
     "a circle in a row": (
-        lambda: label([_circle()]),
+        lambda: label([_make_circle()]),
         mc.DataError,
         r"problems\[0\]: holds a value that cannot be stored as JSON \(Circular",
     ),
@@ -269,18 +269,18 @@ def train(labels: Any, **keys: Any) -> Any:
     return mc.train(labels, **{"base": "arith:strong", "out": "nowhere", **keys})
 
 
-def _circle() -> dict[str, Any]:
+def _make_circle() -> dict[str, Any]:
     row: dict[str, Any] = {"problem": "x"}
     row["meta"] = row
     return row
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("case", REFUSED)
 def test_all_else_is_refused_with_value_and_rule(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    call, kind, message = REFUSED[what]
+    call, kind, message = REFUSED[case]
     with pytest.raises(kind, match=message):
         call()
     assert list(tmp_path.iterdir()) == []

@@ -13,12 +13,12 @@ from tests.support.labelled import tiny_model
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 
 
-def run(*arguments: str, code: int = 0) -> str:
+def run_cli(*arguments: str, code: int = 0) -> str:
     result = run_verb(arguments, code=code)
     return result.output if code else result.stdout
 
 
-def problems(path: Path, first: int, count: int) -> str:
+def write_problems(path: Path, first: int, count: int) -> str:
     path.write_text(
         "\n".join(
             map(
@@ -40,17 +40,23 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with labels, a base model, and a PRM and an ORM trained on the labels."""
     root = tmp_path_factory.mktemp("flow")
     base = tiny_model(root / "base")
-    run("label", "/dev/null", f"out={root}/labels", problems(root / "a.jsonl", 0, 20), *SCRIPTED)
+    run_cli(
+        "label",
+        "/dev/null",
+        f"out={root}/labels",
+        write_problems(root / "a.jsonl", 0, 20),
+        *SCRIPTED,
+    )
     common = [f"labels=[{root}/labels]", f"base={base}", "head=likelihood", "max_steps=12"]
     common += ["batch_size=8", "backbone_lr=1.0e-3", "head_lr=1.0e-2"]
-    assert "validation pair accuracy" in run("train", "/dev/null", f"out={root}/prm", *common)
-    run("train", "/dev/null", f"out={root}/orm", "target=outcome", *common)
+    assert "validation pair accuracy" in run_cli("train", "/dev/null", f"out={root}/prm", *common)
+    run_cli("train", "/dev/null", f"out={root}/orm", "target=outcome", *common)
     return root
 
 
 def evaluate(world: Path, *overrides: str, code: int = 0) -> str:
-    source = problems(world / "b.jsonl", 15, 13)
-    return run(
+    source = write_problems(world / "b.jsonl", 15, 13)
+    return run_cli(
         "eval", "best-of-n", "/dev/null", f"out={world}/best", source, *SCRIPTED,
         "samples=6", f"exclude=[{world}/labels]",
         f"scorers={{prm: {world}/prm, orm: {world}/orm}}", f"likelihood={{base: {world}/base}}",
@@ -84,11 +90,11 @@ def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world
 @pytest.mark.parametrize("form", ["--format=table", "--json"])
 def test_best_of_n_in_which_nothing_is_right_is_a_failure(tmp_path: Path, form: str) -> None:
     (tmp_path / "p.jsonl").write_text(json.dumps({"problem": "P [answer 1]", "answer": "77"}))
-    said = run(
+    message = run_cli(
         "eval", "best-of-n", "/dev/null", f"problems.source={tmp_path}/p.jsonl", *SCRIPTED,
         "samples=2", f"out={tmp_path}/best", form, code=1,
     )  # fmt: skip
-    assert "none of the 2 samples is right, so every method has accuracy 0" in said
+    assert "none of the 2 samples is right, so every method has accuracy 0" in message
     assert json.loads((tmp_path / "best" / "best_of_n.json").read_text())["num_right"] == 0
 
 
@@ -112,28 +118,28 @@ def test_best_of_n_runs_again_to_the_same_bytes_without_scoring_again(world: Pat
 @pytest.mark.slow
 def test_best_of_n_reads_the_solutions_of_a_run(world: Path) -> None:
     evaluate(world)
-    given = [f"run={world}/best/samples", f"out={world}/given"]
-    markdown = evaluate(world, *given, "samples=4", "--format", "md")
+    run_and_out = [f"run={world}/best/samples", f"out={world}/given"]
+    markdown = evaluate(world, *run_and_out, "samples=4", "--format", "md")
     # A fifth of the eight problems has fewer than the five that a group needs.
     assert "| majority |" in markdown and "hardest fifth" not in markdown
     assert not (world / "given" / "samples").exists()
-    report = json.loads(evaluate(world, *given, "samples=4", "--json"))
+    report = json.loads(evaluate(world, *run_and_out, "samples=4", "--json"))
     assert report["result"]["num_samples"] == 4
     fooled = report["fooled"]["prm:last"]
     assert len(fooled) == min(10, report["num_fooled"]["prm:last"])
-    assert all(one["score"] > one["right_score"] for one in fooled)
+    assert all(row["score"] > row["right_score"] for row in fooled)
     # The folder of an earlier best-of-N run is also accepted.
     before = (world / "given" / "best_of_n.json").read_bytes()
     evaluate(world, f"run={world}/best", f"out={world}/given", "samples=4")
     assert (world / "given" / "best_of_n.json").read_bytes() == before
-    message = evaluate(world, *given, "samples=7", code=2)
+    message = evaluate(world, *run_and_out, "samples=7", code=2)
     assert "problem p" in message and "has 6 solutions, fewer than samples=7" in message
 
 
 def test_references_stand_below_a_line(world: Path) -> None:
-    given = [f"run={world}/best/samples", f"out={world}/apart"]
+    run_and_out = [f"run={world}/best/samples", f"out={world}/apart"]
     evaluate(world)
-    output = evaluate(world, *given, "samples=4", "references=[base, orm]")
+    output = evaluate(world, *run_and_out, "samples=4", "references=[base, orm]")
     rows = [
         line.split()[0]
         for line in output[output.index("Best of N") : output.index("pairs: share")].splitlines()
@@ -148,17 +154,17 @@ def test_references_stand_below_a_line(world: Path) -> None:
         "orm",
     ]
     assert "references=['bass']: must be among the names of scorers and likelihood" in evaluate(
-        world, *given, "samples=4", "references=[bass]", code=2
+        world, *run_and_out, "samples=4", "references=[bass]", code=2
     )
 
 
 def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:
     (world / "empty").mkdir()
-    for override, said in (
+    for override, message in (
         (f"scorers={{x: {world / 'empty'}}}", "holds no prm.json"),
         (f"scorers={{base: {world}/prm}}", "both contain base"),
         ("exclude=[/nowhere]", "no such folder"),
         ("samples=0", "samples=0"),
     ):
-        assert said in evaluate(world, f"out={world}/other", override, code=2)
+        assert message in evaluate(world, f"out={world}/other", override, code=2)
     assert not (world / "other").exists()

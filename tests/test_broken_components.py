@@ -47,7 +47,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Mclabel:
 
     def command(*arguments: str | Path) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:
-            main.main([str(one) for one in arguments])
+            main.main([str(argument) for argument in arguments])
         code = ended.value.code
         return (0 if code is None else int(code)), capfd.readouterr().err
 
@@ -132,7 +132,7 @@ KINDS = (
         pytest.param(job, sound, name, case, is_first, id=f"{job.__name__}-{case.name}")
         for job, sound, cases, name in KINDS
         for number, case in enumerate(cases)
-        for is_first in [case.part not in {one.part for one in cases[:number]}]
+        for is_first in [case.part not in {earlier_case.part for earlier_case in cases[:number]}]
     ],
 )
 def test_a_broken_component_is_named_and_a_mended_one_goes_on(
@@ -183,8 +183,8 @@ def test_what_should_be_a_coroutine_and_is_none_is_named_and_the_reverse(
 @pytest.mark.parametrize(
     "case",
     [
-        one if number == 0 else pytest.param(one, marks=pytest.mark.slow)
-        for number, one in enumerate(table.TRAININGS)
+        training if number == 0 else pytest.param(training, marks=pytest.mark.slow)
+        for number, training in enumerate(table.TRAININGS)
     ],
     ids=lambda case: case.name,
 )
@@ -197,7 +197,7 @@ def test_a_broken_loss_target_or_weight(
     train += [f"out={tmp_path / 'prm'}", "max_steps=1", "validation=0", *chosen]
     module(broken(table.TRAINING, case))
     assert_told(run(*train), case, f"own:{case.part}")
-    if case is next(one for one in table.TRAININGS if one.part == case.part):
+    if case is next(training for training in table.TRAININGS if training.part == case.part):
         module(table.TRAINING)
         code, printed = run(*train)
         assert code == 0, printed
@@ -226,7 +226,7 @@ def test_a_component_that_ends_the_process_leaves_its_exit_code(tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
-    ["checker", *(pytest.param(one, marks=pytest.mark.slow) for one in HANGS if one != "checker")],
+    ["checker", *(pytest.param(key, marks=pytest.mark.slow) for key in HANGS if key != "checker")],
 )
 def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> None:
     sound, part, code = HANGS[key]
@@ -246,7 +246,7 @@ def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("found", "must", "fault"),
+    ("value", "must", "fault"),
     [
         (range(3), Sequence[int | Probe], None),
         ([1, Probe(0, 1)], Sequence[int | Probe], None),
@@ -259,6 +259,6 @@ def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> N
         (float("nan"), float, None),
     ],
 )
-def test_a_value_is_told_by_its_place(found: object, must: Any, fault: str | None) -> None:
-    told = find_misfit(found, must)
-    assert told is None if fault is None else (told or "").startswith(fault)
+def test_a_value_is_told_by_its_place(value: object, must: Any, fault: str | None) -> None:
+    misfit = find_misfit(value, must)
+    assert misfit is None if fault is None else (misfit or "").startswith(fault)

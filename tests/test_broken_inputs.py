@@ -38,19 +38,19 @@ class Slot:
     """A place in a command into which broken values are inserted."""
 
     values: str | tuple[str, ...]
-    """Name of a kind of broken values in `_values`, or the values themselves."""
+    """Name of a kind of broken values in `_make_values`, or the values themselves."""
     command: Callable[[World, str, str], list[str]]
     """Function to the arguments, from the world, a broken value and a name for new output."""
     may_pass: Callable[[str], bool] = field(default=lambda name: False)
     """Function from the name of a broken value to whether the verb may accept it."""
 
 
-def _unread(name: str) -> bool:
+def _is_unread(name: str) -> bool:
     """Return whether the damage is in a part of a run that not every verb reads."""
     return name.startswith(("rollouts-", "run-"))
 
 
-def _always(name: str) -> bool:
+def _accept_any(name: str) -> bool:
     return True
 
 
@@ -91,7 +91,7 @@ def _train(*changes: str) -> Callable[[World, str, str], list[str]]:
     return command
 
 
-def _best(*changes: str) -> Callable[[World, str, str], list[str]]:
+def _eval_best(*changes: str) -> Callable[[World, str, str], list[str]]:
     def command(w: World, value: str, out: str) -> list[str]:
         return [
             "eval",
@@ -122,7 +122,7 @@ def _serve(w: World, *arguments: str) -> list[str]:
     return ["serve-search", "configs/search/arith-beam.yaml", *arguments]
 
 
-def _rewards(*arguments: str) -> list[str]:
+def _serve_rewards(*arguments: str) -> list[str]:
     return ["serve-rewards", "configs/rl/serve-rewards.yaml", *arguments]
 
 
@@ -132,7 +132,7 @@ def _select(
     return ["select", pool, "--rule", rule, "--budget", "1", "-o", out + suffix, *more]
 
 
-def _chains(run: str, labels: str, out: str, *more: str) -> list[str]:
+def _export_chains(run: str, labels: str, out: str, *more: str) -> list[str]:
     return ["export", run, "--to", "verifier-chains", "--labels", labels, "-o", out, *more]
 
 
@@ -162,13 +162,13 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides: out": Slot("output", _label("out=VALUE")),
         "overrides: out of a run": Slot("run", _label("out=VALUE"), _damaged_or_new),
         "dry_run": Slot("run", _dry := lambda w, v, out: [*_label("out=VALUE")(w, v, out),
-                                                          "--dry-run"], _always),
+                                                          "--dry-run"], _accept_any),
         "allow": Slot(BAD_NAMES, lambda w, v, out: [*_label()(w, v, out), "--allow", v]),
         "pilot": Slot(("-1", "x"), lambda w, v, out: [*_label()(w, v, out), "--pilot", v]),
         "solutions": Slot(
             "run",
             lambda w, v, out: [*_label()(w, v, out), "--solutions", v],
-            may_pass=_unread,
+            may_pass=_is_unread,
         ),
         "select": Slot("rows", lambda w, v, out: [*_label()(w, v, out), "--select", v]),
         "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: ["label", w["label.yaml"], "x",
@@ -185,7 +185,7 @@ VERBS: dict[str, dict[str, Slot]] = {
         ),
     },
     "regrade": {
-        "run": Slot("run", lambda w, v, out: ["regrade", v, "-o", out], _unread),
+        "run": Slot("run", lambda w, v, out: ["regrade", v, "-o", out], _is_unread),
         "out": Slot("output", lambda w, v, out: ["regrade", w["run"], "-o", v]),
         "out, a run": Slot(
             "run", lambda w, v, out: ["regrade", w["run"], "-o", v], _damaged_or_new
@@ -203,7 +203,7 @@ VERBS: dict[str, dict[str, Slot]] = {
                                                       f"out={out}"]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["train", w["train.yaml"], v]),
         "allow": Slot(BAD_NAMES, lambda w, v, out: [*_train()(w, v, out), "--allow", v]),
-        "overrides: labels": Slot("run", _train("labels=[VALUE]"), _unread),
+        "overrides: labels": Slot("run", _train("labels=[VALUE]"), _is_unread),
         "overrides: base": Slot("run", _train("base=VALUE")),
         "overrides: evaluation": Slot("rows", _train("evaluation=[VALUE]"), _rows_are_optional),
         "overrides: device": Slot(("x", "", "meta", "cuda:99"), _train("device=VALUE")),
@@ -211,22 +211,22 @@ VERBS: dict[str, dict[str, Slot]] = {
             "train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={json.dumps(v)}"]),
     },
     "export": {
-        "run": Slot("run", lambda w, v, out: ["export", v, "--to", "trl", "-o", out], _unread),
+        "run": Slot("run", lambda w, v, out: ["export", v, "--to", "trl", "-o", out], _is_unread),
         "to": Slot(("x", ""), lambda w, v, out: ["export", w["run"], "--to", v, "-o", out]),
         "out": Slot("output", lambda w, v, out: ["export", w["run"], "--to", "trl", "-o", v]),
         "push_to_hub": Slot(("a/b", "", "a b", "../x", "a/b/c"), lambda w, v, out: [
             "export", w["run"], "--to", "trl", "-o", out, "--push-to-hub", v]),
-        "run: verifier-chains": Slot("run", lambda w, v, out: _chains(v, w["arith"], out)),
-        "labels": Slot("run", lambda w, v, out: _chains(w["critic"], v, out)),
-        "out: verifier-chains": Slot("output", lambda w, v, out: _chains(
+        "run: verifier-chains": Slot("run", lambda w, v, out: _export_chains(v, w["arith"], out)),
+        "labels": Slot("run", lambda w, v, out: _export_chains(w["critic"], v, out)),
+        "out: verifier-chains": Slot("output", lambda w, v, out: _export_chains(
             w["critic"], w["arith"], v)),
-        "max_tokens": Slot(("x", "0", "-1", "1e9"), lambda w, v, out: _chains(
+        "max_tokens": Slot(("x", "0", "-1", "1e9"), lambda w, v, out: _export_chains(
             w["critic"], w["arith"], out, "--max-tokens", v)),
-        "per_solution": Slot(("x", "0"), lambda w, v, out: _chains(
+        "per_solution": Slot(("x", "0"), lambda w, v, out: _export_chains(
             w["critic"], w["arith"], out, "--per-solution", v)),
-        "prompt": Slot(("x", "", "lessons", "{problem}"), lambda w, v, out: _chains(
+        "prompt": Slot(("x", "", "lessons", "{problem}"), lambda w, v, out: _export_chains(
             w["critic"], w["arith"], out, "--prompt", v)),
-        "seed": Slot(("x", "-1"), lambda w, v, out: _chains(
+        "seed": Slot(("x", "-1"), lambda w, v, out: _export_chains(
             w["critic"], w["arith"], out, "--seed", v)),
     },
     "import": {
@@ -256,7 +256,7 @@ VERBS: dict[str, dict[str, Slot]] = {
     },
     "select": {
         "solutions": Slot("rows", lambda w, v, out: _select(v, out)),
-        "solutions, a run": Slot("run", lambda w, v, out: _select(v, out), _unread),
+        "solutions, a run": Slot("run", lambda w, v, out: _select(v, out), _is_unread),
         "prm": Slot("run", lambda w, v, out: _select(
             w["solutions.jsonl"], out, "--prm", v, rule="convincing")),
         "scores": Slot("rows", lambda w, v, out: _select(
@@ -302,7 +302,7 @@ VERBS: dict[str, dict[str, Slot]] = {
     },
     "judge": {
         "solutions": Slot("rows", lambda w, v, out: ["judge", v, "-o", out]),
-        "solutions, a run": Slot("run", lambda w, v, out: ["judge", v, "-o", out], _unread),
+        "solutions, a run": Slot("run", lambda w, v, out: ["judge", v, "-o", out], _is_unread),
         "out": Slot("output", lambda w, v, out: ["judge", w["solutions.jsonl"], "-o", v]),
         "config": Slot("document", lambda w, v, out: [
             "judge", w["solutions.jsonl"], "-o", out, "--config", v],
@@ -320,14 +320,14 @@ VERBS: dict[str, dict[str, Slot]] = {
             "judge.threshold=0.5", "-o", out]),
         "overrides: judge.held_out": Slot("run", lambda w, v, out: [
             "judge", w["solutions.jsonl"], "judge=scorer", f"judge.prm={w['prm']}",
-            f"judge.held_out={json.dumps(v)}", "-o", out], _unread),
+            f"judge.held_out={json.dumps(v)}", "-o", out], _is_unread),
         "allow": Slot(BAD_NAMES, lambda w, v, out: [
             "judge", w["solutions.jsonl"], "-o", out, "--allow", v]),
         "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: [
             "judge", w["solutions.jsonl"], "--address", v, "-o", out]),
     },
     "combine": {
-        "run": Slot("run", lambda w, v, out: ["combine", v, w["opinions"], "-o", out], _unread),
+        "run": Slot("run", lambda w, v, out: ["combine", v, w["opinions"], "-o", out], _is_unread),
         "opinions": Slot("run", lambda w, v, out: ["combine", w["arith"], v, "-o", out]),
         "opinions, named": Slot(("=", "a=", "=b", "a=b", "rollouts=x"), lambda w, v, out: [
             "combine", w["arith"], v, "-o", out]),
@@ -363,33 +363,33 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides": Slot(("x", "check=false", "credit=mc", "credit=prm_min", "credit=os:system",
                            "credit={kind: outcome, x: 1}", "aggregate=log_odds", "prm=nowhere",
                            "split.min_tokens=2", "around=[x]"),
-                          lambda w, v, out: _rewards(v)),
-        "allow": Slot(BAD_NAMES, lambda w, v, out: _rewards("--allow", v)),
+                          lambda w, v, out: _serve_rewards(v)),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: _serve_rewards("--allow", v)),
         "host": Slot(("0.0.0.0", "::", "999.1.1.1", "x y", ""),
-                     lambda w, v, out: _rewards("--host", v)),
-        "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: _rewards("--port", v)),
+                     lambda w, v, out: _serve_rewards("--host", v)),
+        "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: _serve_rewards("--port", v)),
         "token_env": Slot(("NO_SUCH_TOKEN", "", "A=B"),
-                          lambda w, v, out: _rewards("--token-env", v)),
-        "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _rewards("--max-waiting", v)),
+                          lambda w, v, out: _serve_rewards("--token-env", v)),
+        "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _serve_rewards("--max-waiting", v)),
     },
     "eval best-of-n": {
         "config": Slot("document", lambda w, v, out: ["eval", "best-of-n", v, f"out={out}"]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["eval", "best-of-n", w["best.yaml"], v]),
-        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_best()(w, v, out), "--allow", v]),
-        "overrides: run": Slot("run", _best("run=VALUE"), _unread),
-        "overrides: exclude": Slot("run", _best("exclude=[VALUE]"), _unread),
-        "overrides: scorers": Slot("run", _best("scorers={x: VALUE}")),
-        "overrides: likelihood": Slot("run", _best("likelihood={x: VALUE}")),
-        "overrides: references": Slot(("x", ""), _best("references=[VALUE]")),
-        "overrides: trust_remote_code": Slot(("x", ""), _best("trust_remote_code=[VALUE]")),
-        "overrides: out": Slot("output", _best("out=VALUE")),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_eval_best()(w, v, out), "--allow", v]),
+        "overrides: run": Slot("run", _eval_best("run=VALUE"), _is_unread),
+        "overrides: exclude": Slot("run", _eval_best("exclude=[VALUE]"), _is_unread),
+        "overrides: scorers": Slot("run", _eval_best("scorers={x: VALUE}")),
+        "overrides: likelihood": Slot("run", _eval_best("likelihood={x: VALUE}")),
+        "overrides: references": Slot(("x", ""), _eval_best("references=[VALUE]")),
+        "overrides: trust_remote_code": Slot(("x", ""), _eval_best("trust_remote_code=[VALUE]")),
+        "overrides: out": Slot("output", _eval_best("out=VALUE")),
     },
     "eval labels": {
-        "shards": Slot("run", lambda w, v, out: ["eval", "labels", v], _unread),
+        "shards": Slot("run", lambda w, v, out: ["eval", "labels", v], _is_unread),
         "truth": Slot("rows", lambda w, v, out: ["eval", "labels", w["arith"], "--truth",
                                                  f"processbench:{v}"]),
         "truth, a run": Slot("run", lambda w, v, out: ["eval", "labels", w["arith"], "--truth",
-                                                       f"run:{v}"], _unread),
+                                                       f"run:{v}"], _is_unread),
         "out": Slot("output", lambda w, v, out: ["eval", "labels", w["arith"], "-o", v]),
         "seed": Slot(("x",), lambda w, v, out: ["eval", "labels", w["arith"], "--seed", v]),
         "width": Slot(("x", "0", "1", "nan"), lambda w, v, out: [
@@ -401,7 +401,7 @@ VERBS: dict[str, dict[str, Slot]] = {
         "model": Slot("run", lambda w, v, out: [
             "eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", v]),
         "run": Slot("run", lambda w, v, out: [
-            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--labels", v], _unread),
+            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--labels", v], _is_unread),
         "opinions": Slot("run", lambda w, v, out: [
             "eval", "processbench", w["processbench_gsm8k.jsonl"], "--opinions", v]),
         "threshold": Slot(("x", ""), lambda w, v, out: [
@@ -429,24 +429,24 @@ VERBS: dict[str, dict[str, Slot]] = {
         "gold": Slot(("1",), lambda w, v, out: ["check", "--gold", v]),
         "answer": Slot(("1",), lambda w, v, out: ["check", "--answer", v]),
         "completion": Slot("rows", lambda w, v, out: ["check", "--gold", "1", "--completion", v],
-                           _always),
-        "pairs_path": Slot("rows", lambda w, v, out: ["check", "--file", v], _always),
+                           _accept_any),
+        "pairs_path": Slot("rows", lambda w, v, out: ["check", "--file", v], _accept_any),
         "out": Slot("output", lambda w, v, out: ["check", "--file", w["pairs.jsonl"], "-o", v]),
     },
     "show": {
-        "shards": Slot("run", lambda w, v, out: ["show", v], _unread),
+        "shards": Slot("run", lambda w, v, out: ["show", v], _is_unread),
         "limit": Slot(("x", ""), lambda w, v, out: ["show", w["run"], "--limit", v]),
     },
-    "labels": {"shards": Slot("run", lambda w, v, out: ["labels", v], _unread)},
+    "labels": {"shards": Slot("run", lambda w, v, out: ["labels", v], _is_unread)},
     "report": {
-        "runs": Slot("run", lambda w, v, out: ["report", v, "-o", out], _unread),
+        "runs": Slot("run", lambda w, v, out: ["report", v, "-o", out], _is_unread),
         "out": Slot("output", lambda w, v, out: ["report", w["run"], "-o", v]),
     },
     "verify": {
         "run": Slot("run", lambda w, v, out: ["verify", v], lambda name: "-" in name),
     },
     "annotate": {
-        "run": Slot("run", lambda w, v, out: ["annotate", v, "-o", out], _unread),
+        "run": Slot("run", lambda w, v, out: ["annotate", v, "-o", out], _is_unread),
         "out": Slot("output", lambda w, v, out: ["annotate", w["run"], "-o", v]),
         "people": Slot(("", ",", "ana,ana", "ana," * 2000), lambda w, v, out: [
             "annotate", w["run"], "-o", out, "--people", v]),
@@ -468,7 +468,7 @@ VERBS: dict[str, dict[str, Slot]] = {
             "annotate", w["run"], "-o", out, "--port", v]),
     },
     "view": {
-        "runs": Slot("run", lambda w, v, out: ["view", v], _unread),
+        "runs": Slot("run", lambda w, v, out: ["view", v], _is_unread),
         "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: ["view", w["run"],
                                                                     "--port", v]),
     },
@@ -521,11 +521,11 @@ HARMLESS = {
 
 
 def test_every_parameter_of_every_verb_has_a_case() -> None:
-    there = {(verb, str(p.name)) for verb, command in verbs(main) for p in command.params}
+    parameters = {(verb, str(p.name)) for verb, command in verbs(main) for p in command.params}
     # a flag of nearly all verbs
-    there = {(verb, name) for verb, name in there if name != "as_json"}
+    parameters = {(verb, name) for verb, name in parameters if name != "as_json"}
     assert (
-        there
+        parameters
         == {(verb, name.split(":")[0].split(",")[0]) for verb in VERBS for name in VERBS[verb]}
         | HARMLESS
     )
@@ -536,11 +536,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("world"))
 
 
-async def _served(*arguments: object) -> None:
+async def _serve_nothing(*arguments: object) -> None:
     return None
 
 
-def _values(kind: str, world: World, folder: Path) -> dict[str, str]:
+def _make_values(kind: str, world: World, folder: Path) -> dict[str, str]:
     if kind == "document":
         return broken_files(folder / "files", ".yaml")
     if kind == "output":
@@ -549,12 +549,12 @@ def _values(kind: str, world: World, folder: Path) -> dict[str, str]:
         return broken_runs(folder / "runs", Path(world["run"]))
     assert kind == "rows"
     first, *others = SUFFIXES
-    found = {first: broken_files(folder / first[1:], first)}
-    found |= {suffix: broken_contents(folder / suffix[1:], suffix) for suffix in others}
-    return {f"{suffix[1:]}-{name}": v for suffix in found for name, v in found[suffix].items()}
+    broken = {first: broken_files(folder / first[1:], first)}
+    broken |= {suffix: broken_contents(folder / suffix[1:], suffix) for suffix in others}
+    return {f"{suffix[1:]}-{name}": v for suffix in broken for name, v in broken[suffix].items()}
 
 
-def _fault(result: Result, *, may_pass: bool) -> str | None:
+def _find_fault(result: Result, *, may_pass: bool) -> str | None:
     """Return what is wrong with the end of a command, or None."""
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return f"{type(result.exception).__name__}: {str(result.exception)[:150]}"
@@ -588,19 +588,21 @@ def test_a_broken_input_is_one_message(
     for user in ("report.viewer.server", "serving.access"):  # these would serve forever
         monkeypatch.setattr(f"mclabel.{user}.serve_page", lambda *arguments: None)
     for server in ("search.serve._run", "rl.serve._load_and_serve"):  # these would, too
-        monkeypatch.setattr(f"mclabel.{server}", _served)
+        monkeypatch.setattr(f"mclabel.{server}", _serve_nothing)
     values = (
         {value: value for value in slot.values}
         if isinstance(slot.values, tuple)
-        else _values(slot.values, world, tmp_path)
+        else _make_values(slot.values, world, tmp_path)
     )
     faults = {}
     with socket.create_server(("127.0.0.1", 0)) as busy:
         for case, value in values.items():
-            given = str(busy.getsockname()[1]) if value == BUSY else value
-            arguments = slot.command(world, given, str(tmp_path / f"out-{len(faults)}-{case[:40]}"))
+            argument = str(busy.getsockname()[1]) if value == BUSY else value
+            arguments = slot.command(
+                world, argument, str(tmp_path / f"out-{len(faults)}-{case[:40]}")
+            )
             result = CliRunner(env={"COLUMNS": "200"}).invoke(main, arguments, input="y\n")
-            if fault := _fault(result, may_pass=slot.may_pass(case)):
+            if fault := _find_fault(result, may_pass=slot.may_pass(case)):
                 faults[case[:60]] = fault
     assert not faults
 
@@ -608,10 +610,10 @@ def test_a_broken_input_is_one_message(
 def test_a_real_fault_keeps_its_traceback_and_asks_to_be_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(store: object, require_complete: bool = True) -> None:
+    def fail_by_mistake(store: object, require_complete: bool = True) -> None:
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr("mclabel.run.shards.labels.read_catalog", broken)
+    monkeypatch.setattr("mclabel.run.shards.labels.read_catalog", fail_by_mistake)
     result = run_verb(["show", world["run"]], code=1)
     assert isinstance(result.exception, KeyError)
     assert "Please report it" in result.exception.__notes__[0]
@@ -620,10 +622,10 @@ def test_a_real_fault_keeps_its_traceback_and_asks_to_be_reported(
 def test_a_full_disk_is_said_wherever_it_comes_up(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*arguments: object, **more: object) -> None:
+    def fail_full_disk(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device", "figures.json")
 
-    monkeypatch.setattr("mclabel.data.exchange.job._format_json_line", full)
+    monkeypatch.setattr("mclabel.data.exchange.job._format_json_line", fail_full_disk)
     result = run_verb(["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")], code=2)
     assert "figures.json: No space left on device. Completed work is kept" in result.output
 

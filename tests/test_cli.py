@@ -69,8 +69,8 @@ def test_an_engine_that_cannot_start_is_one_clear_message(
     config: str, overrides: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 0.1)
-    said = run_verb(["label", config, "ray.address=none", *overrides], code=2).output
-    assert message in said and "Traceback" not in said
+    printed = run_verb(["label", config, "ray.address=none", *overrides], code=2).output
+    assert message in printed and "Traceback" not in printed
 
 
 def test_a_file_of_problems_in_place_of_the_configuration(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from mclabel.cli import main
 
 
-def check(*arguments: str, stdin: bytes | None = None) -> Result:
+def run_check(*arguments: str, stdin: bytes | None = None) -> Result:
     return CliRunner().invoke(main, ["check", *arguments], input=stdin)
 
 
@@ -24,18 +24,18 @@ def check(*arguments: str, stdin: bytes | None = None) -> Result:
     ],
 )
 def test_one_answer(answer: str, gold: str, verdict: str, layer: str) -> None:
-    result = check("--gold", gold, "--answer", answer)
+    result = run_check("--gold", gold, "--answer", answer)
     assert result.exit_code == 0
-    found = json.loads(result.stdout)
-    assert (found["answer"], found["verdict"], found["layer"]) == (answer, verdict, layer)
+    graded = json.loads(result.stdout)
+    assert (graded["answer"], graded["verdict"], graded["layer"]) == (answer, verdict, layer)
 
 
 def test_a_completion_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
     text = "First \\boxed{3}, no: \\boxed{4}"
     (tmp_path / "c.txt").write_text(text)
     for result in (
-        check("--gold", "4", "--completion", str(tmp_path / "c.txt")),
-        check("--gold", "4", "--completion", "-", stdin=text.encode()),
+        run_check("--gold", "4", "--completion", str(tmp_path / "c.txt")),
+        run_check("--gold", "4", "--completion", "-", stdin=text.encode()),
     ):
         assert json.loads(result.stdout)["answer"] == "4"
         assert json.loads(result.stdout)["verdict"] == "right"
@@ -58,7 +58,7 @@ def test_a_file_of_pairs_with_bad_lines(tmp_path: Path) -> None:
     ]
     pairs.write_bytes(b"\n".join(lines) + b"\n")
     out = tmp_path / "graded.jsonl"
-    result = check("--file", str(pairs), "--out", str(out))
+    result = run_check("--file", str(pairs), "--out", str(out))
     assert result.exit_code == 1
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["verdict"], row["reason"]) for row in rows] == [
@@ -96,13 +96,13 @@ def test_a_file_of_pairs_with_bad_lines(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use(arguments: tuple[str, ...]) -> None:
-    assert check(*arguments).exit_code == 2
+    assert run_check(*arguments).exit_code == 2
 
 
 def test_the_file_is_not_overwritten(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"gold": "1", "answer": "1"}\n')
-    result = check("--file", str(pairs), "--out", str(pairs))
+    result = run_check("--file", str(pairs), "--out", str(pairs))
     assert result.exit_code == 2
     assert "must not be the input file" in result.stderr
     assert pairs.read_text().count("verdict") == 0

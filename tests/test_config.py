@@ -29,7 +29,7 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
         "judge": JudgeConfig,
         "search": SearchConfig,
     }
-    given = {
+    overrides = {
         "train": ["labels=[runs/labels]"],
         "judge": ["solutions=runs/labels"],
         "search": ["scorer.prm=runs/prm"],
@@ -39,7 +39,7 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
     if text.startswith("# mclabel serve-rewards "):
         load_config(ServeRewardsConfig, path, [])
     else:
-        load_config(kinds[folder], path, ["out=somewhere", *given.get(folder, [])])
+        load_config(kinds[folder], path, ["out=somewhere", *overrides.get(folder, [])])
 
 
 def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None:
@@ -165,8 +165,8 @@ def test_equal_keys_are_refused_with_both_lines(tmp_path: Path) -> None:
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
-    found = parse_document(text)
-    assert found == value and type(found) is type(value)
+    parsed = parse_document(text)
+    assert parsed == value and type(parsed) is type(value)
 
 
 def test_yaml_that_is_too_deep_or_grows_is_refused(tmp_path: Path) -> None:
@@ -235,16 +235,16 @@ def test_keys_of_a_component_that_an_override_replaces_are_left_out_with_a_word(
 ) -> None:
     place = tmp_path / "x.yaml"
     place.write_text(f"out: x\n{FILES[file]}")
-    found: object = load_config(LabelConfig, place, [override])
+    settings: object = load_config(LabelConfig, place, [override])
     for part in path.split("."):
-        found = getattr(found, part)
-    assert {key: getattr(found, key) for key in kept} == kept
-    said = capsys.readouterr().err
-    assert said.count("\n") == bool(dropped)
+        settings = getattr(settings, part)
+    assert {key: getattr(settings, key) for key in kept} == kept
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == bool(dropped)
     for key in dropped.split():
-        assert f"{path}.{key}" in said and not hasattr(found, key)
+        assert f"{path}.{key}" in printed and not hasattr(settings, key)
     if dropped:
-        assert f"of {place} " in said and "takes the place of kind=" in said
+        assert f"of {place} " in printed and "takes the place of kind=" in printed
 
 
 def test_of_a_bundled_file_nobody_is_told_what_is_left_out(
@@ -298,7 +298,7 @@ def test_keys_that_no_override_has_made_wrong_are_faults(
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "overrides", "said"),
+    ("kind", "path", "overrides", "message"),
     [
         (
             LabelConfig,
@@ -322,9 +322,9 @@ def test_keys_that_no_override_has_made_wrong_are_faults(
     ],
 )
 def test_a_missing_configuration_is_named_as_it_was_given(
-    kind: type[Settings], path: str | None, overrides: list[str], said: str
+    kind: type[Settings], path: str | None, overrides: list[str], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"(?s){said}"):
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
         load_config(kind, path, overrides)
 
 

@@ -19,7 +19,7 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, BUILT_BY = SETTINGS["project"], SETTINGS["build-system"]["requires"]
 
 
-def run(*command: object, cwd: Path, **variables: str) -> None:
+def run_process(*command: object, cwd: Path, **variables: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", *map(str, command)],
         cwd=cwd,
@@ -30,14 +30,14 @@ def run(*command: object, cwd: Path, **variables: str) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def tracked(*folders: str) -> list[str]:
+def list_tracked(*folders: str) -> list[str]:
     listed = subprocess.run(
         ["git", "ls-files", "-z", *folders], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return listed.stdout.strip("\0").split("\0")
 
 
-def members(wheel: Path) -> dict[str, bytes]:
+def read_members(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -46,13 +46,13 @@ def members(wheel: Path) -> dict[str, bytes]:
 def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> None:
     """The declared backend, which pip downloads, builds both from the tracked files."""
     source, tools, built = tmp_path / "source", tmp_path / "tools", tmp_path / "built"
-    for name in tracked():
+    for name in list_tracked():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
-    run("pip", "install", "-q", "--target", tools, *BUILT_BY, cwd=tmp_path)
-    run("hatchling", "build", "-d", built, cwd=source, PYTHONPATH=str(tools))
+    run_process("pip", "install", "-q", "--target", tools, *BUILT_BY, cwd=tmp_path)
+    run_process("hatchling", "build", "-d", built, cwd=source, PYTHONPATH=str(tools))
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
-    run(
+    run_process(
         "pip",
         "wheel",
         *("-q", "--no-deps", "--no-build-isolation"),
@@ -62,17 +62,17 @@ def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> Non
     )
     (rebuilt,) = (tmp_path / "again").glob("*.whl")
 
-    found = members(wheel)
-    package = {name: name for name in tracked("mclabel")}
-    package |= {f"mclabel/{name}": name for name in tracked("configs", "docs")}
-    assert {name for name in found if ".dist-info/" not in name} == set(package)
-    assert all(found[name] == (ROOT / place).read_bytes() for name, place in package.items())
+    wheel_files = read_members(wheel)
+    package = {name: name for name in list_tracked("mclabel")}
+    package |= {f"mclabel/{name}": name for name in list_tracked("configs", "docs")}
+    assert {name for name in wheel_files if ".dist-info/" not in name} == set(package)
+    assert all(wheel_files[name] == (ROOT / place).read_bytes() for name, place in package.items())
     assert "mclabel/py.typed" in package
-    assert members(rebuilt) == found, "the sdist lacks or changes a file"
+    assert read_members(rebuilt) == wheel_files, "the sdist lacks or changes a file"
 
     info = f"mclabel-{PROJECT['version']}.dist-info"
-    assert found[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
-    metadata = email.message_from_bytes(found[f"{info}/METADATA"])
+    assert wheel_files[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    metadata = email.message_from_bytes(wheel_files[f"{info}/METADATA"])
     assert metadata["Version"] == PROJECT["version"]
     assert metadata["Description-Content-Type"] == "text/markdown"
     description = str(metadata.get_payload())

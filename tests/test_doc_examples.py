@@ -113,10 +113,13 @@ def test_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_credit_and_the_client_of_rewards() -> None:
     shown_rl = importlib.import_module("shown_rl")
 
-    found = CheckedCredit(TypeAdapter(CreditField).validate_python("shown_rl:LastScore")).assign(
+    assigned = CheckedCredit(TypeAdapter(CreditField).validate_python("shown_rl:LastScore")).assign(
         shown_rl.GROUP
     )
-    assert [[(one.end, one.credit) for one in own] for own in found] == [[(2, 0.25)], [(1, -0.25)]]
+    assert [[(segment.end, segment.credit) for segment in segments] for segments in assigned] == [
+        [(2, 0.25)],
+        [(1, -0.25)],
+    ]
     scored = []
 
     def ask(url: str, stop: Callable[[], None]) -> None:
@@ -131,19 +134,19 @@ def test_the_credit_and_the_client_of_rewards() -> None:
     serve_rewards(
         ServeRewardsConfig(), address=ServerAddress(port=0), limits=RequestLimits(), on_ready=ask
     )
-    assert [one.credits for one in scored] == [(0.5,), (-0.5,)]
+    assert [reward.credits for reward in scored] == [(0.5,), (-0.5,)]
 
 
 def test_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (DOCS / "extending-judge.md").read_text(encoding="utf-8")
     rows = re.search(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     command = re.search(r"^PYTHONPATH=\. mclabel (.*)$", page, re.MULTILINE)
-    said = re.search(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert rows and command and said
+    expected = re.search(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert rows and command and expected
     (tmp_path / "solutions.jsonl").write_text(rows[1])
     typed = command[1].replace("numbers_from_nowhere:", "shown_extending_judge:")
     monkeypatch.chdir(tmp_path)
-    assert said[1].strip() in run_verb(shlex.split(typed)).output
+    assert expected[1].strip() in run_verb(shlex.split(typed)).output
     opinions = OpinionRun.read(str(tmp_path / "opinions")).opinions
-    assert [one.first_error for one in opinions.values()] == [None, 0]
+    assert [opinion.first_error for opinion in opinions.values()] == [None, 0]
     assert [(flag.start, flag.end) for flag in opinions["2"].flags] == [(13, 14)]

@@ -18,14 +18,14 @@ def test_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
         result = CliRunner().invoke(main, ["doctor", "--json"])
-    found = read_result(result.stdout)
-    assert found["packages"]["torch"] == version("torch")
-    assert found["checker"] is None
-    assert found["ray"]["answers"] is True
-    assert found["disks"][str(Path.cwd())]["free_gib"] > 0
-    assert "run" not in found["missing"]
-    assert (Path(found["pages"]) / "llms.txt").is_file()
-    assert found["devices"]["cores"] >= 1
+    report = read_result(result.stdout)
+    assert report["packages"]["torch"] == version("torch")
+    assert report["checker"] is None
+    assert report["ray"]["answers"] is True
+    assert report["disks"][str(Path.cwd())]["free_gib"] > 0
+    assert "run" not in report["missing"]
+    assert (Path(report["pages"]) / "llms.txt").is_file()
+    assert report["devices"]["cores"] >= 1
 
 
 @pytest.mark.slow

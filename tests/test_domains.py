@@ -13,7 +13,7 @@ from mclabel.domains.pyarith.solutions import write_reference
 from mclabel.domains.registry import DOMAINS, bundled_model, find_true_first_error, has_known_truth
 
 
-def solved(name: str) -> tuple[Problem, str]:
+def make_solved(name: str) -> tuple[Problem, str]:
     if name == "arith":
         problem = generate_arith(1, seed=1, split="test")[0]
         return problem, write_reference_solution(Program.from_json(problem.meta["program"]))
@@ -23,8 +23,8 @@ def solved(name: str) -> tuple[Problem, str]:
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_truth_is_found_by_the_domain_of_the_problem(name: str) -> None:
-    problem, solution = solved(name)
-    assert [d for d, one in DOMAINS.items() if one.has_known_truth(problem.meta)] == [name]
+    problem, solution = make_solved(name)
+    assert [d for d, domain in DOMAINS.items() if domain.has_known_truth(problem.meta)] == [name]
     assert has_known_truth(problem.meta)
     steps = solution.splitlines(keepends=True)
     assert find_true_first_error(problem.meta, steps) is None

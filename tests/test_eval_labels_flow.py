@@ -23,14 +23,14 @@ from tests.support.rows import row, step
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 
 
-def run(*arguments: str, code: int = 0) -> str:
+def run_cli(*arguments: str, code: int = 0) -> str:
     result = run_verb(arguments, code=code)
     return result.stdout if code == 0 else result.output
 
 
-def figures(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("eval", *arguments, "--json"))
-    return found
+def evaluate(*arguments: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(run_cli("eval", *arguments, "--json"))
+    return report
 
 
 def write_rows(path: Path, rows: list[Mapping[str, Any]]) -> str:
@@ -44,13 +44,13 @@ def bench_rows(count: int, seed: int = 0) -> list[Mapping[str, Any]]:
         {
             "id": f"arith-{number}",
             "generator": "misread",
-            "problem": one.problem.text,
-            "steps": [step.text.strip() for step in one.solution.steps],
+            "problem": labelled.problem.text,
+            "steps": [step.text.strip() for step in labelled.solution.steps],
             "final_answer_correct": error is None,
             "label": -1 if error is None else error,
         }
-        for number, one in enumerate(arith_rows(count, seed=seed))
-        for error in [find_exact_first_error(one)]
+        for number, labelled in enumerate(arith_rows(count, seed=seed))
+        for error in [find_exact_first_error(labelled)]
     ]
 
 
@@ -69,7 +69,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     source = f"problems.source={write_rows(root / 'problems.jsonl', problems)}"
     for rollouts in (4, 12):
-        run(
+        run_cli(
             "label",
             "/dev/null",
             source,
@@ -83,25 +83,25 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_labels_of_arith_against_exact_truth(arith_run: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    table = run("eval", "labels", arith_run, "-o", str(out))
-    found = figures("labels", arith_run)
-    assert json.loads((out / "labels.json").read_text()) == found
-    assert run("eval", "labels", arith_run, "--format", "md") == (out / "labels.md").read_text()
-    overall = found["groups"]["all"]
+    table = run_cli("eval", "labels", arith_run, "-o", str(out))
+    report = evaluate("labels", arith_run)
+    assert json.loads((out / "labels.json").read_text()) == report
+    assert run_cli("eval", "labels", arith_run, "--format", "md") == (out / "labels.md").read_text()
+    overall = report["groups"]["all"]
     # The labels equal the truth, so all errors are found.
-    assert found["truth"] == "exact" and overall["num_unknown"] == 0
+    assert report["truth"] == "exact" and overall["num_unknown"] == 0
     for name in ("first_error_accuracy", "first_error_accuracy_wrong", "f1", "kappa", "agreement"):
         assert overall["quality"][name] == {"value": 1.0, "low": 1.0, "high": 1.0}
     assert set(overall["calibration"]) == {"value, outcome", "value, sound"}
     assert overall["monotonicity"]["rising_solutions"]["value"] == 0
-    assert any(name.startswith("family: ") for name in found["groups"])
-    for said in (
+    assert any(name.startswith("family: ") for name in report["groups"])
+    for line in (
         "First errors against exact truth",
         "Do the values hold",
         "(!): fewer than 20 problems",
         "The labels find 100% (100 to 100%) of first errors and call 0%",
     ):
-        assert said in " ".join(table.split())
+        assert line in " ".join(table.split())
     assert "answer_type: small" not in table  # fewer than five problems
     # equals the first-error accuracy, because all labels are decided
     assert "of these right" not in table
@@ -121,7 +121,7 @@ def test_the_same_bytes_whatever_the_order_of_shards(arith_run: str, tmp_path: P
         (str(tmp_path / "again"), outs[1], "3"),
         (arith_run, outs[2], "4"),
     ):
-        run("eval", "labels", source, "-o", str(out), "--seed", seed)
+        run_cli("eval", "labels", source, "-o", str(out), "--seed", seed)
     names = sorted(path.name for path in outs[0].iterdir())
     assert len(names) == 6
     for name in names:
@@ -130,10 +130,10 @@ def test_the_same_bytes_whatever_the_order_of_shards(arith_run: str, tmp_path: P
 
 
 def test_labels_against_another_run(scripted: Path) -> None:
-    found = figures("labels", f"{scripted}/k4", "--truth", f"run:{scripted}/k12")
-    overall = found["groups"]["all"]
-    assert found["truth"] == "run" and overall["num_unknown"] == 0
-    assert {"level: 0", "level: 1", "level: 2"} <= set(found["groups"])
+    report = evaluate("labels", f"{scripted}/k4", "--truth", f"run:{scripted}/k12")
+    overall = report["groups"]["all"]
+    assert report["truth"] == "run" and overall["num_unknown"] == 0
+    assert {"level: 0", "level: 1", "level: 2"} <= set(report["groups"])
     fixed = overall["intervals"]["fixed"]
     # With one seed, the reference's first 4 rollouts of a prefix equal the labels' own, and 8 are
     # new.
@@ -141,7 +141,7 @@ def test_labels_against_another_run(scripted: Path) -> None:
     assert fixed["coverage"]["value"] > 0.9 and 0.5 < fixed["width"]["value"] < 1
     assert overall["calibration"]["value, reference"]["num_predictions"] > 100
     assert 0 < overall["quality"]["kappa"]["value"] < 1
-    itself = figures("labels", f"{scripted}/k4", "--truth", f"run:{scripted}/k4")["groups"]["all"]
+    itself = evaluate("labels", f"{scripted}/k4", "--truth", f"run:{scripted}/k4")["groups"]["all"]
     # the reference has no other rollouts
     assert itself["quality"]["kappa"]["value"] == 1 and itself["intervals"] == {}
 
@@ -156,25 +156,25 @@ def test_runs_of_one_seed_without_rollouts_are_not_compared(
         "estimator.rollouts=12",
         "keep_rollouts=false",
     ]
-    run("label", "/dev/null", f"out={tmp_path}/bare", *bare)
-    found = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/bare")
-    assert found["groups"]["all"]["intervals"] == {}
+    run_cli("label", "/dev/null", f"out={tmp_path}/bare", *bare)
+    report = evaluate("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/bare")
+    assert report["groups"]["all"]["intervals"] == {}
     assert "were sampled with the same seed" in caplog.text
-    run("label", "/dev/null", f"out={tmp_path}/other", "seed=5", *bare)
-    given = [
+    run_cli("label", "/dev/null", f"out={tmp_path}/other", "seed=5", *bare)
+    solutions = [
         {"problem_id": r.problem.id, "solution": r.solution.text}
         for r in read_labels(Store(f"{scripted}/k4"))
     ]
-    run(
+    run_cli(
         "label",
         "/dev/null",
         f"out={tmp_path}/given",
         "seed=5",
-        f"solutions.path={write_rows(tmp_path / 'given.jsonl', given)}",
+        f"solutions.path={write_rows(tmp_path / 'given.jsonl', solutions)}",
         *bare,
     )
-    found = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/given")
-    assert found["groups"]["all"]["intervals"]["fixed"]["reference_rollouts"] == 12
+    report = evaluate("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/given")
+    assert report["groups"]["all"]["intervals"]["fixed"]["reference_rollouts"] == 12
 
 
 def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> None:
@@ -182,23 +182,25 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
         {
             "is_quality_control_question": False,
             "is_initial_screening_question": False,
-            "question": {"problem": one["problem"], "pre_generated_steps": one["steps"]},
+            "question": {"problem": solution["problem"], "pre_generated_steps": solution["steps"]},
             "label": {
                 "steps": [
                     {
-                        "completions": [{"text": text, "rating": -1 if n == one["label"] else 1}],
+                        "completions": [
+                            {"text": text, "rating": -1 if n == solution["label"] else 1}
+                        ],
                         "human_completion": None,
                         "chosen_completion": 0,
                     }
-                    for n, text in enumerate(one["steps"])
-                    if one["label"] < 0 or n <= one["label"]
+                    for n, text in enumerate(solution["steps"])
+                    if solution["label"] < 0 or n <= solution["label"]
                 ],
-                "finish_reason": "solution" if one["label"] < 0 else "found_error",
+                "finish_reason": "solution" if solution["label"] < 0 else "found_error",
             },
         }
-        for one in bench_rows(60)[:20]
+        for solution in bench_rows(60)[:20]
     ]
-    overall = figures(
+    overall = evaluate(
         "labels", arith_run, "--truth", f"prm800k:{write_rows(tmp_path / 'rated.jsonl', rated)}"
     )["groups"]["all"]
     assert (overall["num_unknown"], overall["quality"]["num_solutions"]) == (40, 20)
@@ -218,7 +220,7 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
 )
 def test_truths_that_are_none(scripted: Path, tmp_path: Path, truth: str, message: str) -> None:
     truth = truth.replace("OTHER", write_rows(tmp_path / "other.jsonl", bench_rows(4)))
-    assert message in run("eval", "labels", f"{scripted}/k4", "--truth", truth, code=2)
+    assert message in run_cli("eval", "labels", f"{scripted}/k4", "--truth", truth, code=2)
 
 
 def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
@@ -243,17 +245,17 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
         tmp_path / "golds.jsonl", [{"question": "P1 [answer 1]", "answer": "So\n#### 1"}]
     )
     joined = tmp_path / "made" / "toy.jsonl"
-    said = run("eval", "processbench-golds", bench, "--golds", golds, "-o", str(joined))
+    printed = run_cli("eval", "processbench-golds", bench, "--golds", golds, "-o", str(joined))
     # P1 comes from the file. Of the others, P0, P2, P4 and P6 have a right solution.
-    assert "3 solutions with a gold from files, 10 from right solutions; 7 left out" in said
-    assert "the first being toy-3" in said
+    assert "3 solutions with a gold from files, 10 from right solutions; 7 left out" in printed
+    assert "the first being toy-3" in printed
     made = [json.loads(line) for line in joined.read_text().splitlines()]
     assert len(made) == 13 and set(made[0]) == {"problem", "answer", "steps"}
-    run(
+    run_cli(
         "label", "/dev/null", f"out={tmp_path}/run", f"problems.source={joined}",
         f"solutions.path={joined}", *SCRIPTED,
     )  # fmt: skip
-    result = figures("processbench", bench, "--labels", f"{tmp_path}/run", "-o", f"{tmp_path}/out")
+    result = evaluate("processbench", bench, "--labels", f"{tmp_path}/run", "-o", f"{tmp_path}/out")
     toy = result["splits"]["toy"]
     assert (toy["num_wrong"], toy["num_right"]) == (3, 10)
     assert toy["missing"] == [f"toy-{i}" for i in range(3, 20, 2) if i % 8 != 1]
@@ -263,7 +265,7 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/processbench.json").read_text()) == result
     assert "| toy | 3 | 10 | 7 |" in (tmp_path / "out/processbench.md").read_text()
     assert "Reasons: 7 not in the run." in " ".join(
-        run("eval", "processbench", bench, "--labels", f"{tmp_path}/run").split()
+        run_cli("eval", "processbench", bench, "--labels", f"{tmp_path}/run").split()
     )
 
 
@@ -281,7 +283,7 @@ def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
         for name in "abcde"
     ]
     shard = write_run(tmp_path / "run", labelled)
-    split = figures(
+    split = evaluate(
         "processbench",
         write_rows(tmp_path / "b.jsonl", judged),
         "--labels",
@@ -290,8 +292,8 @@ def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
         f"{tmp_path}/o",
     )["splits"]["b"]
     why = {
-        one["id"]: (one["reason"], one["detail"])
-        for one in map(json.loads, (tmp_path / "o/left_out.jsonl").read_text().splitlines())
+        skipped["id"]: (skipped["reason"], skipped["detail"])
+        for skipped in map(json.loads, (tmp_path / "o/left_out.jsonl").read_text().splitlines())
     }
     assert {name: reason for name, (reason, _) in why.items()} == {
         "b": "no_verdict",
@@ -310,39 +312,39 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("prm")
     labels = write_run(root / "labels", arith_rows(32, seed=9))
     common = [f"labels=[{labels}]", f"base={tiny_model(root / 'base')}", "batch_size=8"]
-    run("train", "/dev/null", f"out={root}/prm", *common, "max_steps=20", "head_lr=1.0e-2")
-    run("train", "/dev/null", f"out={root}/orm", *common, "max_steps=1", "target=outcome")
+    run_cli("train", "/dev/null", f"out={root}/prm", *common, "max_steps=20", "head_lr=1.0e-2")
+    run_cli("train", "/dev/null", f"out={root}/orm", *common, "max_steps=1", "target=outcome")
     return root
 
 
 def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     gsm = write_rows(tmp_path / "processbench_gsm8k.jsonl", bench_rows(40))
-    other = write_rows(
+    other_split = write_rows(
         tmp_path / "other.jsonl",
         [
             *bench_rows(20, seed=4),
             {"id": "long", "problem": "x", "steps": ["1 + 1 = 2 " * 2000], "label": 0},
         ],
     )
-    result = figures("processbench", gsm, other, "--model", f"{prm}/prm")
+    result = evaluate("processbench", gsm, other_split, "--model", f"{prm}/prm")
     splits = result["splits"]
     assert splits["other"]["missing"] == ["long"]
     assert splits["other"]["reasons"] == {"too_long": 1} and splits["gsm8k"]["reasons"] == {}
     rows = read_processbench(gsm)
     scores = {
         row["id"]: row["scores"]
-        for row in map(json.loads, run("score", f"{prm}/prm", gsm).splitlines())
+        for row in map(json.loads, run_cli("score", f"{prm}/prm", gsm).splitlines())
     }
     threshold = find_best_threshold(rows, scores)
     expected = measure_processbench(
         {"gsm8k": rows},
-        {"gsm8k": {name: find_first_below(one, threshold) for name, one in scores.items()}},
+        {"gsm8k": {name: find_first_below(values, threshold) for name, values in scores.items()}},
     ).splits["gsm8k"]
     assert ((result["threshold"], splits["gsm8k"]["f1"]["value"])) == pytest.approx(
         (threshold, expected.f1.value)
     )
-    given = figures("processbench", other, "--model", f"{prm}/prm", "--threshold", "1")
-    assert given["threshold"] == 1 and given["splits"]["other"]["right_accuracy"]["value"] == 0
+    fixed = evaluate("processbench", other_split, "--model", f"{prm}/prm", "--threshold", "1")
+    assert fixed["threshold"] == 1 and fixed["splits"]["other"]["right_accuracy"]["value"] == 0
 
 
 def test_what_processbench_refuses(prm: Path, tmp_path: Path) -> None:
@@ -357,7 +359,7 @@ def test_what_processbench_refuses(prm: Path, tmp_path: Path) -> None:
         "PRM": f"--model={prm}/prm",
         "ORM": f"--model={prm}/orm",
     }
-    run(
+    run_cli(
         "label",
         "/dev/null",
         f"out={files['OUTCOMES']}",
@@ -376,11 +378,11 @@ def test_what_processbench_refuses(prm: Path, tmp_path: Path) -> None:
         ("MATH --labels OUTCOMES", "none of its 0 solutions with a verdict"),
         ("GSM PRM", "the split gsm8k holds no solution with an error"),
     ):
-        assert message in run(
+        assert message in run_cli(
             "eval", "processbench", *[files.get(word, word) for word in words.split()], code=2
         )
     bench = write_rows(
         tmp_path / "b.jsonl", [dict(row, final_answer_correct=False) for row in rows]
     )
-    said = run("eval", "processbench-golds", bench, "-o", str(tmp_path / "x.jsonl"), code=2)
-    assert "no problem has a gold answer" in said and not (tmp_path / "x.jsonl").exists()
+    printed = run_cli("eval", "processbench-golds", bench, "-o", str(tmp_path / "x.jsonl"), code=2)
+    assert "no problem has a gold answer" in printed and not (tmp_path / "x.jsonl").exists()

@@ -55,7 +55,7 @@ def test_learning_estimators_are_simulated(
     monkeypatch.setattr(sys, "argv", ["simulate", *words])
     simulate.main()
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sharp"]
-    batched, rationed = (one["tokens"] for one in figures.values())
+    batched, rationed = (figure["tokens"] for figure in figures.values())
     assert batched > 1_000 and rationed < 300
 
 

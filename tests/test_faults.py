@@ -37,18 +37,18 @@ VALUES: list[Any] = [
 
 def settings_classes() -> list[type[Settings]]:
     """Return all settings classes that a configuration can nest, including built-in components."""
-    found: dict[type[Settings], None] = {}
-    left: list[type[Settings]] = [LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig]
-    left.append(QuickstartConfig)
-    while left:
-        kind = left.pop()
-        if kind not in found:
-            found[kind] = None
-            left += _nested(kind)
-    return list(found)
+    visited: dict[type[Settings], None] = {}
+    pending: list[type[Settings]] = [LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig]
+    pending.append(QuickstartConfig)
+    while pending:
+        kind = pending.pop()
+        if kind not in visited:
+            visited[kind] = None
+            pending += _list_nested(kind)
+    return list(visited)
 
 
-def _nested(kind: type[Settings]) -> Iterator[type[Settings]]:
+def _list_nested(kind: type[Settings]) -> Iterator[type[Settings]]:
     for info in kind.model_fields.values():
         if isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             yield info.annotation
@@ -58,11 +58,11 @@ def _nested(kind: type[Settings]) -> Iterator[type[Settings]]:
                     yield find_settings_class(mark.component_kind, name)
 
 
-def faults_of(kind: type[Settings], content: dict[str, Any]) -> list[dict[str, Any]]:
+def list_errors(kind: type[Settings], content: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         kind.model_validate(content)
     except ValidationError as error:
-        return [dict(one) for one in error.errors()]
+        return [dict(fault) for fault in error.errors()]
     return []
 
 
@@ -71,7 +71,7 @@ def test_every_fault_of_every_setting_is_in_our_words(kind: type[Settings]) -> N
     assert kind.model_fields
     for name in kind.model_fields:
         for value in VALUES:
-            faults = faults_of(kind, {name: value})
+            faults = list_errors(kind, {name: value})
             for fault in faults:
                 assert (
                     fault["type"] in RULE_BY_ERROR_TYPE
@@ -136,7 +136,7 @@ class Part(Settings):
     high: int = 1
 
     @rule
-    def _ordered(self) -> str | None:
+    def _check_order(self) -> str | None:
         return None if self.low <= self.high else f"low={self.low}: above high={self.high}"
 
 
@@ -146,15 +146,15 @@ class Whole(Part):
     part: Part = Part()
 
     @rule
-    def _even(self) -> str | None:
+    def _check_even(self) -> str | None:
         return f"other={self.other}: must be even" if self.other % 2 else None
 
     @rule
-    def _named(self) -> str | None:
+    def _check_name(self) -> str | None:
         return "name='x': is taken" if self.name == "x" else None
 
 
-def faults(*overrides: str) -> list[str]:
+def list_faults(*overrides: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_config(Whole, None, overrides)
     return [line.strip() for line in str(caught.value).splitlines()[1:]]
@@ -162,7 +162,7 @@ def faults(*overrides: str) -> list[str]:
 
 def test_faults_of_fields_and_of_rules_are_named_at_once() -> None:
     """Rules are skipped if they read a field that is wrong or missing."""
-    assert faults("low=-3", "other=1", "part.low=2", "higgh=2") == [
+    assert list_faults("low=-3", "other=1", "part.low=2", "higgh=2") == [
         "low=-3: must be at least 0",
         "name: required. Set it in the file or pass name=…",
         "part: low=2: above high=1",

@@ -27,14 +27,14 @@ def measure_nothing(place: CheckDevice) -> Figures:
     return {"num_parameters": 7}
 
 
-def refuse(place: CheckDevice) -> Figures:
+def fail_without_gpu(place: CheckDevice) -> Figures:
     raise ValueError("no GPU today")
 
 
 def test_steps_that_fail_are_named_and_the_others_are_run(tmp_path: Path) -> None:
     steps = {
         "first": (60.0, measure_nothing),
-        "tests": (60.0, refuse),
+        "tests": (60.0, fail_without_gpu),
         "last": (60.0, measure_nothing),
     }
     path = tmp_path / REPORT
@@ -57,7 +57,7 @@ def test_steps_that_fail_are_named_and_the_others_are_run(tmp_path: Path) -> Non
 def test_no_step_begins_when_the_time_is_over(tmp_path: Path) -> None:
     path = tmp_path / REPORT
     path.write_text(json.dumps({"one": {"status": "waiting"}, "two": {"status": "ok"}}))
-    run_steps({"one": (9.0, refuse)}, path, tmp_path, tiny=True, until=0)
+    run_steps({"one": (9.0, fail_without_gpu)}, path, tmp_path, tiny=True, until=0)
     assert read_report(path)["one"]["error"] == "no time was left for it"
 
 

@@ -147,7 +147,7 @@ def test_code_that_is_not_needed_does_not_run(hostile: Hostile, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("verb", "permission", "said"),
+    ("verb", "permission", "message"),
     [
         ("label", "policy.trust_remote_code=true", "policy.trust_remote_code=true"),
         ("train base", "trust_remote_code=true", "trust_remote_code=true"),
@@ -156,7 +156,7 @@ def test_code_that_is_not_needed_does_not_run(hostile: Hostile, tmp_path: Path) 
     ],
 )
 def test_code_runs_where_the_user_says_so_for_this_model(
-    verb: str, permission: str, said: str, hostile: Hostile, tmp_path: Path
+    verb: str, permission: str, message: str, hostile: Hostile, tmp_path: Path
 ) -> None:
     folder = tmp_path / f"model-of-{len(verb)}"  # Python does not import the same module twice
     shutil.copytree(hostile.models["auto-map-of-an-unknown-model"], folder)
@@ -164,7 +164,7 @@ def test_code_runs_where_the_user_says_so_for_this_model(
         file.write(f"verb = {verb!r}\n")
     command = MODEL_VERBS[verb](hostile.world, str(folder), str(tmp_path / "out"))
     assert (
-        said in CliRunner().invoke(main, command, input="y\n").output
+        message in CliRunner().invoke(main, command, input="y\n").output
         and not hostile.marker.exists()
     )
     allowed = CliRunner().invoke(main, [*command, permission])
@@ -210,8 +210,10 @@ def test_chats_are_rendered_as_transformers_renders_them(hostile: Hostile) -> No
     ):
         tokenizer.chat_template = template
         for ask in (True, False):
-            own = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask)
-            assert chat.render_chat(tokenizer, messages, add_generation_prompt=ask) == own
+            expected = tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=ask
+            )
+            assert chat.render_chat(tokenizer, messages, add_generation_prompt=ask) == expected
 
 
 @pytest.mark.slow
@@ -243,13 +245,13 @@ OF_A_KNOWN_FILE = "domains/words/smollm2.py"
 def test_no_other_module_loads_a_model() -> None:
     """Loaders in other modules could leave `trust_remote_code` to a prompt."""
     root = Path(package.__file__).parent
-    found = set()
+    loading_modules = set()
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if name in LOADERS or name.rpartition(".")[2] in ("from_pretrained", "load_file"):
-                found.add(path.relative_to(root).as_posix())
-    assert found == {LOADING, OF_A_KNOWN_FILE}
+                loading_modules.add(path.relative_to(root).as_posix())
+    assert loading_modules == {LOADING, OF_A_KNOWN_FILE}
 
 
 def test_trust_is_given_to_every_loader_that_knows_it() -> None:

@@ -23,7 +23,7 @@ GOLDEN = {
 """Ids of configurations. A changed id orphans all its runs, because runs are resumed by id."""
 
 
-def config(*overrides: str) -> LabelConfig:
+def make_config(*overrides: str) -> LabelConfig:
     return load_config(
         LabelConfig, None, ["out=x", "policy.engine=scripted", "problems.limit=1", *overrides]
     )
@@ -31,15 +31,15 @@ def config(*overrides: str) -> LabelConfig:
 
 @pytest.mark.parametrize(("override", "golden"), GOLDEN.items())
 def test_identities_stay_from_release_to_release(override: str, golden: str) -> None:
-    assert content_id("run", config(override).identity()) == golden
+    assert content_id("run", make_config(override).identity()) == golden
 
 
 def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
-    plain = semantic_config(config("estimator=bisect"))
+    plain = semantic_config(make_config("estimator=bisect"))
     assert (
         plain.identity
         == semantic_config(
-            config("estimator={kind: bisect, rollouts: 16, batch: 4}", "seed=0")
+            make_config("estimator={kind: bisect, rollouts: 16, batch: 4}", "seed=0")
         ).identity
     )
     assert plain.identity["estimator"] == {"kind": "bisect"}
@@ -56,11 +56,14 @@ def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
 def test_what_one_record_lacks_is_a_difference_of_variables_and_engines(
     override: str, shown: str
 ) -> None:
-    plain, other = semantic_config(config()).config, semantic_config(config(override)).config
+    plain, changed = (
+        semantic_config(make_config()).config,
+        semantic_config(make_config(override)).config,
+    )
     assert describe_differences(plain, plain) == []
-    (line,) = describe_differences(plain, other)
+    (line,) = describe_differences(plain, changed)
     assert line.startswith(shown)
-    assert describe_differences(other, plain)
+    assert describe_differences(changed, plain)
 
 
 def test_an_operational_setting_is_no_part_of_it() -> None:

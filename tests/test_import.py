@@ -113,8 +113,12 @@ def test_a_folder_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_extras_are_those_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     for name, extra in EXTRAS.items():
-        packages = [re.split(r"[^\w-]", one)[0] for one in project["optional-dependencies"][name]]
+        packages = [
+            re.split(r"[^\w-]", requirement)[0]
+            for requirement in project["optional-dependencies"][name]
+        ]
         assert (
-            tuple([one.replace("-", "_") for one in packages if one != "mclabel"]) == extra.modules
+            tuple([package.replace("-", "_") for package in packages if package != "mclabel"])
+            == extra.modules
         )
     assert (set(project["optional-dependencies"]) - set(EXTRAS)) == {"dev", "docs"}

@@ -70,19 +70,19 @@ def test_first_success_by_hand() -> None:
 def test_intervals_cover_on_any_lattice(rule: StoppingRule) -> None:
     points = [(k, n) for n in rule.looks for k in range(n + 1) if rule.ends_at(k, n)]
     for p in (0.003, 0.05, 0.2, 0.5, 0.81, 0.97):
-        chance = _chances(rule, p)
+        chance = _compute_chances(rule, p)
         assert sum(chance.values()) == pytest.approx(1)
         assert set(chance) == set(points)
-        assert sum(c for y, c in chance.items() if _holds(rule.interval(*y), p)) >= 0.95
+        assert sum(c for y, c in chance.items() if _contains(rule.interval(*y), p)) >= 0.95
 
 
-def _holds(bounds: tuple[float, float], p: float) -> bool:
+def _contains(bounds: tuple[float, float], p: float) -> bool:
     return bounds[0] <= p <= bounds[1]
 
 
-def _chances(rule: StoppingRule, p: float) -> dict[tuple[int, int], float]:
+def _compute_chances(rule: StoppingRule, p: float) -> dict[tuple[int, int], float]:
     """Return the chance of each stopping point, computed trial by trial."""
-    alive, found, n = {0: 1.0}, {}, 0
+    alive, stopped, n = {0: 1.0}, {}, 0
     while alive:
         n += 1
         grown: dict[int, float] = {}
@@ -92,8 +92,8 @@ def _chances(rule: StoppingRule, p: float) -> dict[tuple[int, int], float]:
         alive = grown
         if n in rule.looks:
             for k in [k for k in alive if k > 0 or n == rule.looks[-1]]:
-                found[k, n] = alive.pop(k)
-    return found
+                stopped[k, n] = alive.pop(k)
+    return stopped
 
 
 SIZE, BUDGET, SHARE = 3000, 400, 0.25
@@ -101,8 +101,8 @@ SIZE, BUDGET, SHARE = 3000, 400, 0.25
 
 def test_by_hand() -> None:
     # two certain ones, and two drawn of four others: (5 + 1 + 4 * (0 + 3) / 2) / 6
-    found = pool_mean([5, 1, 0, 3], [1, 1, 0.5, 0.5], num_pool=6, num_certain=2)
-    assert found.mean == 2.0 and found.low < 2 < found.high and found.num_drawn == 2
+    interval = pool_mean([5, 1, 0, 3], [1, 1, 0.5, 0.5], num_pool=6, num_certain=2)
+    assert interval.mean == 2.0 and interval.low < 2 < interval.high and interval.num_drawn == 2
     # one drawn solution has no label, so the other represents all four
     assert pool_mean([5, 1, 3], [1, 1, 0.5], num_pool=6, num_certain=2).mean == 3.0
     whole = pool_mean([1, 0, 0], [1, 1, 1], num_pool=3, num_certain=3)
@@ -111,12 +111,14 @@ def test_by_hand() -> None:
 
 def test_wilson_for_shares() -> None:
     # 0 of 10 drawn from a nearly infinite pool: t(9) = 2.262, 2.262² / (10 + 2.262²) = 0.3385
-    found = pool_mean([0.0] * 10, [1e-9] * 10, num_pool=10**10, num_certain=0)
-    assert (found.mean, found.low) == (0.0, 0.0) and found.high == pytest.approx(0.3385, abs=1e-4)
+    interval = pool_mean([0.0] * 10, [1e-9] * 10, num_pool=10**10, num_certain=0)
+    assert (interval.mean, interval.low) == (0.0, 0.0) and interval.high == pytest.approx(
+        0.3385, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize(
-    ("values", "probabilities", "certain", "said"),
+    ("values", "probabilities", "certain", "message"),
     [
         ([1, 2], [1, 1], 2, "of the pool's 10 solutions are not represented"),
         ([1, 2], [0.5, 0.25], 0, "must all be equal, because one selection"),
@@ -128,19 +130,19 @@ def test_wilson_for_shares() -> None:
     ],
 )
 def test_what_is_no_estimate(
-    values: list[float], probabilities: list[float], certain: int, said: str
+    values: list[float], probabilities: list[float], certain: int, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         pool_mean(values, probabilities, num_pool=10, num_certain=certain)
 
 
-def covered(values: np.ndarray, seeds: range) -> tuple[float, float]:
+def measure_coverage(values: np.ndarray, seeds: range) -> tuple[float, float]:
     """Return the coverage of the mean, and the mean error as a share of the interval's width."""
     ids, truth = [str(place) for place in range(SIZE)], values.mean()
     keys = values + np.random.default_rng(0).normal(0, values.std(), SIZE)  # a PRM, roughly
     hits, errors, widths = 0, 0.0, 0.0
     for seed in seeds:
-        one = choose_solutions(
+        chosen = choose_solutions(
             ids,
             np.zeros(SIZE, dtype=np.int64),
             keys,
@@ -151,18 +153,18 @@ def covered(values: np.ndarray, seeds: range) -> tuple[float, float]:
             wrong_share=None,
             per_problem=None,
         )
-        probabilities = [1.0] * len(one.certain) + [one.probability] * len(one.drawn)
-        found = pool_mean(
-            values[np.concatenate([one.certain, one.drawn])],
+        probabilities = [1.0] * len(chosen.certain) + [chosen.probability] * len(chosen.drawn)
+        interval = pool_mean(
+            values[np.concatenate([chosen.certain, chosen.drawn])],
             probabilities,
             num_pool=SIZE,
-            num_certain=len(one.certain),
+            num_certain=len(chosen.certain),
         )
-        hits += found.low <= truth <= found.high
-        errors, widths = errors + found.mean - truth, widths + found.high - found.low
+        hits += interval.low <= truth <= interval.high
+        errors, widths = errors + interval.mean - truth, widths + interval.high - interval.low
     return hits / len(seeds), errors / widths
 
 
 def test_intervals_cover_the_mean_of_a_skewed_pool() -> None:
-    share, error = covered(np.random.default_rng(1).beta(0.3, 1.2, SIZE), range(100))
+    share, error = measure_coverage(np.random.default_rng(1).beta(0.3, 1.2, SIZE), range(100))
     assert share >= 0.90 and abs(error) < 0.1

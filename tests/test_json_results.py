@@ -87,31 +87,31 @@ COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
 }
 
 
-def run(*arguments: str) -> Result:
+def run_cli(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    found = World(tmp_path_factory.mktemp("world"))
-    assert run("judge", found["run"], "-o", found["judged"], NO_RAY).exit_code == 0
-    return found
+    made_world = World(tmp_path_factory.mktemp("world"))
+    assert run_cli("judge", made_world["run"], "-o", made_world["judged"], NO_RAY).exit_code == 0
+    return made_world
 
 
-def refuse(constant: str) -> None:
+def refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
 def read_result(text: str) -> dict[str, Any]:
     """Read a verb's output, which is one JSON object with at least one field."""
-    fields: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    fields: dict[str, Any] = json.loads(text, parse_constant=refuse_constant)
     assert fields
     return fields
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_result_is_one_object(name: str, world: World, tmp_path: Path) -> None:
-    result = run(*COMMANDS[name](world, str(tmp_path / "out")), "--json")
+    result = run_cli(*COMMANDS[name](world, str(tmp_path / "out")), "--json")
     assert result.exit_code == 0, result.output
     read_result(result.stdout)
 
@@ -129,14 +129,14 @@ def test_a_verb_that_ends_with_a_code_prints_its_result_all_the_same(
     world: World, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    stopped = run("label", world["label.yaml"], f"out={out}", "budget.max_tokens=1", "--json")
+    stopped = run_cli("label", world["label.yaml"], f"out={out}", "budget.max_tokens=1", "--json")
     assert stopped.exit_code == 3 and "stopped by" in stopped.stderr
     job = read_result(stopped.stdout)["job"]
     assert job["stopped_by"] is not None and job["num_blocks_left"] == 1
     next((out / "labels").iterdir()).write_bytes(b"torn")
-    damaged = run("verify", str(out), "--json")
+    damaged = run_cli("verify", str(out), "--json")
     assert damaged.exit_code == 1 and json.loads(damaged.stdout)["is_sound"] is False
-    wrong = run("label", world["label.yaml"], f"out={out}", "seed=x", "--json")
+    wrong = run_cli("label", world["label.yaml"], f"out={out}", "seed=x", "--json")
     assert wrong.exit_code == 2 and wrong.stdout == "" and "seed" in wrong.stderr
 
 
@@ -149,7 +149,7 @@ def test_what_else_is_printed_goes_to_standard_error(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout, parse_constant=refuse) == {"share": None, "num": 2}
+    assert json.loads(done.stdout, parse_constant=refuse_constant) == {"share": None, "num": 2}
     assert sorted(done.stderr.split()) == ["child", "print", "rich"]
 
 

@@ -52,7 +52,7 @@ class Outer(Settings):
     """Which one."""
 
 
-def keys_of(kind: type[Settings]) -> dict[str, Key]:
+def list_keys(kind: type[Settings]) -> dict[str, Key]:
     return {key.name: key for key in list_configuration_keys(kind)}
 
 
@@ -69,18 +69,18 @@ def keys_of(kind: type[Settings]) -> dict[str, Key]:
 def test_a_key_says_type_range_default_and_sentence(
     name: str, type_: str, default: str | None, sentence: str
 ) -> None:
-    key = keys_of(Outer)[name]
+    key = list_keys(Outer)[name]
     assert (sorted(key.type), key.default, key.sentence) == (sorted(type_), default, sentence)
     assert key.is_operational == (name == "inner.how")
 
 
 def test_a_component_has_its_name_and_its_own_keys() -> None:
-    keys = keys_of(Outer)
+    keys = list_keys(Outer)
     assert keys["estimator.kind"].default == "fixed"
     assert "posterior" in keys["estimator.kind"].type
     assert keys["estimator.root_rollouts"].components == ("fixed",)
     assert {"fixed", "posterior", "tree"} <= set(keys["estimator.truncated"].components)
-    key = keys_of(LabelConfig)["checker.units_optional"]
+    key = list_keys(LabelConfig)["checker.units_optional"]
     assert (key.type, key.default, key.components) == ("true or false", "true", ("math",))
 
 

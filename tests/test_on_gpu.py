@@ -46,16 +46,16 @@ def test_greedy_tokens_are_those_of_transformers(device: str) -> None:
                 engine.prompt_ids(p.text) for p in generate_problems(4, seed=9, split="test")
             ]
             first = await asyncio.gather(*(engine.sample(p, (), seed=0) for p in prompts))
-            asked = [
-                (p, one.ids[:length])
-                for p, one in zip(prompts, first, strict=True)
+            requests = [
+                (p, completion.ids[:length])
+                for p, completion in zip(prompts, first, strict=True)
                 for length in (0, 5, 5, 11)
             ]
             return [
-                (*pair, one.ids)
-                for pair, one in zip(
-                    asked,
-                    await asyncio.gather(*(engine.sample(*pair, seed=1) for pair in asked)),
+                (*pair, completion.ids)
+                for pair, completion in zip(
+                    requests,
+                    await asyncio.gather(*(engine.sample(*pair, seed=1) for pair in requests)),
                     strict=True,
                 )
             ]

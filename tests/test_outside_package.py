@@ -95,7 +95,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def job(folder: Path, *overrides: str) -> list[str]:
+def make_command(folder: Path, *overrides: str) -> list[str]:
     base = scripted_overrides(folder / "problems.jsonl", folder / "out", "ray.address=none")
     (folder / "empty.yaml").write_text("{}")
     return ["label", str(folder / "empty.yaml"), *base, *overrides]
@@ -104,7 +104,9 @@ def job(folder: Path, *overrides: str) -> list[str]:
 @pytest.mark.slow
 def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Path) -> None:
     write_problems(tmp_path, 4)
-    done = mclabel(installed, *job(tmp_path, "estimator={kind: last, rollouts: 5}", "checker=box"))
+    done = mclabel(
+        installed, *make_command(tmp_path, "estimator={kind: last, rollouts: 5}", "checker=box")
+    )
     assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "out" / "run.json").read_text())["config"]
     assert config["estimator"] == {"kind": "last", "rollouts": 5, "skip": 0, "truncated": "wrong"}

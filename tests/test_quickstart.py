@@ -19,7 +19,7 @@ MADE = "MCLABEL_TEST_QUICKSTART"
 """Environment variable that names a small quickstart's folder; its output is in a .txt beside."""
 
 
-def run(*words: str) -> str:
+def run_cli(*words: str) -> str:
     result = CliRunner().invoke(main, ["quickstart", *words])
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -29,7 +29,7 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     if made := os.environ.get(MADE):
         out, output = Path(made), Path(f"{made}.txt").read_text(encoding="utf-8")
     else:
-        out, output = tmp_path, run("size=small", f"out={tmp_path}")
+        out, output = tmp_path, run_cli("size=small", f"out={tmp_path}")
     assert "Labels against exact truth" in output
     assert (out / "labels.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads((out / "summary.json").read_text())
@@ -63,7 +63,7 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     assert "Labels against exact truth" in report and "Accuracy by N" in report
     shards = {p.name: p.stat().st_mtime_ns for p in (out / "labels/labels").iterdir()}
     (out / "labels/labels" / sorted(shards)[0]).unlink()
-    assert json.loads(run("--size", "small", "--out", str(out), "--json")).keys() == {
+    assert json.loads(run_cli("--size", "small", "--out", str(out), "--json")).keys() == {
         "out",
         *summary,
     }

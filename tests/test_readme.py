@@ -41,32 +41,32 @@ ANY = re.compile(r"\bCONFIG\b")
 """A placeholder for a reader's configuration, for which the test uses a bundled one."""
 
 
-def blocks(text: str, *languages: str) -> str:
+def join_blocks(text: str, *languages: str) -> str:
     """Return the text of fenced blocks in some languages; "" means blocks without a language."""
-    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
-    return "\n".join(body for language, body in found if language in languages)
+    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
+    return "\n".join(body for language, body in fenced if language in languages)
 
 
-def commands() -> list[tuple[str, list[str]]]:
+def list_commands() -> list[tuple[str, list[str]]]:
     """Return page and words of every `mclabel …` line, with continuation lines joined."""
-    found = []
+    page_commands = []
     for page, text in PAGES.items():
-        shell = text if page.endswith(".yaml") else blocks(text, "", "sh", "bash")
+        shell = text if page.endswith(".yaml") else join_blocks(text, "", "sh", "bash")
         joined = re.sub(r"\\\n#?", " ", shell)
         lines = re.findall(r"^(?:# )?(?:pip install \S+ && )?mclabel (.+)$", joined, re.MULTILINE)
-        found += [(page, shlex.split(line, comments=True)) for line in lines]
-    return found
+        page_commands += [(page, shlex.split(line, comments=True)) for line in lines]
+    return page_commands
 
 
 def test_there_are_commands_to_check() -> None:
-    assert len(commands()) >= 40
+    assert len(list_commands()) >= 40
     assert {"README.md", "docs/evaluation.md", "docs/labelling.md", "docs/training.md"} <= {
-        page for page, _ in commands()
+        page for page, _ in list_commands()
     }
 
 
 @pytest.mark.parametrize(
-    ("page", "words"), commands(), ids=lambda v: v if isinstance(v, str) else " ".join(v)
+    ("page", "words"), list_commands(), ids=lambda v: v if isinstance(v, str) else " ".join(v)
 )
 def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> None:
     verb, *arguments = words
@@ -75,8 +75,8 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
         verb = arguments.pop(0)
         command = command.commands[verb]
     if "|" in arguments or any(word.startswith(("[", "(")) for word in arguments):  # a synopsis
-        known = {option for param in command.params for option in param.opts}
-        assert set(re.findall(r"(?<!\w)--?[a-z-]+", " ".join(arguments))) <= known
+        options = {option for param in command.params for option in param.opts}
+        assert set(re.findall(r"(?<!\w)--?[a-z-]+", " ".join(arguments))) <= options
         return
     context = command.make_context(verb, arguments, resilient_parsing="--keys" in arguments)
     kinds = {
@@ -86,14 +86,14 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
         "judge": JudgeConfig,
         "search": SearchConfig,
     }
-    given = context.params
-    places = [f"{name}={given[name]}" for name in ("solutions", "out") if verb == "judge"]
-    if (kind := kinds.get(verb)) and given["config"] and not ANY.search(given["config"]):
-        load_config(kind, ROOT / given["config"], [*places, *given["overrides"]])
+    params = context.params
+    places = [f"{name}={params[name]}" for name in ("solutions", "out") if verb == "judge"]
+    if (kind := kinds.get(verb)) and params["config"] and not ANY.search(params["config"]):
+        load_config(kind, ROOT / params["config"], [*places, *params["overrides"]])
 
 
 def test_the_first_commands_of_the_readme_install_and_run() -> None:
-    lines = blocks(PAGES["README.md"], "", "sh", "bash").splitlines()
+    lines = join_blocks(PAGES["README.md"], "", "sh", "bash").splitlines()
     typed = [line for line in lines if re.match(r"(pip|mclabel|pytest|python|make) ", line)]
     assert typed[:2] == [
         "pip install '.[run]' && mclabel quickstart",
@@ -119,7 +119,7 @@ def test_links_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", path.read_text())
         if not link.startswith("api/")  # generated when the pages are built
     }
-    assert [one for one in links if not (one[0].parent / one[1]).exists()] == []
+    assert [link for link in links if not (link[0].parent / link[1]).exists()] == []
     installed = (ROOT / "docs", ROOT / "configs")  # both are side by side in the package, too
     outside = [
         (page, link)
@@ -130,7 +130,7 @@ def test_links_lead_somewhere() -> None:
     assert outside == [], "leads nowhere in the installed package: name the path in a clone"
 
 
-def anchors(text: str) -> set[str]:
+def list_anchors(text: str) -> set[str]:
     """Return the anchors of headings, on GitHub and on the built pages."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -140,7 +140,7 @@ def test_links_into_pages_meet_a_heading() -> None:
     for path in TEXTS:
         for link, anchor in re.findall(r"\]\(([^):#]*)#([^)]+)\)", path.read_text()):
             target = (path.parent / link).resolve() if link else path
-            assert anchor in anchors(target.read_text()), f"{path.name}: {link}#{anchor}"
+            assert anchor in list_anchors(target.read_text()), f"{path.name}: {link}#{anchor}"
 
 
 def test_places_on_the_map_exist() -> None:

@@ -43,35 +43,37 @@ ray-operator/config/crd/bases/ray.io_rayjobs.yaml (`v1`). The pods' templates, w
 defines, were checked separately."""
 
 
-def rayjob() -> tuple[dict[str, Any], dict[str, Any]]:
+def read_rayjob() -> tuple[dict[str, Any], dict[str, Any]]:
     job, config_map = yaml.safe_load_all((RECIPES / "rayjob.yaml").read_text())
     return job, config_map
 
 
-def leaves(content: Any, path: str) -> dict[str, Any]:
+def list_leaves(content: Any, path: str) -> dict[str, Any]:
     """Return the values by their paths, without pods' templates."""
     if isinstance(content, list):
-        return {k: v for part in content for k, v in leaves(part, path).items()}
+        return {k: v for part in content for k, v in list_leaves(part, path).items()}
     if not isinstance(content, dict):
         return {path: content}
     parts = {key: part for key, part in content.items() if key != "template"}
-    return {k: v for key, part in parts.items() for k, v in leaves(part, f"{path}.{key}").items()}
+    return {
+        k: v for key, part in parts.items() for k, v in list_leaves(part, f"{path}.{key}").items()
+    }
 
 
 def test_the_rayjob_has_only_fields_that_kuberay_declares_and_the_ray_of_the_image() -> None:
-    job, _ = rayjob()
+    job, _ = read_rayjob()
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    found = leaves(job["spec"], "spec")
-    assert {place: type(value) for place, value in found.items()} == RAYJOB_FIELDS
+    fields = list_leaves(job["spec"], "spec")
+    assert {place: type(value) for place, value in fields.items()} == RAYJOB_FIELDS
     assert re.findall(r"^ARG RAY=(\S+)", (RECIPES / "Dockerfile").read_text(), re.MULTILINE) == [
-        found["spec.rayClusterSpec.rayVersion"]
+        fields["spec.rayClusterSpec.rayVersion"]
     ]
 
 
 def test_the_rayjob_runs_a_command_that_loads_and_asks_for_the_nodes_it_may_have(
     tmp_path: Path,
 ) -> None:
-    job, config_map = rayjob()
+    job, config_map = read_rayjob()
     program, verb, place, *overrides = shlex.split(job["spec"]["entrypoint"])
     cluster = job["spec"]["rayClusterSpec"]
     (volume,) = cluster["headGroupSpec"]["template"]["spec"]["volumes"]

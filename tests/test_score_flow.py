@@ -15,7 +15,7 @@ GOOD = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2
 LONG = {"problem": "A boy.", "steps": ["1 + 1 = 2 " * 2000]}
 
 
-def mclabel(*arguments: str) -> Result:
+def run_mclabel(*arguments: str) -> Result:
     result = CliRunner(env={"COLUMNS": "300"}).invoke(main, arguments)
     assert "Traceback" not in result.output, result.output
     return result
@@ -53,7 +53,7 @@ REASONS = [
 def test_bad_rows_are_left_out_with_their_reasons(prm: str, tmp_path: Path) -> None:
     file, out = tmp_path / "in.jsonl", tmp_path / "made" / "out.jsonl"
     file.write_text("\n".join(LINES))
-    result = mclabel("score", prm, str(file), "-o", str(out))
+    result = run_mclabel("score", prm, str(file), "-o", str(out))
     assert result.exit_code == 0, result.output
     assert f"8 rows could not be scored; the reasons are in {out}.rejects.jsonl" in result.output
     written, left_out = (
@@ -62,17 +62,17 @@ def test_bad_rows_are_left_out_with_their_reasons(prm: str, tmp_path: Path) -> N
     )
     assert [row["id"] for row in written] == [1, 2]
     assert written[0]["scores"] == written[1]["scores"] and len(written[0]["scores"]) == 2
-    assert [(one["row"], one["reason"]) for one in left_out] == REASONS
-    assert {one["source"] for one in left_out} == {str(file)}
+    assert [(row["row"], row["reason"]) for row in left_out] == REASONS
+    assert {row["source"] for row in left_out} == {str(file)}
     # the same on standard error, if the lines go to standard output
-    shown = mclabel("score", prm, str(file))
+    shown = run_mclabel("score", prm, str(file))
     assert [json.loads(line) for line in shown.stdout.splitlines()] == written
     assert [line.split(":")[0] for line in shown.stderr.splitlines()] == [
         f"row {n} ({why})" for n, why in REASONS
     ]
     # none is left after the file is repaired
     file.write_text(LINES[0] + "\n" + LINES[-1])
-    assert mclabel("score", prm, str(file), "-o", str(out)).exit_code == 0
+    assert run_mclabel("score", prm, str(file), "-o", str(out)).exit_code == 0
     assert not Path(f"{out}.rejects.jsonl").exists()
 
 
@@ -80,7 +80,7 @@ def test_bad_rows_are_left_out_with_their_reasons(prm: str, tmp_path: Path) -> N
 def test_strict_stops_and_writes_nothing(prm: str, tmp_path: Path, bad: str) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text("\n".join([LINES[0], bad, LINES[-1]]))
-    result = mclabel("score", prm, str(file), "--strict", "-o", str(tmp_path / "out.jsonl"))
+    result = run_mclabel("score", prm, str(file), "--strict", "-o", str(tmp_path / "out.jsonl"))
     assert result.exit_code == 2
     assert f"{file}, line 2: " in result.output
     assert sorted(tmp_path.iterdir()) == [file]
@@ -89,7 +89,7 @@ def test_strict_stops_and_writes_nothing(prm: str, tmp_path: Path, bad: str) -> 
 def test_a_file_of_which_nothing_can_be_scored(prm: str, tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text("\n".join(LINES[1:3]))
-    result = mclabel("score", prm, str(file), "-o", str(tmp_path / "out.jsonl"))
+    result = run_mclabel("score", prm, str(file), "-o", str(tmp_path / "out.jsonl"))
     assert result.exit_code == 2
     assert f"none of its 2 rows can be scored; {file}, line 1: " in result.output
     assert "tokens, more than max_tokens=" in result.output
@@ -100,12 +100,12 @@ def test_outputs_that_cannot_be_written_are_found_first(prm: str, tmp_path: Path
     file, folder = tmp_path / "in.jsonl", tmp_path / "folder.jsonl"
     file.write_text(LINES[0])
     folder.mkdir()
-    for out, said in (
+    for out, message in (
         (file, "must not be the file of solutions itself"),
         (folder, "folder.jsonl: is a folder, must be a file"),
         (tmp_path / "run", "no-such-prm: holds no prm.json"),
         (file / "x", "is a file, must be a folder"),
     ):
-        result = mclabel("score", "no-such-prm", str(file), "-o", str(out))
-        assert result.exit_code == 2 and said in result.output
+        result = run_mclabel("score", "no-such-prm", str(file), "-o", str(out))
+        assert result.exit_code == 2 and message in result.output
     assert sorted(tmp_path.iterdir()) == [folder, file] and file.read_text() == LINES[0]

@@ -28,15 +28,15 @@ from tests.support.scripted_jobs import run_label_job
 NUM_PROBLEMS, EACH = 6, 5
 
 
-def mclabel(*arguments: object, code: int = 0) -> Result:
-    return run_verb([str(one) for one in arguments], code=code)
+def run_mclabel(*arguments: object, code: int = 0) -> Result:
+    return run_verb([str(argument) for argument in arguments], code=code)
 
 
-def refused(*arguments: object) -> str:
-    return mclabel(*arguments, code=2).output
+def run_refused(*arguments: object) -> str:
+    return run_mclabel(*arguments, code=2).output
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -45,7 +45,7 @@ def write_problems(folder: Path, count: int) -> str:
     rows = [
         {"id": f"p{n}", "problem": f"P{n} [answer {n}]", "answer": str(n)} for n in range(count)
     ]
-    return f"problems.source={write(folder / 'problems.jsonl', rows)}"
+    return f"problems.source={write_rows(folder / 'problems.jsonl', rows)}"
 
 
 @pytest.fixture
@@ -65,21 +65,21 @@ def pool(tmp_path: Path) -> Path:
     rng = random.Random(0)
     scored = [{**row, "scores": [rng.random(), rng.random()]} for row in rows[:-2]]
     rng.shuffle(scored)
-    write(tmp_path / "scores.jsonl", scored)
-    return write(tmp_path / "pool.jsonl", rows)
+    write_rows(tmp_path / "scores.jsonl", scored)
+    return write_rows(tmp_path / "pool.jsonl", rows)
 
 
-def manifest(path: Path) -> list[dict[str, Any]]:
+def read_manifest(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     return rows
 
 
-def select(pool: object, out: Path, *more: object, budget: int = 10) -> Path:
-    mclabel("select", pool, "--budget", budget, "-o", out, *more)
+def select_rows(pool: object, out: Path, *more: object, budget: int = 10) -> Path:
+    run_mclabel("select", pool, "--budget", budget, "-o", out, *more)
     return out
 
 
-def labelled(tmp_path: Path, name: str, *more: str) -> list[LabeledSolution]:
+def label_rows(tmp_path: Path, name: str, *more: str) -> list[LabeledSolution]:
     base = [
         *("policy.engine=scripted", "ray.address=none", "estimator.kind=fixed", "block_problems=2"),
         *("estimator.rollouts=2", f"out={tmp_path / name}"),
@@ -90,7 +90,7 @@ def labelled(tmp_path: Path, name: str, *more: str) -> list[LabeledSolution]:
 
 def test_a_file_is_selected_from_and_labelled(tmp_path: Path, pool: Path) -> None:
     problems = write_problems(tmp_path, NUM_PROBLEMS)
-    out = select(
+    out = select_rows(
         pool,
         tmp_path / "next.parquet",
         "--rule",
@@ -100,15 +100,15 @@ def test_a_file_is_selected_from_and_labelled(tmp_path: Path, pool: Path) -> Non
         "--uniform-share",
         0.3,
     )
-    rows = {row["solution_id"]: row for row in manifest(out)}
+    rows = {row["solution_id"]: row for row in read_manifest(out)}
     assert len(rows) == 10
     ruled = {name for name, row in rows.items() if row["rule"] == "convincing"}
     lines = [json.loads(line) for line in pool.read_text().splitlines()]
     assert [lines[int(name) - 1]["outcome"] for name in ruled].count("wrong") == 6  # of the 7
     assert {rows[name]["probability"] for name in ruled} == {1.0}
     assert {row["probability"] for row in rows.values() if row["rule"] == "uniform"} == {3 / 23}
-    all_of_them = labelled(tmp_path, "all", problems, f"solutions.path={pool}")
-    mclabel(
+    all_of_them = label_rows(tmp_path, "all", problems, f"solutions.path={pool}")
+    run_mclabel(
         *("label", "/dev/null", "--select", out, problems),
         *("policy.engine=scripted", "ray.address=none", "estimator.kind=fixed"),
         *("estimator.rollouts=2", "block_problems=2", f"out={tmp_path / 'run'}"),
@@ -124,16 +124,16 @@ def test_a_file_is_selected_from_and_labelled(tmp_path: Path, pool: Path) -> Non
     assert all(ids[row.problem.id + row.solution.text] == row.solution.id for row in mine)
     assert {row.selection_probability for row in all_of_them} == {None}
     assert not list((tmp_path / "run").glob("rejects.jsonl"))
-    mclabel("export", tmp_path / "run", "--to", "parquet", "-o", tmp_path / "data")
+    run_mclabel("export", tmp_path / "run", "--to", "parquet", "-o", tmp_path / "data")
     (table,) = [pq.read_table(path) for path in (tmp_path / "data").rglob("labels*.parquet")]
     assert sorted(table["selection_probability"].to_pylist()) == sorted(wanted.values())
 
 
 def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -> None:
     source = write_problems(tmp_path, 8)
-    whole = labelled(tmp_path, "pool", source, "solutions.per_problem=4", "keep_rollouts=true")
-    out = select(tmp_path / "pool", tmp_path / "next.parquet", "--rule", "uniform", budget=12)
-    mine = labelled(
+    whole = label_rows(tmp_path, "pool", source, "solutions.per_problem=4", "keep_rollouts=true")
+    out = select_rows(tmp_path / "pool", tmp_path / "next.parquet", "--rule", "uniform", budget=12)
+    mine = label_rows(
         tmp_path, "run", source, f"solutions.run={tmp_path / 'pool'}", f"solutions.select={out}"
     )
     by_id = {row.solution.id: row for row in whole}
@@ -145,21 +145,23 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
         assert (row.steps, row.siblings) == (before.steps, before.siblings)
     about = read_selected(str(out)).about
     right = [float(row.solution.outcome == "right") for row in mine]
-    found = pool_mean(
+    mean = pool_mean(
         right,
         [row.selection_probability or 0 for row in mine],
         num_pool=about["num_pool"],
         num_certain=about["num_certain"],
     )
-    assert found.low <= (sum(row.solution.outcome == "right" for row in whole) / 32) <= found.high
+    assert mean.low <= (sum(row.solution.outcome == "right" for row in whole) / 32) <= mean.high
     # for a selection from a selection, the probabilities multiply
-    second = select(tmp_path / "run", tmp_path / "second.parquet", "--rule", "uniform", budget=6)
-    last = labelled(
+    second = select_rows(
+        tmp_path / "run", tmp_path / "second.parquet", "--rule", "uniform", budget=6
+    )
+    last = label_rows(
         tmp_path, "last", source, f"solutions.run={tmp_path / 'run'}", f"solutions.select={second}"
     )
     assert {row.selection_probability for row in last} == {12 / 32 * 6 / 12}
     # regrading keeps the probabilities
-    mclabel("regrade", tmp_path / "run", "-o", tmp_path / "again")
+    run_mclabel("regrade", tmp_path / "run", "-o", tmp_path / "again")
     assert {row.selection_probability for row in read_labels(Store(str(tmp_path / "again")))} == {
         12 / 32
     }
@@ -167,34 +169,36 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
 
 def test_a_rule_takes_a_text_once(tmp_path: Path) -> None:
     row = {"problem": "P", "steps": ["a"], "outcome": "wrong"}
-    pool = write(
+    pool = write_rows(
         tmp_path / "pool.jsonl",
         [{**row, "scores": [0.9]}] * 3 + [{**row, "steps": ["b"], "scores": [0.1]}],
     )
     options = ("--rule", "convincing", "--scores", pool, "--uniform-share", 0)
-    rows = manifest(select(pool, tmp_path / "next.parquet", *options, budget=2))
+    rows = read_manifest(select_rows(pool, tmp_path / "next.parquet", *options, budget=2))
     assert [(row["solution_id"], row["rank"], row["score"]) for row in rows] == [
         ("1", 1, 0.9),
         ("4", 2, 0.1),
     ]
-    assert "it ranks 2 and can choose 2" in refused(
+    assert "it ranks 2 and can choose 2" in run_refused(
         *("select", pool, "-o", tmp_path / "more.parquet", "--budget", 3, *options)
     )
 
 
 def test_what_was_chosen_before_is_left_out(tmp_path: Path, pool: Path) -> None:
-    first = select(pool, tmp_path / "first.parquet", "--rule", "uniform", budget=20)
+    first = select_rows(pool, tmp_path / "first.parquet", "--rule", "uniform", budget=20)
     second = tmp_path / "second.parquet"
     options = ("--rule", "uniform", "--exclude", first)
-    rest = manifest(select(pool, second, *options, budget=10))
-    ids = [row["solution_id"] for row in manifest(first)] + [row["solution_id"] for row in rest]
+    rest = read_manifest(select_rows(pool, second, *options, budget=10))
+    ids = [row["solution_id"] for row in read_manifest(first)] + [
+        row["solution_id"] for row in rest
+    ]
     assert sorted(ids, key=int) == [str(number) for number in range(1, 31)]
     assert {row["probability"] for row in rest} == {1.0}
-    said = refused(
+    message = run_refused(
         *("select", pool, "-o", tmp_path / "third.parquet", "--budget", 1),
         *(*options, "--exclude", second),
     )
-    assert "manifests of exclude, so none is left. Give a larger pool" in said
+    assert "manifests of exclude, so none is left. Give a larger pool" in message
 
 
 @pytest.fixture(scope="module")
@@ -205,13 +209,13 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_prm_scores_the_pool_and_is_named(tmp_path: Path, prm: Path) -> None:
     pool = write_run(tmp_path / "pool", arith_rows(12, per_problem=3, seed=1))
     options = ("--rule", "convincing", "--prm", prm)
-    out = select(pool, tmp_path / "next.parquet", *options, budget=6)
+    out = select_rows(pool, tmp_path / "next.parquet", *options, budget=6)
     first = out.read_bytes()
     assert read_selected(str(out)).about["prm"]["weights"]
-    assert {row["score"] is None for row in manifest(out)} == {False}
-    assert select(pool, out, *options, budget=6).read_bytes() == first
-    assert manifest(
-        select(
+    assert {row["score"] is None for row in read_manifest(out)} == {False}
+    assert select_rows(pool, out, *options, budget=6).read_bytes() == first
+    assert read_manifest(
+        select_rows(
             pool,
             tmp_path / "again.parquet",
             "--rule",
@@ -220,7 +224,7 @@ def test_a_prm_scores_the_pool_and_is_named(tmp_path: Path, prm: Path) -> None:
             tmp_path / "next.parquet.scores.jsonl",
             budget=6,
         )
-    ) == manifest(out)
+    ) == read_manifest(out)
 
 
 def test_a_killed_selection_is_resumed(
@@ -229,24 +233,26 @@ def test_a_killed_selection_is_resumed(
     """The kill comes between the scores and the manifest, or while the scores are written."""
     pool = write_run(tmp_path / "pool", arith_rows(12, per_problem=3, seed=1))
     options = ("--rule", "convincing", "--prm", prm)
-    whole = select(pool, tmp_path / "whole.parquet", *options, budget=6)
+    whole = select_rows(pool, tmp_path / "whole.parquet", *options, budget=6)
     out = tmp_path / "next.parquet"
     for module, name in (("select.job", "choose_solutions"), ("judge.score", "_write_outputs")):
         with monkeypatch.context() as patch:
-            patch.setattr(sys.modules[f"mclabel.{module}"], name, _killed)
-            mclabel("select", pool, *options, "--budget", 6, "-o", out, code=EXIT_INTERRUPTED)
+            patch.setattr(sys.modules[f"mclabel.{module}"], name, _interrupt)
+            run_mclabel("select", pool, *options, "--budget", 6, "-o", out, code=EXIT_INTERRUPTED)
         assert not out.exists()
-    assert manifest(select(pool, out, *options, budget=6)) == manifest(whole)
+    assert read_manifest(select_rows(pool, out, *options, budget=6)) == read_manifest(whole)
 
 
-def _killed(*_: Any, **__: Any) -> None:
+def _interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
 def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     scores, out = tmp_path / "scores.jsonl", tmp_path / "next.parquet"
-    other = write(tmp_path / "other.jsonl", [{"problem": "Q", "solution": "x", "scores": [0.5]}])
-    bad = write(tmp_path / "bad.jsonl", [{"problem": "Q", "solution": "x", "outcome": "good"}])
+    other_scores = write_rows(
+        tmp_path / "other.jsonl", [{"problem": "Q", "solution": "x", "scores": [0.5]}]
+    )
+    bad = write_rows(tmp_path / "bad.jsonl", [{"problem": "Q", "solution": "x", "outcome": "good"}])
     uniform, convincing = ("--rule", "uniform"), ("--rule", "convincing")
     cases: list[tuple[Path, Path, int, tuple[object, ...], str]] = [
         (pool, out, 31, uniform, "there are 30 solutions to choose from. Give at most 30"),
@@ -268,12 +274,12 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
             "the rule is to choose 30 solutions, but of 30 in the pool it ranks 28",
         ),
         (pool, out, 3, ("--rule", "math:exp", "--scores", scores), "rule=math:exp: its parameter"),
-        (pool, out, 3, (*convincing, "--scores", other), "Give the scores of this pool"),
+        (pool, out, 3, (*convincing, "--scores", other_scores), "Give the scores of this pool"),
         (
-            other,
+            other_scores,
             out,
             1,
-            ("--rule", "convincing", "--scores", other),
+            ("--rule", "convincing", "--scores", other_scores),
             "prefers wrong answers, but no row of",
         ),
         (
@@ -291,30 +297,30 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
             "bad.jsonl, line 1: 'good' is not a valid Outcome. Give outcome (right, wrong",
         ),
     ]
-    for given, to, budget, more, said in cases:
-        assert said in refused("select", given, "-o", to, "--budget", budget, *more)
+    for given_pool, to, budget, more, message in cases:
+        assert message in run_refused("select", given_pool, "-o", to, "--budget", budget, *more)
     assert not list(tmp_path.glob("next*"))
 
 
 def test_a_manifest_of_another_selection_is_not_overwritten(tmp_path: Path, pool: Path) -> None:
     out = tmp_path / "m.parquet"
     chosen = ["select", pool, "--rule", "uniform", "-o", out]
-    mclabel(*chosen, "--budget", 3)
+    run_mclabel(*chosen, "--budget", 3)
     before = out.read_bytes()
-    mclabel(*chosen, "--budget", 3)
-    assert "another selection (budget=3, not 4)" in refused(*chosen, "--budget", 4)
-    assert "another selection (seed=0, not 1)" in refused(*chosen, "--budget", 3, "--seed", 1)
+    run_mclabel(*chosen, "--budget", 3)
+    assert "another selection (budget=3, not 4)" in run_refused(*chosen, "--budget", 4)
+    assert "another selection (seed=0, not 1)" in run_refused(*chosen, "--budget", 3, "--seed", 1)
     pool.write_text(pool.read_text().partition("\n")[2])
-    said = refused(*chosen, "--budget", 3)
-    assert "made from other settings, another pool or other scores" in said
-    assert "delete the file first" in said and out.read_bytes() == before
+    message = run_refused(*chosen, "--budget", 3)
+    assert "made from other settings, another pool or other scores" in message
+    assert "delete the file first" in message and out.read_bytes() == before
     out.write_text("notes")
-    assert "is not a manifest of a selection" in refused(*chosen, "--budget", 3)
+    assert "is not a manifest of a selection" in run_refused(*chosen, "--budget", 3)
     assert out.read_text() == "notes"
 
 
 def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:
-    out = select(pool, tmp_path / "next.parquet", "--rule", "uniform", budget=30)
+    out = select_rows(pool, tmp_path / "next.parquet", "--rule", "uniform", budget=30)
     lines = pool.read_text().splitlines()
     base = (
         "label",
@@ -326,13 +332,13 @@ def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:
     base = (*base, "ray.address=none")
     moved = tmp_path / "moved.jsonl"
     moved.write_text("\n".join(lines[:-1]) + "\n")
-    said = refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
-    assert f"is a selection from another pool ({pool})" in said
-    assert "lacks 1 of its 30 solutions, such as 30. Give that pool unchanged, or select" in said
+    message = run_refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
+    assert f"is a selection from another pool ({pool})" in message
+    assert "lacks 1 of its 30 solutions, such as 30. Give that pool unchanged, or select" in message
     moved.write_text("\n".join(reversed(lines)) + "\n")
-    said = refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
-    assert "solution 1 has another text" in said
-    assert "is not a manifest of a selection" in refused(
+    message = run_refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
+    assert "solution 1 has another text" in message
+    assert "is not a manifest of a selection" in run_refused(
         *base, f"solutions.select={pool}", f"solutions.path={pool}"
     )
     assert not (tmp_path / "run").exists()
@@ -352,7 +358,7 @@ def test_20_000_solutions_in_bounded_memory(tmp_path: Path) -> None:
                 file.write(json.dumps(row) + "\n")
     assert pool.stat().st_size > 2e7
 
-    def selected(path: Path, budget: int) -> SelectReport:
+    def select_from(path: Path, budget: int) -> SelectReport:
         return jobs.select(
             SelectConfig(
                 solutions=str(path),
@@ -363,9 +369,9 @@ def test_20_000_solutions_in_bounded_memory(tmp_path: Path) -> None:
             )
         )
 
-    selected(small, 2)  # imports and caches that happen only once
+    select_from(small, 2)  # imports and caches that happen only once
     tracemalloc.start()
-    report = selected(pool, 400)
+    report = select_from(pool, 400)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     print(f"peak {peak / 1e6:.0f} MB")

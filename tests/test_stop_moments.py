@@ -101,7 +101,7 @@ def act():
 """
 
 
-def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess[str]:
+def _run_label(folder: Path, module: str, act: str) -> subprocess.CompletedProcess[str]:
     """Label one problem, and run `act` when a module is first imported."""
     (folder / "sitecustomize.py").write_text(HOOK.format(module=module) + act)
     (folder / "job.yaml").write_text("ray: {address: none}\n")
@@ -147,9 +147,9 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
     ],
 )
 def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> None:
-    done = _command(tmp_path, module, act)
+    done = _run_label(tmp_path, module, act)
     assert done.returncode == 130, done.stderr
-    said = [line for line in done.stderr.splitlines() if line]
-    assert len(said) == 1, done.stderr
-    assert said[0].startswith("mclabel: stopped by SIGINT: completed work is kept. Run the same")
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("mclabel: stopped by SIGINT: completed work is kept. Run the same")
     assert not list((tmp_path / "run" / "labels").rglob("*.parquet"))

@@ -20,7 +20,7 @@ from tests.support.labelled import arith_rows, tiny_model, write_run
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("given")
     return {
         "base": tiny_model(root / "base"),
@@ -30,15 +30,15 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-def config(out: Path, given: dict[str, Any], **changes: Any) -> TrainConfig:
-    return TrainConfig(**{**given, "out": str(out), **changes})
+def make_config(out: Path, settings: dict[str, Any], **changes: Any) -> TrainConfig:
+    return TrainConfig(**{**settings, "out": str(out), **changes})
 
 
 @pytest.mark.slow
-def test_the_first_that_fails_ends_the_others(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_the_first_that_fails_ends_the_others(tmp_path: Path, settings: dict[str, Any]) -> None:
     configs = {
-        "long": config(tmp_path / "long", given, max_steps=100_000),
-        "bad": config(tmp_path / "bad", given, labels=[str(tmp_path / "nowhere")]),
+        "long": make_config(tmp_path / "long", settings, max_steps=100_000),
+        "bad": make_config(tmp_path / "bad", settings, labels=[str(tmp_path / "nowhere")]),
     }
     with pytest.raises(ShardError, match="nowhere: no such folder"):
         train_concurrently(configs, lambda name, step, total: None)
@@ -48,9 +48,9 @@ def test_the_first_that_fails_ends_the_others(tmp_path: Path, given: dict[str, A
 
 @pytest.mark.slow
 def test_one_that_is_killed_is_named_and_all_are_trained_then(
-    tmp_path: Path, given: dict[str, Any]
+    tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    long = config(tmp_path / "a", given, max_steps=15, save_steps=1)
+    long = make_config(tmp_path / "a", settings, max_steps=15, save_steps=1)
 
     def kill(name: str, step: int, total: int) -> None:
         if step == 3:
@@ -60,7 +60,7 @@ def test_one_that_is_killed_is_named_and_all_are_trained_then(
 
     with pytest.raises(TrainingError, match="training a: its process was ended by signal 9"):
         train_concurrently({"a": long}, kill)
-    configs = {"a": long, "b": config(tmp_path / "b", given, max_steps=3, seed=1)}
+    configs = {"a": long, "b": make_config(tmp_path / "b", settings, max_steps=3, seed=1)}
     seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
     train_concurrently(configs, lambda name, step, total: seen[name].append((step, total)))
     assert seen["a"][0][0] > 1  # the resumed training starts after step 1
@@ -71,8 +71,8 @@ def test_one_that_is_killed_is_named_and_all_are_trained_then(
 
 
 @pytest.mark.slow
-def test_they_end_with_a_parent_that_is_killed(tmp_path: Path, given: dict[str, Any]) -> None:
-    long = config(tmp_path / "a", given, max_steps=100_000)
+def test_they_end_with_a_parent_that_is_killed(tmp_path: Path, settings: dict[str, Any]) -> None:
+    long = make_config(tmp_path / "a", settings, max_steps=100_000)
     code = (
         "import multiprocessing, sys; from mclabel.prm.config import TrainConfig\n"
         "from mclabel.quickstart.toy import train_concurrently\n"

@@ -39,8 +39,8 @@ def test_every_case_of_a_kind(kind: str, checker: Checker) -> None:
     ],
 )
 def test_layers(answer: str, gold: str, verdict: Verdict, layer: str) -> None:
-    found = grade(answer, gold)
-    assert (found.verdict, found.layer) == (verdict, layer)
+    graded = grade(answer, gold)
+    assert (graded.verdict, graded.layer) == (verdict, layer)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from tests.answers.test_workers import HARD, hard_pairs
 RIGHT = Verdict.RIGHT
 
 
-async def graded(checker: Checker, answer: str, gold: str) -> Grade:
+async def grade_text(checker: Checker, answer: str, gold: str) -> Grade:
     """Return the grade of a completion that ends in this answer."""
     text = f"\\boxed{{{answer}}}"
-    ((found, grade),) = await checker.grade_completions([(text, gold)], aside=run_inline)
-    assert found == answer
+    ((answer_read, grade),) = await checker.grade_completions([(text, gold)], aside=run_inline)
+    assert answer_read == answer
     return grade
 
 
@@ -31,7 +31,7 @@ def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
     host.suspend()
 
     async def run() -> tuple[list[Verdict], bool]:
-        grading = asyncio.gather(*(graded(checker, *pair) for pair in hard_pairs(12)))
+        grading = asyncio.gather(*(grade_text(checker, *pair) for pair in hard_pairs(12)))
         for _ in range(10):
             await asyncio.sleep(0.005)
         went_on = not grading.done()
@@ -50,19 +50,19 @@ def test_cheap_pairs_do_not_leave_the_event_loop(checker: Checker) -> None:
     )
     with pytest.raises(StopIteration) as done:
         call.send(None)
-    (answer, found), (nothing, other) = done.value.value
-    assert (answer, found.verdict) == ("1/2", RIGHT)
-    assert (nothing, other.reason) == (None, "no_answer")
+    (answer, half_grade), (nothing, empty_grade) = done.value.value
+    assert (answer, half_grade.verdict) == ("1/2", RIGHT)
+    assert (nothing, empty_grade.reason) == (None, "no_answer")
 
 
 def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
     async def run() -> None:
-        tasks = [asyncio.create_task(graded(checker, *pair)) for pair in hard_pairs(8)]
+        tasks = [asyncio.create_task(grade_text(checker, *pair)) for pair in hard_pairs(8)]
         await asyncio.sleep(0.05)
         for task in tasks[::2]:
             task.cancel()
         rest = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(not isinstance(one, BaseException) for one in rest) >= 4
+        assert sum(not isinstance(result, BaseException) for result in rest) >= 4
 
     asyncio.run(run())
     assert checker.grade(*HARD).verdict is RIGHT

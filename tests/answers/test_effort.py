@@ -20,8 +20,8 @@ def test_a_heavy_pair_is_unknown_whatever_is_remembered(warm: bool) -> None:
     if warm:
         assert grade("1", HEAVY).reason == "too_much_work"
     for pair in ((HEAVY, "1"), ("1", HEAVY), (HEAVY, HEAVY + "+1")):
-        found = grade(*pair)
-        assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "too_much_work")
+        graded = grade(*pair)
+        assert (graded.verdict, graded.reason) == (Verdict.UNKNOWN, "too_much_work")
     spend_work(10**9)  # after the grade, no limit applies
 
 
@@ -29,13 +29,15 @@ def test_a_caller_deep_in_its_own_calls_gets_no_verdict_that_is_remembered() -> 
     checker = Checker()
     pair = ("\\frac{(2x+3)(x-1)}{(x-1)}", "2x+3")
 
-    def deep(levels: int) -> str:
-        return deep(levels - 1) if levels else checker.grade(*pair).reason
+    def grade_at_depth(levels: int) -> str:
+        return grade_at_depth(levels - 1) if levels else checker.grade(*pair).reason
 
     depth = 0
     while sys._getframe(depth).f_back is not None:
         depth += 1
-    reasons = {deep(sys.getrecursionlimit() - depth - spare) for spare in range(40, 120, 5)}
+    reasons = {
+        grade_at_depth(sys.getrecursionlimit() - depth - spare) for spare in range(40, 120, 5)
+    }
     assert NO_STACK in reasons
     assert checker.grade(*pair).verdict is Verdict.RIGHT
     checker.close()

@@ -9,19 +9,19 @@ from mclabel.answers import Checker, group_answers, group_answers_per_problem
 
 def test_equal_answers_share_a_number(checker: Checker) -> None:
     answers = ["1/2", "0.5", r"\frac{1}{2}", None, "x+1", "1+x", "0.33", "1/3", "(1,2)", "(2,1)"]
-    found = group_answers(answers, checker)
-    assert found[3] is None
-    assert found[0] == found[1] == found[2]
-    assert found[4] == found[5]
-    rest = [found[i] for i in (0, 4, 6, 7, 8, 9)]
+    numbers = group_answers(answers, checker)
+    assert numbers[3] is None
+    assert numbers[0] == numbers[1] == numbers[2]
+    assert numbers[4] == numbers[5]
+    rest = [numbers[i] for i in (0, 4, 6, 7, 8, 9)]
     assert len(set(rest)) == len(rest)  # 0.33 is not 1/3: no gold says how far to round
     assert group_answers([], checker) == []
 
 
 def test_odd_answers_are_compared_with_the_commonest_alone(checker: Checker) -> None:
-    found = group_answers([f"\\sin(x^{{{i}}})+\\foo{i}" for i in range(300)] + ["7"] * 3, checker)
-    assert found[-3:] == [found[-1]] * 3
-    assert len(set(found)) == 301
+    numbers = group_answers([f"\\sin(x^{{{i}}})+\\foo{i}" for i in range(300)] + ["7"] * 3, checker)
+    assert numbers[-3:] == [numbers[-1]] * 3
+    assert len(set(numbers)) == 301
 
 
 @pytest.mark.slow

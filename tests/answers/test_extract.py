@@ -106,9 +106,9 @@ def test_what_the_last_sentence_asserts(text: str, answer: str, is_guess: bool) 
 @pytest.mark.parametrize("gold", ["2", "3"])
 def test_a_guess_is_graded_both_ways_or_not_at_all(gold: str) -> None:
     text = "There are 3 apples and 2 pears."
-    answer, found = grade_completion(text, gold)
-    assert (answer, found.verdict is Verdict.RIGHT) == ("2", gold == "2")
-    assert found.reason == ("guess_equal" if gold == "2" else "guess_different")
+    answer, graded = grade_completion(text, gold)
+    assert (answer, graded.verdict is Verdict.RIGHT) == ("2", gold == "2")
+    assert graded.reason == ("guess_equal" if gold == "2" else "guess_different")
     unsure = grade_completion(text, gold, grade_guesses=False)
     assert unsure[0] == "2" and (unsure[1].verdict, unsure[1].reason) == (Verdict.UNKNOWN, "guess")
 

@@ -34,11 +34,11 @@ from tests.support.commands import run_verb
 def read_golds(folder: Path) -> list[str]:
     """Return all golds of MATH train, MATH-500 and GSM8K, in that order."""
     return [
-        *(row["final_answer"] for row in _rows(folder / "math_train.jsonl")),
-        *(row["answer"] for row in _rows(folder / "math500.jsonl")),
+        *(row["final_answer"] for row in _read_rows(folder / "math_train.jsonl")),
+        *(row["answer"] for row in _read_rows(folder / "math500.jsonl")),
         *(
             row["answer"].rpartition("####")[2].strip()
-            for row in _rows(folder / "gsm8k_test.jsonl")
+            for row in _read_rows(folder / "gsm8k_test.jsonl")
         ),
     ]
 
@@ -55,7 +55,7 @@ def spellings(gold: str) -> Iterator[str]:
         yield gold.replace(" ", "")
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _read_rows(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.open(encoding="utf-8")]
 
 
@@ -79,13 +79,17 @@ def test_every_gold_is_wrong_against_the_next_different_one(
     golds: list[str], checker: Checker
 ) -> None:
     graded = [
-        (gold, other, checker.grade(other, gold))
-        for gold, other in pairwise(golds)
-        if other.strip() != gold.strip()
+        (gold, next_gold, checker.grade(next_gold, gold))
+        for gold, next_gold in pairwise(golds)
+        if next_gold.strip() != gold.strip()
     ]
-    right = [(gold, other) for gold, other, one in graded if one.verdict is Verdict.RIGHT]
+    right = [
+        (gold, next_gold) for gold, next_gold, grade in graded if grade.verdict is Verdict.RIGHT
+    ]
     assert sorted(right) == sorted(_SAME_IN_OTHER_WORDS)
-    unknown = [(gold, other) for gold, other, one in graded if one.verdict is Verdict.UNKNOWN]
+    unknown = [
+        (gold, next_gold) for gold, next_gold, grade in graded if grade.verdict is Verdict.UNKNOWN
+    ]
     assert len(unknown) <= 5, unknown
 
 
@@ -165,14 +169,14 @@ def test_golds_of_several_answers(value: Any, texts: list[Any]) -> None:
     ],
 )
 def test_what_says_that_there_is_no_gold(value: Any) -> None:
-    found = read_gold(value)
-    assert isinstance(found, InvalidGold) and found.reason == "no_gold"
+    gold_read = read_gold(value)
+    assert isinstance(gold_read, InvalidGold) and gold_read.reason == "no_gold"
 
 
 @pytest.mark.parametrize("value", [True, float("inf"), {1, 2}, object()])
 def test_what_is_not_understood_is_no_gold_either(value: Any) -> None:
-    found = read_gold(value)
-    assert isinstance(found, InvalidGold) and found.reason == "wrong_type"
+    gold_read = read_gold(value)
+    assert isinstance(gold_read, InvalidGold) and gold_read.reason == "wrong_type"
 
 
 def test_integers_of_any_length_are_golds() -> None:
@@ -213,14 +217,14 @@ def test_a_long_line_of_blanks_is_read_at_once() -> None:
     ],
 )
 def test_the_maths_checker_takes_any_of_several(gold: str, verdicts: list[str]) -> None:
-    found = read_gold(gold) if gold[0] != "{" else Gold(gold, is_json=True)
-    assert isinstance(found, Gold)
-    problem = Problem(id="p", text="?", answer=found.answer, answer_is_json=found.is_json)
+    gold_read = read_gold(gold) if gold[0] != "{" else Gold(gold, is_json=True)
+    assert isinstance(gold_read, Gold)
+    problem = Problem(id="p", text="?", answer=gold_read.answer, answer_is_json=gold_read.is_json)
     checker = MathChecker(MathChecker.Settings())
     items = [
         GradeItem(problem=problem, completion=rf"\boxed{{{answer}}}") for answer in ("72", "71")
     ]
-    assert [one.verdict.value for one in asyncio.run(checker.grade(items))] == verdicts
+    assert [grade.verdict.value for grade in asyncio.run(checker.grade(items))] == verdicts
     assert (asyncio.run(checker.refuse(problem)) is None) == (verdicts[0] != "unknown")
 
 

@@ -12,7 +12,7 @@ from mclabel.answers.workers.pool import PASSING
 from mclabel.core.records import Verdict
 
 
-def bombs() -> list[str]:
+def list_bombs() -> list[str]:
     """Return the hostile texts, of which only the Chinese numeral for 12 equals 12."""
     return [
         # towers
@@ -76,11 +76,13 @@ def test_bombs_end_in_time_and_are_not_right(
     monkeypatch.chdir(tmp_path)
     checker = Checker(num_workers=1)
     pairs = [
-        pair for bomb in bombs() for pair in ((bomb, "12"), (bomb, "x^2+\\sin x"), ("12", bomb))
+        pair
+        for bomb in list_bombs()
+        for pair in ((bomb, "12"), (bomb, "x^2+\\sin x"), ("12", bomb))
     ]
     grades = checker.grade_many(pairs)
     checker.close()
-    for bomb in bombs():
+    for bomb in list_bombs():
         extract_answer(bomb)
     right = [p for p, grade in zip(pairs, grades, strict=True) if grade.verdict is Verdict.RIGHT]
     assert right == [("\u5341\u4e8c", "12"), ("12", "\u5341\u4e8c")]

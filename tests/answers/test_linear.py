@@ -51,39 +51,39 @@ def package_patterns() -> Iterator[Pattern]:
         if "re.compile(" not in source:
             continue
         module = ".".join(("mclabel", *path.relative_to(ROOT).with_suffix("").parts))
-        calls = _calls(source)
+        calls = _find_calls(source)
         for name, value in vars(importlib.import_module(module)).items():
-            for pattern in _within(value) if name in calls else ():
+            for pattern in _find_patterns(value) if name in calls else ():
                 table = not isinstance(value, re.Pattern)
                 yield Pattern(f"{module}.{name}", pattern, calls["" if table else name])
 
 
-def _within(value: object) -> Iterator[re.Pattern[str]]:
+def _find_patterns(value: object) -> Iterator[re.Pattern[str]]:
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _within(item)
+            yield from _find_patterns(item)
 
 
-def _calls(source: str) -> dict[str, frozenset[str]]:
+def _find_calls(source: str) -> dict[str, frozenset[str]]:
     """Return the methods that are called on each name; a name passed on counts as `finditer`.
 
     The empty name holds methods that are called on local names, as for patterns in tables.
     """
     tree = ast.parse(source)
-    found: dict[str, set[str]] = {}
+    calls_by_name: dict[str, set[str]] = {}
     owners: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             owners.add(id(node.value))
             if node.attr in _CALLS:
                 name = node.value.id
-                found.setdefault("" if name.islower() else name, set()).add(node.attr)
+                calls_by_name.setdefault("" if name.islower() else name, set()).add(node.attr)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in owners:
-            found.setdefault(node.id, set()).add("finditer")
-    return {name: frozenset(calls) for name, calls in found.items()}
+            calls_by_name.setdefault(node.id, set()).add("finditer")
+    return {name: frozenset(calls) for name, calls in calls_by_name.items()}
 
 
 ATTACK = """
@@ -101,11 +101,11 @@ for written, flags, calls in json.load(sys.stdin):
 """A script that applies patterns to texts that may make them slow."""
 
 
-def run_limited(script: str, given: object, limit_s: int) -> subprocess.CompletedProcess[str]:
+def run_limited(script: str, data: object, limit_s: int) -> subprocess.CompletedProcess[str]:
     """Run a script in its own process with a limit on CPU time, because it may never end."""
     return subprocess.run(
         [sys.executable, "-c", script],
-        input=json.dumps(given),
+        input=json.dumps(data),
         capture_output=True,
         text=True,
         check=False,
@@ -126,16 +126,16 @@ BY_HAND = {
 does not cover look-aheads, so the test attacks these patterns."""
 
 
-@pytest.mark.parametrize("module", dict.fromkeys(one.module for one in PATTERNS))
+@pytest.mark.parametrize("module", dict.fromkeys(pattern.module for pattern in PATTERNS))
 def test_steps_grow_with_the_length_and_no_faster(module: str) -> None:
     doubted = []
-    for one in (one for one in PATTERNS if one.module == module):
-        search = bool(one.calls - {"match", "fullmatch"})
-        if Analysis(one.pattern, search=search).stumbling_word() is not None:
-            assert one.name in BY_HAND
-            doubted.append((one.pattern.pattern, one.pattern.flags, sorted(one.calls)))
-    found = run_limited(ATTACK, doubted, 60) if doubted else None
-    assert found is None or found.returncode == 0, (doubted, found.stderr)
+    for pattern in (pattern for pattern in PATTERNS if pattern.module == module):
+        search = bool(pattern.calls - {"match", "fullmatch"})
+        if Analysis(pattern.pattern, search=search).stumbling_word() is not None:
+            assert pattern.name in BY_HAND
+            doubted.append((pattern.pattern.pattern, pattern.pattern.flags, sorted(pattern.calls)))
+    attack = run_limited(ATTACK, doubted, 60) if doubted else None
+    assert attack is None or attack.returncode == 0, (doubted, attack.stderr)
 
 
 @pytest.mark.parametrize(

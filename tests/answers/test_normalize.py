@@ -86,7 +86,7 @@ def test_literals(text: str, value: Fraction | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "is_equal"),
+    ("first", "second", "is_equal"),
     [
         ("1/2", r"\frac{2}{4}", True),
         ("$0.5$", "1/2", True),
@@ -95,5 +95,5 @@ def test_literals(text: str, value: Fraction | None) -> None:
         ("1,200", "1200", True),
     ],
 )
-def test_answer_key(one: str, other: str, is_equal: bool) -> None:
-    assert (answer_key(one) == answer_key(other)) is is_equal
+def test_answer_key(first: str, second: str, is_equal: bool) -> None:
+    assert (answer_key(first) == answer_key(second)) is is_equal

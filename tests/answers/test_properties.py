@@ -59,10 +59,10 @@ ANSWERS = st.one_of(
 )
 
 
-def verdict(answer: str, gold: str, *, units_optional: bool = True) -> Verdict:
+def judge_pair(answer: str, gold: str, *, units_optional: bool = True) -> Verdict:
     """Return the verdict of the layers before the worker; pairs left to the worker are unknown."""
-    found = grade_in_process(answer, gold, units_optional=units_optional)
-    return found.verdict if isinstance(found, Grade) else Verdict.UNKNOWN
+    result = grade_in_process(answer, gold, units_optional=units_optional)
+    return result.verdict if isinstance(result, Grade) else Verdict.UNKNOWN
 
 
 @pytest.mark.slow
@@ -73,28 +73,28 @@ def test_nothing_raises(a: str, b: str) -> None:
     extract_answer(f"{a} the answer is {b}. {a}")
     extract_answer(f"{a}#### {b}")
     answer_key(a)
-    verdict(a, b)
-    verdict(a, b, units_optional=False)
+    judge_pair(a, b)
+    judge_pair(a, b, units_optional=False)
 
 
 @FUZZ
 @given(TEXT)
 def test_an_answer_is_right_against_itself(a: str) -> None:
     if normalize_answer(a).key:
-        assert verdict(a, a) is Verdict.RIGHT
+        assert judge_pair(a, a) is Verdict.RIGHT
 
 
 @FUZZ
 @given(ANSWERS, ANSWERS)
 def test_symmetry(a: str, b: str) -> None:
     assume(not re.search(r"\d\.\d", a + b))
-    assert verdict(a, b) is verdict(b, a)
+    assert judge_pair(a, b) is judge_pair(b, a)
 
 
 @FUZZ
 @given(ANSWERS, ANSWERS)
 def test_typesetting_changes_nothing(a: str, b: str) -> None:
-    before = verdict(a, b)
+    before = judge_pair(a, b)
     for typeset in (
         re.sub(r"([-+=(){},])", r" \1 ", a),
         f"${a}$",
@@ -104,10 +104,10 @@ def test_typesetting_changes_nothing(a: str, b: str) -> None:
         re.sub(r"(?<![\\])\)", r"\\right)", re.sub(r"(?<!\\)\(", r"\\left(", a)),
         f"\\boxed{{{a}}}",
     ):
-        assert verdict(typeset, b) is before, typeset
+        assert judge_pair(typeset, b) is before, typeset
 
 
 @FUZZ
 @given(FORMULAS, st.integers(1, 50))
 def test_a_formula_is_not_itself_plus_something(a: str, n: int) -> None:
-    assert verdict(f"{a}+{n}", a) is not Verdict.RIGHT
+    assert judge_pair(f"{a}+{n}", a) is not Verdict.RIGHT

@@ -21,12 +21,12 @@ PAIRS = [
 ]
 
 
-def grades(pairs: list[tuple[str, str]], *, num_workers: int) -> list[tuple[str, str]]:
+def grade_pairs(pairs: list[tuple[str, str]], *, num_workers: int) -> list[tuple[str, str]]:
     """Return the verdict and reason of each pair from a new checker."""
     checker = Checker(max_steps=BUDGET, num_workers=num_workers, memo_size=0)
-    found = [(g.verdict.value, g.reason) for g in checker.grade_many(pairs)]
+    verdicts = [(g.verdict.value, g.reason) for g in checker.grade_many(pairs)]
     checker.close()
-    return found
+    return verdicts
 
 
 @contextmanager
@@ -43,10 +43,10 @@ def busy_processes(processes: int) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_load_and_order_change_no_verdict() -> None:
-    alone = grades(PAIRS, num_workers=1)
-    backwards = grades(PAIRS[::-1], num_workers=1)[::-1]
+    alone = grade_pairs(PAIRS, num_workers=1)
+    backwards = grade_pairs(PAIRS[::-1], num_workers=1)[::-1]
     with busy_processes(4 * (os.cpu_count() or 1)):
-        together = grades(PAIRS, num_workers=6)
+        together = grade_pairs(PAIRS, num_workers=6)
     assert backwards == alone
     assert together == alone
     assert alone.count(("right", "equal")) == 12

@@ -55,7 +55,7 @@ def test_temperatures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (" cm", " centimeters"),
         (" square feet", " ft^2"),
@@ -69,8 +69,8 @@ def test_temperatures() -> None:
         (" blue dogs", " dogs"),
     ],
 )
-def test_phrases_of_one_unit(one: str, other: str) -> None:
-    assert read_multiplier_and_unit(one) == read_multiplier_and_unit(other) is not None
+def test_phrases_of_one_unit(first: str, second: str) -> None:
+    assert read_multiplier_and_unit(first) == read_multiplier_and_unit(second) is not None
 
 
 @pytest.mark.parametrize("text", ["m", "x", " x", "cm + 1", " and 5", " or more", ""])
@@ -87,11 +87,11 @@ COMPOUND = [
 
 @pytest.mark.parametrize("text", COMPOUND)
 def test_compound_and_prefixed_units_are_those_of_pint(text: str, registry: Any) -> None:
-    found = read_multiplier_and_unit(f" {text}")
-    assert found is not None and found[1] is not None
-    base = "*".join(f"{_BASE[unit]}**{power}" for unit, power in found[1].dimension)
+    unit_read = read_multiplier_and_unit(f" {text}")
+    assert unit_read is not None and unit_read[1] is not None
+    base = "*".join(f"{_BASE[unit]}**{power}" for unit, power in unit_read[1].dimension)
     written = text.replace(" ", "*")
-    assert registry.Quantity(Fraction(1), written).to(base).magnitude == found[1].factor
+    assert registry.Quantity(Fraction(1), written).to(base).magnitude == unit_read[1].factor
 
 
 @pytest.mark.parametrize("name", sorted(PREFIXED_SIGNS | PREFIXED_NAMES))
@@ -100,9 +100,9 @@ def test_prefixes_are_powers_of_ten(name: str) -> None:
     for prefix, exponent in PREFIXES.items():
         if (len(prefix) > 1) != (name in PREFIXED_NAMES) or prefix + name in ("cd", "min", "pt"):
             continue
-        found = read_multiplier_and_unit(f" {prefix}{name}")
-        assert found is not None and found[1] is not None, prefix
+        unit_read = read_multiplier_and_unit(f" {prefix}{name}")
+        assert unit_read is not None and unit_read[1] is not None, prefix
         if name in ("K", "kelvin") or prefix + name in ("ha", "hm", "Pa", "dB", "ft", "au"):
             continue
         assert bare is not None and bare[1] is not None
-        assert found[1].factor == bare[1].factor * Fraction(10) ** exponent, prefix
+        assert unit_read[1].factor == bare[1].factor * Fraction(10) ** exponent, prefix

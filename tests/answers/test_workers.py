@@ -66,7 +66,7 @@ def test_nothing_starts_before_it_is_needed_and_close_ends_it(pool: ThreadPoolEx
     assert checker.grade(*HARD).verdict is Verdict.RIGHT
     assert checker.host_pid() is not None
     grading = pool.submit(checker.grade, *STUCK)
-    while not (workers := _workers(checker)):
+    while not (workers := _list_workers(checker)):
         time.sleep(0.001)
     pids = [checker.host_pid() or 0, *(worker.pid for worker in workers)]
     checker.close()
@@ -113,7 +113,7 @@ def test_a_stopped_worker_delays_nobody_else(checker: Checker, pool: ThreadPoolE
     for _ in range(20):
         checker._memo.clear()
         checker.grade(*HARD)
-        wait_for_the_end([worker.pid for worker in _workers(checker)])
+        wait_for_the_end([worker.pid for worker in _list_workers(checker)])
         grading = pool.submit(checker.grade, *STUCK)
         worker = _suspend_a_worker(checker)
         assert all(g.verdict is Verdict.RIGHT for g in checker.grade_many(hard_pairs(2)))
@@ -131,13 +131,13 @@ def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -
     checker.grade(*HARD)
     read = 0
 
-    def pairs() -> Iterator[tuple[str | None, str]]:
+    def yield_pairs() -> Iterator[tuple[str | None, str]]:
         nonlocal read
         for pair in [("1", "1"), (None, "1"), STUCK, *[("2", "2.0")] * 50]:
             read += 1
             yield pair
 
-    grades = checker.grade_each(pairs(), max_ahead=20)
+    grades = checker.grade_each(yield_pairs(), max_ahead=20)
     assert (next(grades).verdict, read) == (Verdict.RIGHT, 1)
     assert (next(grades).reason, read) == ("no_answer", 2)
     assert next(grades).reason == "too_many_steps"
@@ -178,13 +178,13 @@ def test_a_host_that_ends_or_stops_is_replaced(
     assert grading.result(timeout=60).verdict is Verdict.RIGHT
 
 
-def _workers(checker: Checker) -> list[psutil.Process]:
+def _list_workers(checker: Checker) -> list[psutil.Process]:
     pid = checker.host_pid()
     return [] if pid is None else psutil.Process(pid).children()
 
 
 def _kill_a_worker(checker: Checker) -> list[int]:
-    for worker in _workers(checker):
+    for worker in _list_workers(checker):
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
             return [worker.pid]
@@ -194,7 +194,7 @@ def _kill_a_worker(checker: Checker) -> list[int]:
 def _suspend_a_worker(checker: Checker) -> psutil.Process:
     """Suspend a worker and return it; a worker that ended before its suspension is skipped."""
     while True:
-        for worker in _workers(checker):
+        for worker in _list_workers(checker):
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.suspend()
                 while (status := worker.status()) not in (
@@ -214,7 +214,7 @@ def test_memory_is_limited(pool: ThreadPoolExecutor) -> None:
     grading = pool.submit(checker.grade, *STUCK)
     limits: set[int] = set()
     while not grading.done():
-        for worker in _workers(checker):
+        for worker in _list_workers(checker):
             with contextlib.suppress(ProcessLookupError):  # the worker has ended in between
                 limits.add(resource.prlimit(worker.pid, resource.RLIMIT_AS)[0])
     assert grading.result().verdict is Verdict.UNKNOWN
@@ -257,12 +257,12 @@ def test_workers_die_with_their_parent(ending: str, tmp_path: Path) -> None:
 
 def wait_for_the_end(pids: list[int]) -> None:
     deadline = time.monotonic() + 60
-    while any(_runs(pid) for pid in pids):
+    while any(_is_running(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

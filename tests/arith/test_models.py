@@ -51,7 +51,7 @@ def test_bundled_models_are_small_llamas_with_a_step_token(name: str) -> None:
     assert tokenizer.get_vocab().items() >= TOKENIZER.get_vocab().items()
 
 
-def completed(
+def complete_problems(
     model: str, problems: list[Problem], per_problem: int, **settings: Any
 ) -> list[tuple[Problem, str]]:
     """Return each problem with the texts that the model wrote for it."""
@@ -70,7 +70,10 @@ def completed(
             completions = await asyncio.gather(*work)
         finally:
             await policy.close()
-        return [(problems[n // per_problem], one.text) for n, one in enumerate(completions)]
+        return [
+            (problems[n // per_problem], completion.text)
+            for n, completion in enumerate(completions)
+        ]
 
     return asyncio.run(sample())
 
@@ -82,7 +85,7 @@ def is_right(problem: Problem, text: str) -> bool:
 @pytest.mark.slow
 def test_reflective_errs_and_repairs_some_of_it() -> None:
     problems = generate_problems(60, seed=11, split="test", num_steps=(4, 7))
-    traces = completed("arith:reflective", problems, 1, temperature=0.8, max_tokens=850)
+    traces = complete_problems("arith:reflective", problems, 1, temperature=0.8, max_tokens=850)
     assert 0.25 < sum(map(is_right, *zip(*traces, strict=True))) / len(traces) < 0.6
     states: Counter[str] = Counter()
     for problem, text in traces:

@@ -18,7 +18,7 @@ def problems() -> list[Problem]:
     return generate_problems(300, seed=5, split="test", families=list(FAMILIES))
 
 
-def program(problem) -> Program:  # type: ignore[no-untyped-def]
+def read_program(problem) -> Program:  # type: ignore[no-untyped-def]
     return Program.from_json(problem.meta["program"])
 
 
@@ -55,11 +55,11 @@ def test_families_kept_out_of_training_are_refused_there() -> None:
 
 def test_reference_solutions_are_right_and_as_long_as_told(problems: list[Problem]) -> None:
     for problem in problems:
-        steps = write_reference_solution(program(problem)).split("\n")
-        assert set(verify_steps(program(problem), steps)) == {StepTruth.RIGHT}
+        steps = write_reference_solution(read_program(problem)).split("\n")
+        assert set(verify_steps(read_program(problem), steps)) == {StepTruth.RIGHT}
         assert len(steps) == int(problem.meta["num_steps"]) + 1
         assert steps[-1] == f"The answer is \\boxed{{{problem.answer}}}."
-        numbers = [v for n in program(problem).nodes for v in (n.left, n.right, n.value)]
+        numbers = [v for n in read_program(problem).nodes for v in (n.left, n.right, n.value)]
         assert all(1 <= number <= MAX_VALUE for number in numbers)
 
 
@@ -67,10 +67,10 @@ def test_every_fact_a_step_uses_stands_in_the_problem(problems: list[Problem]) -
     words = {"half": 2, "third": 3, "quarter": 4, "fifth": 5}
     for problem in problems:
         text = problem.text.replace(".", " ").replace("?", " ").split()
-        told = {int(w) for w in text if w.isdigit()} | {words[w] for w in text if w in words}
-        for node in program(problem).nodes:
-            derived = {program(problem).nodes[i].value for i in node.needs}
-            assert {node.left, node.right} <= told | derived
+        stated = {int(w) for w in text if w.isdigit()} | {words[w] for w in text if w in words}
+        for node in read_program(problem).nodes:
+            derived = {read_program(problem).nodes[i].value for i in node.needs}
+            assert {node.left, node.right} <= stated | derived
 
 
 def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic(
@@ -81,9 +81,9 @@ def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic(
     lucky = 0
     for problem in problems * 3:
         text, misread_any = write_misread_solution(
-            program(problem), problem.text, rng=rng, strength=1.5
+            read_program(problem), problem.text, rng=rng, strength=1.5
         )
-        truths = verify_steps(program(problem), text.split("\n"))
+        truths = verify_steps(read_program(problem), text.split("\n"))
         first = next((t for t in truths if t is not StepTruth.RIGHT), None)
         errors[str(first)] += 1
         lucky += first is not None and text.endswith(f"{{{problem.answer}}}.")

@@ -54,7 +54,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return write_module(tmp_path, ENDS_RIGHT, monkeypatch)
 
 
-def graded(kind: str, completion: str, problem: Problem, **settings: object) -> Grade:
+def grade_completion(kind: str, completion: str, problem: Problem, **settings: object) -> Grade:
     checker = make_checker(
         find_settings_class("checkers", kind).model_validate({"kind": kind, **settings})
     )
@@ -66,9 +66,11 @@ PROBLEM = Problem(id="p", text="?", answer="12")
 
 
 def test_the_maths_checker_says_what_it_read_and_why() -> None:
-    grade = graded("math", "so it is \\boxed{24/2}.", PROBLEM)
+    grade = grade_completion("math", "so it is \\boxed{24/2}.", PROBLEM)
     assert grade == Grade(verdict=Verdict.RIGHT, answer="24/2", reason="equal", layer=grade.layer)
-    assert graded("math", "\\boxed{12 cm}", PROBLEM, units_optional=False).verdict == "wrong"
+    assert (
+        grade_completion("math", "\\boxed{12 cm}", PROBLEM, units_optional=False).verdict == "wrong"
+    )
     checker = MathChecker(MathChecker.Settings())
     assert checker.group([["1/2", "0.5", None, "2"], ["x"]]) == [[0, 0, None, 1], [0]]
 
@@ -76,12 +78,12 @@ def test_the_maths_checker_says_what_it_read_and_why() -> None:
 def test_the_maths_checker_refuses_a_gold_that_it_does_not_understand() -> None:
     checker = MathChecker(MathChecker.Settings())
 
-    def refusal(answer: str, **more: bool) -> str | None:
+    def find_refusal(answer: str, **more: bool) -> str | None:
         return asyncio.run(checker.refuse(Problem(id="p", text="?", answer=answer, **more)))
 
-    assert refusal("12") is None
-    assert refusal("\\frac{1}{") is not None
-    assert "data" in (refusal('{"tests": [1]}', answer_is_json=True) or "")
+    assert find_refusal("12") is None
+    assert find_refusal("\\frac{1}{") is not None
+    assert "data" in (find_refusal('{"tests": [1]}', answer_is_json=True) or "")
 
 
 DATA = Problem(
@@ -110,9 +112,9 @@ def test_a_function_takes_what_it_names(
     verdict: str,
     failure: str | None,
 ) -> None:
-    grade = graded(f"{module}:{name}", completion, problem, arguments=arguments)
-    found = (grade.verdict, (grade.failure or "").replace(module, "MODULE"))
-    assert found == (verdict, failure or "")
+    grade = grade_completion(f"{module}:{name}", completion, problem, arguments=arguments)
+    verdict_and_failure = (grade.verdict, (grade.failure or "").replace(module, "MODULE"))
+    assert verdict_and_failure == (verdict, failure or "")
     assert name != "broken" or grade.reason == f"the checker raised {grade.failure}: no such test"
 
 
@@ -136,19 +138,19 @@ def test_a_checker_that_cannot_be_is_refused_at_the_start(
 ) -> None:
     write_problems(tmp_path, 2)
     with pytest.raises(ConfigError) as caught:
-        label(tmp_path, override.replace("MODULE", module))
+        label_problems(tmp_path, override.replace("MODULE", module))
     assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
-def label(folder: Path, *overrides: str) -> list[LabeledSolution]:
+def label_problems(folder: Path, *overrides: str) -> list[LabeledSolution]:
     source = folder / "problems.jsonl"
     base = scripted_overrides(source, folder / "out", "ray.address=none", "estimator=fixed")
     run_label_job([*base, *overrides])
-    return rows(folder / "out")
+    return read_rows(folder / "out")
 
 
-def rows(run: Path) -> list[LabeledSolution]:
+def read_rows(run: Path) -> list[LabeledSolution]:
     return sorted(read_labels(Store(str(run))), key=lambda row: row.solution.id)
 
 
@@ -156,32 +158,32 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
     tmp_path: Path, module: str
 ) -> None:
     write_problems(tmp_path, 6)
-    own = label(tmp_path, f"checker={module}:ends_right")
-    assert {row.solution.outcome for row in own} >= {Outcome.RIGHT, Outcome.WRONG}
-    for row in own:
+    own_rows = label_problems(tmp_path, f"checker={module}:ends_right")
+    assert {row.solution.outcome for row in own_rows} >= {Outcome.RIGHT, Outcome.WRONG}
+    for row in own_rows:
         boxed = f"boxed{{{row.problem.answer}}}" in row.solution.text
         assert (row.solution.outcome is Outcome.RIGHT) == boxed
     recorded = json.loads((tmp_path / "out" / "run.json").read_text())["config"]["checker"]
     assert recorded["kind"] == f"{module}:ends_right" and recorded["version"]
     with pytest.raises(ShardError, match=r"checker.kind: .*ends_right' there, 'math' here"):
-        label(tmp_path)
+        label_problems(tmp_path)
 
     jobs.regrade(str(tmp_path / "out"), str(tmp_path / "same"), allow=[module])
-    assert [row.solution.outcome for row in rows(tmp_path / "same")] == [
-        row.solution.outcome for row in own
+    assert [row.solution.outcome for row in read_rows(tmp_path / "same")] == [
+        row.solution.outcome for row in own_rows
     ]
     command = ["regrade", str(tmp_path / "out"), "-o", str(tmp_path / "maths"), "checker=math"]
     refused = run_verb(command, code=2)
     assert not (tmp_path / "maths").exists()
-    said = " ".join(refused.output.split())
-    assert f"checker.kind=math: {tmp_path / 'out'} was graded by {module}:ends_right" in said
-    assert "pass --change-checker to change it" in said
+    message = " ".join(refused.output.split())
+    assert f"checker.kind=math: {tmp_path / 'out'} was graded by {module}:ends_right" in message
+    assert "pass --change-checker to change it" in message
     result = run_verb([*command, "--change-checker"])
     assert (
         f"checker {module}:ends_right" in result.output
         and f"then, math {CHECKER_VERSION} now" in result.output
     )
-    assert all(row.solution.prediction is not None for row in rows(tmp_path / "maths"))
+    assert all(row.solution.prediction is not None for row in read_rows(tmp_path / "maths"))
     assert (
         json.loads((tmp_path / "maths" / "run.json").read_text())["config"]["checker"]["kind"]
         == "math"

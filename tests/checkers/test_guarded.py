@@ -42,49 +42,49 @@ class Picky(Checker):
     async def grade(
         self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
     ) -> list[Grade]:
-        return [self._grade(item.completion) for item in items]
+        return [self._grade_text(item.completion) for item in items]
 
-    def _grade(self, text: str) -> Grade:
+    def _grade_text(self, text: str) -> Grade:
         if text.startswith("refuse"):
             raise MclabelError("the server of verdicts is away")
         return Grade(verdict=[Verdict.WRONG, Verdict.RIGHT][int(text)])
 
 
-def grade(checker: Checker, *texts: str) -> list[Grade]:
+def grade_texts(checker: Checker, *texts: str) -> list[Grade]:
     problem = Problem(id="p", text="?", answer="1")
     items = [GradeItem(problem=problem, completion=text) for text in texts]
     return list(asyncio.run(checker.grade(items)))
 
 
-def picky() -> GuardedChecker:
+def make_checker() -> GuardedChecker:
     return GuardedChecker(Picky(CheckerSettings(kind="picky")), Boundary("checkers", Picky))
 
 
 def test_what_raises_now_and_then_is_unknown_with_its_reason_for_ever() -> None:
-    checker = picky()
-    assert [g.verdict for g in grade(checker, "1", "x", "0")] == ["right", "unknown", "wrong"]
+    checker = make_checker()
+    assert [g.verdict for g in grade_texts(checker, "1", "x", "0")] == ["right", "unknown", "wrong"]
     for _ in range(2 * MAX_FAILURES):
-        (failed,) = grade(checker, "x")
+        (failed,) = grade_texts(checker, "x")
     assert failed.verdict is Verdict.UNKNOWN
     assert failed.failure is not None and failed.failure.startswith("ValueError at test_guarded.py")
     assert failed.reason.startswith(f"the checker raised {failed.failure}: invalid literal for int")
 
 
 def test_as_many_failures_alike_and_nothing_else_end_it() -> None:
-    checker = picky()
+    checker = make_checker()
     for number in range(MAX_FAILURES - 1):
-        grade(checker, "x")
+        grade_texts(checker, "x")
         if number % 2:
-            grade(checker, "7")  # raises another exception
+            grade_texts(checker, "7")  # raises another exception
     with pytest.raises(CheckerError, match=r"checker=picky: .* ValueError at test_guarded.py:\d+"):
-        grade(checker, "x")
+        grade_texts(checker, "x")
     with pytest.raises(CheckerError):
-        grade(checker, "x")
+        grade_texts(checker, "x")
 
 
 def test_an_error_for_the_user_is_no_grade() -> None:
     with pytest.raises(MclabelError, match="the server of verdicts is away"):
-        grade(picky(), "refuse")
+        grade_texts(make_checker(), "refuse")
 
 
 def write_checker(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str:
@@ -96,7 +96,7 @@ def write_checker(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) ->
     return f"{name}:grade"
 
 
-def label(folder: Path, checker: str, *more: str) -> Result:
+def run_label(folder: Path, checker: str, *more: str) -> Result:
     overrides = scripted_overrides(
         folder / "problems.jsonl", folder / "out", f"checker={checker}", "estimator.kind=fixed"
     )
@@ -109,7 +109,7 @@ def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
 ) -> None:
     write_problems(tmp_path, 16)
     name = write_checker(tmp_path, monkeypatch, BROKEN)
-    failed = label(tmp_path, name, "block_problems=16")
+    failed = run_label(tmp_path, name, "block_problems=16")
     assert failed.exit_code == 2 and f"checker={name}" in failed.output, failed.output
     assert "NameError at own_" in failed.output and "golds" not in failed.output
     store = Store(str(tmp_path / "out"))
@@ -124,15 +124,15 @@ def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
 
     name = write_checker(tmp_path, monkeypatch, MENDED)
     for more in (["--dry-run"], []):
-        resumed = label(tmp_path, name, "block_problems=16", *more)
+        resumed = run_label(tmp_path, name, "block_problems=16", *more)
         assert resumed.exit_code == 0, resumed.output
     rows = list(read_labels(store))
     assert len(rows) == 64 and all(row.solution.outcome is not Outcome.UNGRADED for row in rows)
     assert {row.solution.id: row.solution.text for row in rows}.items() >= kept.items()
 
-    other = label(tmp_path, write_checker(tmp_path, monkeypatch, BROKEN), "block_problems=16")
-    assert other.exit_code == 2 and "checker.version" in other.output
-    assert "mclabel regrade" in other.output
+    refused = run_label(tmp_path, write_checker(tmp_path, monkeypatch, BROKEN), "block_problems=16")
+    assert refused.exit_code == 2 and "checker.version" in refused.output
+    assert "mclabel regrade" in refused.output
 
 
 def test_verdicts_in_a_journal_keep_their_checker(
@@ -140,11 +140,11 @@ def test_verdicts_in_a_journal_keep_their_checker(
 ) -> None:
     write_problems(tmp_path, 16)
     name = write_checker(tmp_path, monkeypatch, BROKEN)
-    assert label(tmp_path, name, "block_problems=16").exit_code == 2
+    assert run_label(tmp_path, name, "block_problems=16").exit_code == 2
     store = Store(str(tmp_path / "out"))
     (journal, *_) = store.names(FOLDER)
     line = next(iter(parse_journal_lines(store.read(journal) or b"")))
     judged = {key: value for key, value in line.items() if key != "failed"}
     write_journal(store, journal.split("/")[1], "other", 0, [judged])
-    other = label(tmp_path, write_checker(tmp_path, monkeypatch, MENDED), "block_problems=16")
-    assert other.exit_code == 2 and "verdicts come from another version" in other.output
+    refused = run_label(tmp_path, write_checker(tmp_path, monkeypatch, MENDED), "block_problems=16")
+    assert refused.exit_code == 2 and "verdicts come from another version" in refused.output

@@ -8,7 +8,7 @@ import pytest
 
 from mclabel.core.records import Problem
 from mclabel.data.readers.problem_rows import read_problem
-from tests.checkers.test_checkers import graded
+from tests.checkers.test_checkers import grade_completion
 from tests.support.own_package import write_module
 
 ROW = {
@@ -93,5 +93,5 @@ def test_a_reward_is_a_verdict(
     function = name if ":" in name else f"{module}:{name}"
     problem = read_problem(ROW)
     assert isinstance(problem, Problem)
-    grade = graded(function, completion, problem, **settings)
+    grade = grade_completion(function, completion, problem, **settings)
     assert (grade.verdict, (grade.failure or "").replace(module, "MODULE")) == (verdict, failure)

@@ -74,13 +74,13 @@ def solution_ids(count: int) -> list[tuple[int, ...]]:
     ]
 
 
-def decoder(model: PreTrainedModel, **changes: Any) -> SharedPrefixDecoder:
+def make_decoder(model: PreTrainedModel, **changes: Any) -> SharedPrefixDecoder:
     model.set_attn_implementation(ATTENTION)
     arguments = {"end_ids": [NO_END], "temperature": 1.0, "max_live": 64, **changes}
     return SharedPrefixDecoder(model.eval(), **arguments)
 
 
-def exact(model: PreTrainedModel) -> PreTrainedModel:
+def make_float64(model: PreTrainedModel) -> PreTrainedModel:
     """Return the model in float64, run by transformers.
 
     In float32, its logits of up to 40 have rounding errors of up to 2e-4, more than the tolerance.
@@ -97,9 +97,9 @@ def plain_logits(twin: PreTrainedModel, ids: list[int]) -> torch.Tensor:
 
 def worst_logit_error(model: PreTrainedModel, contexts: list[tuple[int, ...]], end: int) -> float:
     """Return the largest logit difference to the plain forward pass over 60 rollouts."""
-    twin = exact(model)
+    twin = make_float64(model)
     rng = random.Random(0)
-    engine = decoder(model, max_live=20, end_ids=[end], temperature=0.8)
+    engine = make_decoder(model, max_live=20, end_ids=[end], temperature=0.8)
     waiting = [
         LiveRollout(context=rng.choice(contexts), max_tokens=rng.randrange(3, 20), seed=i)
         for i in range(60)
@@ -133,13 +133,13 @@ def test_logits_equal_the_plain_forward_pass(name: str) -> None:
 
 def test_sampled_tokens_follow_the_model_s_distribution() -> None:
     model = MODELS["bundled"]()
-    twin = exact(model)
+    twin = make_float64(model)
     ids = solution_ids(1)[0]
     p_values = []
     for cut in (len(ids) - 30, len(ids) - 18, len(ids) - 7):
         temperature = 3.0  # so high that many tokens are likely
         probabilities = torch.softmax(plain_logits(twin, list(ids[:cut])) / temperature, -1)
-        engine = decoder(model, temperature=temperature, max_live=500)
+        engine = make_decoder(model, temperature=temperature, max_live=500)
         counts = np.zeros(len(probabilities))
         for start in range(0, 6000, 500):
             for seed in range(start, start + 500):
@@ -159,7 +159,7 @@ def test_a_narrow_step_computes_the_lowest_ranks_and_samples_the_same() -> None:
     model = MODELS["llama"]()
 
     def sample(first_step: int | None) -> dict[int, list[int]]:
-        engine = decoder(model, first_step=first_step)
+        engine = make_decoder(model, first_step=first_step)
         texts: dict[int, list[int]] = {}
         waiting = []
         for seed in range(6):  # of two problems: the later problem is requested first
@@ -187,7 +187,7 @@ def test_rollouts_share_a_lane_until_they_part_and_wait_where_there_is_none() ->
     contexts = [tuple(range(5, 25))] * 13 + [tuple(range(i, 30)) for i in (1, 2, 3)]
 
     def sample(max_live: int, parked: list[int]) -> dict[int, list[int]]:
-        engine = decoder(model, max_live=max_live)
+        engine = make_decoder(model, max_live=max_live)
         for seed, context in enumerate(contexts):
             assert engine.admit(LiveRollout(context=context, max_tokens=12, seed=seed))
         assert [len(lane.rows) for lane in engine.lanes] == [13, 1, 1, 1]
@@ -219,12 +219,12 @@ def test_random_numbers_are_uniform_and_unrelated() -> None:
 def test_end_token_budget_and_context_end_a_completion() -> None:
     torch.manual_seed(2)
     model = MODELS["llama"]()
-    engine = decoder(model, end_ids=range(97), temperature=0)
+    engine = make_decoder(model, end_ids=range(97), temperature=0)
     row = LiveRollout(context=(1, 2, 3), max_tokens=9, seed=0)
     engine.admit(row)
     assert engine.step() == [row]
     assert engine.ended_by_token(row)
-    engine = decoder(model)
+    engine = make_decoder(model)
     long, short = (LiveRollout(context=(4,) * n, max_tokens=5, seed=0) for n in (126, 3))
     assert engine.admit(long) and engine.admit(short)
     assert [row for _ in range(6) for row in engine.step()] == [long, short]
@@ -236,20 +236,20 @@ def test_greedy_top_k_and_top_p_bound_the_choice() -> None:
     torch.manual_seed(3)
     model = MODELS["llama"]()
     context = tuple(range(30))
-    best = plain_logits(exact(model), list(context)).argsort(descending=True).tolist()
+    best = plain_logits(make_float64(model), list(context)).argsort(descending=True).tolist()
     for changes, allowed in (
         ({"temperature": 0.0}, best[:1]),
         ({"top_k": 3}, best[:3]),
         ({"top_p": 1e-6}, best[:1]),
     ):
-        engine = decoder(model, **changes)
+        engine = make_decoder(model, **changes)
         for seed in range(50):
             engine.admit(LiveRollout(context=context, max_tokens=1, seed=seed))
         assert {row.sampled[0] for row in engine.step()} <= set(allowed)
 
 
 def test_memory_of_unused_prefixes_is_bounded() -> None:
-    engine = decoder(MODELS["llama"](), prefix_cache_bytes=200_000)
+    engine = make_decoder(MODELS["llama"](), prefix_cache_bytes=200_000)
     rng = random.Random(0)
     for seed in range(60):
         engine.admit(
@@ -265,7 +265,7 @@ def test_memory_of_unused_prefixes_is_bounded() -> None:
 def test_attention_it_does_not_have_is_refused() -> None:
     model = MistralForCausalLM(MistralConfig(**SHAPE, num_key_value_heads=2, sliding_window=8))
     with pytest.raises(EngineError, match="MistralForCausalLM uses a kind of attention"):
-        decoder(model)
+        make_decoder(model)
 
 
 @pytest.fixture
@@ -273,12 +273,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Record the contexts and the sampled ids of the decoder."""
     recorded, step = Calls(), SharedPrefixDecoder.step
 
-    def recording(decoder: SharedPrefixDecoder) -> list[LiveRollout]:
+    def record_ended(decoder: SharedPrefixDecoder) -> list[LiveRollout]:
         ended = step(decoder)
         recorded.made += [(tuple(row.context), tuple(row.sampled)) for row in ended]
         return ended
 
-    monkeypatch.setattr(SharedPrefixDecoder, "step", recording)
+    monkeypatch.setattr(SharedPrefixDecoder, "step", record_ended)
     return recorded
 
 

@@ -41,8 +41,8 @@ def test_every_device_is_chosen_and_may_change_on_resuming(kind: type[LabelConfi
 
 
 def test_what_auto_stands_for() -> None:
-    found = "cuda" if torch.cuda.is_available() else "cpu"
-    assert resolve_device("auto") == check_device("auto") == found
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    assert resolve_device("auto") == check_device("auto") == device
     assert resolve_device("cuda:3") == "cuda:3"
 
 
@@ -79,16 +79,16 @@ def test_a_worker_takes_only_a_gpu_that_is_reserved_for_it(monkeypatch: pytest.M
     ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False)
 
     # pickled by value: a worker imports nothing else from this file
-    def devices() -> tuple[str, ...]:
+    def resolve_devices() -> tuple[str, ...]:
         torch.cuda.is_available = lambda: True
         with ThreadPoolExecutor(1) as thread:  # engines load their models in a thread
             return tuple(thread.map(resolve_device, ("auto", "cuda")))
 
-    worker = ray.remote(devices)
-    found = {
+    worker = ray.remote(resolve_devices)
+    devices_by_share = {
         num_gpus: ray.get(worker.options(num_gpus=num_gpus).remote()) for num_gpus in (0, 0.5, 1)
     }
-    assert found == {0: ("cpu", "cuda"), 0.5: ("cuda", "cuda"), 1: ("cuda", "cuda")}
+    assert devices_by_share == {0: ("cpu", "cuda"), 0.5: ("cuda", "cuda"), 1: ("cuda", "cuda")}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolve_device("auto") == "cuda"  # the driver may use the GPU of its machine
 
@@ -129,16 +129,16 @@ def test_overrides_choose_one_engine(overrides: list[str], same: str) -> None:
 
 
 def test_labels_depend_on_what_changes_the_weights_and_not_on_the_engine() -> None:
-    def identity(*overrides: str) -> object:
+    def compute_identity(*overrides: str) -> object:
         return semantic_config(config_of(*overrides)).identity
 
-    plain = identity()
-    assert plain == identity("policy.engine=vllm", "policy.engine.dtype=bfloat16")
-    assert plain == identity("policy.engine=openai", SERVER)
-    quantized = identity("policy.engine=vllm", "policy.engine.quantization=fp8")
+    plain = compute_identity()
+    assert plain == compute_identity("policy.engine=vllm", "policy.engine.dtype=bfloat16")
+    assert plain == compute_identity("policy.engine=openai", SERVER)
+    quantized = compute_identity("policy.engine=vllm", "policy.engine.quantization=fp8")
     assert quantized != plain
     assert quantized["policy"]["engine"] == {"quantization": "fp8"}  # type: ignore[index]
-    assert identity("policy.engine={kind: scripted, num_steps: 9}") != identity(
+    assert compute_identity("policy.engine={kind: scripted, num_steps: 9}") != compute_identity(
         "policy.engine=scripted"
     )
 

@@ -44,13 +44,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.split("?")[0].removeprefix("/api/models")
         if path.startswith("/arith/gated"):
-            self._answer(403, b"", {"X-Error-Code": "GatedRepo"})
+            self._send_answer(403, b"", {"X-Error-Code": "GatedRepo"})
         elif not path.startswith("/arith/policy"):
-            self._answer(401, b"", {"X-Error-Code": "RepoNotFound"})
+            self._send_answer(401, b"", {"X-Error-Code": "RepoNotFound"})
         elif "no-such" in path:
-            self._answer(404, b"", {"X-Error-Code": "RevisionNotFound"})
+            self._send_answer(404, b"", {"X-Error-Code": "RevisionNotFound"})
         elif "/resolve/" in path:
-            self._file(path.split("/resolve/")[1].split("/", 1)[1])
+            self._send_file(path.split("/resolve/")[1].split("/", 1)[1])
         else:
             rows = [{"rfilename": name} for name in FILES]
             tree = [
@@ -61,19 +61,19 @@ class _Handler(BaseHTTPRequestHandler):
                 if "/tree/" in path
                 else {"id": "arith/policy", "sha": COMMIT, "siblings": rows}
             )
-            self._answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            self._send_answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
-    def _file(self, name: str) -> None:
+    def _send_file(self, name: str) -> None:
         if name not in FILES:
-            self._answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+            self._send_answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
             return
         content = FILES[name]
         if self.command == "GET":
             self.server.downloads[name] += 1
         tag = hashlib.sha256(content).hexdigest()
-        self._answer(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'})
+        self._send_answer(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'})
 
-    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+    def _send_answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, content in headers.items():
             self.send_header(name, content)
@@ -115,7 +115,7 @@ def in_child(hub: Hub, cache: Path, code: str, before: str = "") -> subprocess.P
     )
 
 
-def said(child: subprocess.Popen[str]) -> str:
+def read_output(child: subprocess.Popen[str]) -> str:
     output, _ = child.communicate(timeout=120)
     assert child.returncode == 0
     return output.strip()
@@ -123,7 +123,7 @@ def said(child: subprocess.Popen[str]) -> str:
 
 def test_engines_of_a_node_download_a_model_once(hub: Hub, tmp_path: Path) -> None:
     code = f"fetch_model('arith/policy', revision='{COMMIT}')"
-    (folder,) = {said(child) for child in [in_child(hub, tmp_path, code) for _ in range(2)]}
+    (folder,) = {read_output(child) for child in [in_child(hub, tmp_path, code) for _ in range(2)]}
     assert (Path(folder) / "model.safetensors").read_bytes() == FILES["model.safetensors"]
     wanted = {name for name in FILES if "/" not in name and name != "README.md"}
     assert set(hub.downloads) == wanted
@@ -131,7 +131,7 @@ def test_engines_of_a_node_download_a_model_once(hub: Hub, tmp_path: Path) -> No
 
 
 def test_a_tokenizer_alone_brings_no_weights(hub: Hub, tmp_path: Path) -> None:
-    folder = said(
+    folder = read_output(
         in_child(hub, tmp_path, "fetch_model('arith/policy', revision=None, weights=False)")
     )
     assert (Path(folder) / "tokenizer.json").is_file()
@@ -164,7 +164,7 @@ def test_a_tokenizer_alone_brings_no_weights(hub: Hub, tmp_path: Path) -> None:
 def test_what_the_hub_answers_is_one_clear_message(
     hub: Hub, tmp_path: Path, code: str, message: str
 ) -> None:
-    assert message in said(in_child(hub, tmp_path, code))
+    assert message in read_output(in_child(hub, tmp_path, code))
 
 
 def test_a_hub_that_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
     hub.server_close()
     # removes the pauses between the client's attempts
     at_once = "import time; time.sleep = lambda seconds: None"
-    answer = said(
+    answer = read_output(
         in_child(hub, tmp_path, "resolve_model_commit('arith/policy', revision=None)", at_once)
     )
     assert answer.startswith("refused: policy.model='arith/policy': ")

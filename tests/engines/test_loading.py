@@ -128,9 +128,9 @@ def test_a_policy_whose_weights_are_no_numbers_is_refused(tmp_path: Path, damage
     model = damaged_policy(tmp_path / "model", damage)
     job = [f"policy.model={model}", "policy.engine=hf", "problems.source=arith", "ray.address=none"]
     job += ["problems.limit=1", f"out={tmp_path / 'out'}"]
-    said = " ".join(run_verb(["label", "/dev/null", *job], code=2).output.split())
-    assert f"policy.model='{model}': its weight" in said
-    assert "holds NaN or infinities" in said and "Train or download it again" in said
+    message = " ".join(run_verb(["label", "/dev/null", *job], code=2).output.split())
+    assert f"policy.model='{model}': its weight" in message
+    assert "holds NaN or infinities" in message and "Train or download it again" in message
     assert not list((tmp_path / "out" / "labels").glob("*"))
 
 
@@ -175,11 +175,11 @@ def test_an_engine_keeps_its_number_of_threads_beside_others() -> None:
         decoder = engine._decoder
         step = decoder.step
 
-        def watched() -> object:
+        def watch_step() -> object:
             seen.append(torch.get_num_threads())
             return step()
 
-        decoder.step = watched  # type: ignore[method-assign, assignment]
+        decoder.step = watch_step  # type: ignore[method-assign, assignment]
         torch.set_num_threads(3)  # as a trainer does before the engine's first step
         await engine.sample(engine.prompt_ids("1 + 1 = ?"), (), seed=0)
         await engine.close()
@@ -257,13 +257,13 @@ def test_a_terminal_stays_one_for_this_process() -> None:
 OWN = "tests.support.own_engine:ConstantEngine"
 
 
-def overrides(folder: Path, engine: str, *more: str) -> list[str]:
+def list_overrides(folder: Path, engine: str, *more: str) -> list[str]:
     job = scripted_overrides(write_problems(folder, 5), folder / "out", "estimator.kind=fixed")
     return [*job, f"policy.engine={engine}", "solutions.per_problem=2", *more]
 
 
-def label(folder: Path, *more: str, engine: str = OWN) -> list[LabeledSolution]:
-    run_label_job(overrides(folder, engine, "ray.address=none", *more))
+def label_rows(folder: Path, *more: str, engine: str = OWN) -> list[LabeledSolution]:
+    run_label_job(list_overrides(folder, engine, "ray.address=none", *more))
     return list(read_labels(Store(str(folder / "out"))))
 
 
@@ -274,7 +274,7 @@ class UncountedEngine(ConstantEngine):
 
 
 def test_what_an_engine_without_statistics_samples_is_counted() -> None:
-    async def sampled() -> list[EngineStats]:
+    async def sample_stats() -> list[EngineStats]:
         engine = CheckedEngine(UncountedEngine, PolicySettings(engine=ConstantEngine.Settings()))
         await engine.start()
         task = asyncio.create_task(engine.sample(engine.prompt_ids("1+1"), (), seed=0))
@@ -283,7 +283,7 @@ def test_what_an_engine_without_statistics_samples_is_counted() -> None:
         await task
         return [before, engine.stats()]
 
-    live, ended = asyncio.run(sampled())
+    live, ended = asyncio.run(sample_stats())
     assert (live.num_live, ended.num_live) == (1, 0)
     assert live.num_sampled_tokens == 0 and ended.num_sampled_tokens > 0
     assert not ended.counts_as_sampled
@@ -291,13 +291,15 @@ def test_what_an_engine_without_statistics_samples_is_counted() -> None:
 
 def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
     more = ["policy.engine.num_cpus=3", "ray.address=none"]
-    planned = jobs.plan_labelling(load_config(LabelConfig, None, overrides(tmp_path, OWN, *more)))
+    planned = jobs.plan_labelling(
+        load_config(LabelConfig, None, list_overrides(tmp_path, OWN, *more))
+    )
     assert planned.resources.num_cpus == 3
     assert ("engine", f"{OWN}, here") in planned.lines()
     with pytest.raises(
         ConfigError, match=r"policy\.engine\.needs=luck: this machine does not have it"
     ):
-        label(tmp_path, "policy.engine.needs=luck")
+        label_rows(tmp_path, "policy.engine.needs=luck")
 
 
 def test_the_engine_of_the_documentation_runs_as_it_says(tmp_path: Path) -> None:

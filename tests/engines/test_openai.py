@@ -44,7 +44,7 @@ async def running_engine(
         await policy.close()
 
 
-def sample(
+def sample_completions(
     *urls: str,
     prefix: str = "",
     count: int = 1,
@@ -55,11 +55,11 @@ def sample(
 
     async def run() -> list[Completion]:
         async with running_engine(*urls, sampling=sampling, **settings) as policy:
-            asked = [
+            requests = [
                 policy.sample(policy.prompt_ids(f"What is 1 + {i}?"), policy.encode(prefix), seed=i)
                 for i in range(count)
             ]
-            completions = await asyncio.gather(*asked)
+            completions = await asyncio.gather(*requests)
             assert policy.stats().num_sampled_tokens >= sum(len(c.ids) for c in completions)
             assert policy.stats().num_live == policy.stats().num_waiting == 0
             return completions
@@ -70,11 +70,11 @@ def sample(
 def test_ids_go_out_and_come_back_with_every_parameter() -> None:
     text = policy_text()
     with Server() as server:
-        found = sample(server.url, prefix="So,\n", per_request_seeds=True)
+        completions = sample_completions(server.url, prefix="So,\n", per_request_seeds=True)
         body = server.bodies[-1]
-        (stopped,) = sample(server.url, sampling={"stop": ["= 2."]})
+        (stopped,) = sample_completions(server.url, sampling={"stop": ["= 2."]})
         assert server.bodies[-1]["stop"] == ["= 2."] and stopped.text == "1 + 1 = 2."
-    assert found == [Completion(ids=text.encode(ANSWER), text=ANSWER, finish_reason="stop")]
+    assert completions == [Completion(ids=text.encode(ANSWER), text=ANSWER, finish_reason="stop")]
     assert body["prompt"] == [*text.prompt_ids("What is 1 + 0?"), *text.encode("So,\n")]
     expected = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.0, "seed": 0, "n": 1}
     expected |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -86,20 +86,20 @@ def test_ids_go_out_and_come_back_with_every_parameter() -> None:
 def test_what_the_length_cuts_is_truncated_and_no_room_asks_nothing() -> None:
     short = {"max_tokens": 6}
     with Server() as server:
-        (completion,) = sample(server.url, sampling=short)
-        asked = len(server.bodies)
-        (nothing,) = sample(server.url, sampling=short, prefix="1 2 3 4 5 6 7 8 9")
-        assert len(server.bodies) == asked + 1  # the probe of the second start
+        (completion,) = sample_completions(server.url, sampling=short)
+        num_requests = len(server.bodies)
+        (nothing,) = sample_completions(server.url, sampling=short, prefix="1 2 3 4 5 6 7 8 9")
+        assert len(server.bodies) == num_requests + 1  # the probe of the second start
     assert (completion.finish_reason, len(completion.ids)) == ("length", 6)
     assert nothing == Completion(ids=(), text="", finish_reason="length")
 
 
 def test_a_server_without_ids_has_its_texts_tokenised_once() -> None:
     with Server(returns_ids=False) as server:
-        (completion,) = sample(server.url)
+        (completion,) = sample_completions(server.url)
         assert completion.ids == policy_text().encode(ANSWER)
         with pytest.raises(EngineError, match=r"policy\.stop: the server returns no token ids"):
-            sample(server.url, sampling={"stop": ["x"]})
+            sample_completions(server.url, sampling={"stop": ["x"]})
 
 
 def test_limits_failures_and_lost_connections_are_tried_again(
@@ -107,10 +107,10 @@ def test_limits_failures_and_lost_connections_are_tried_again(
 ) -> None:
     monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 60.0)
     with Server() as server:
-        probe = sample(server.url, retry_s=60.0)
+        probe = sample_completions(server.url, retry_s=60.0)
         server.faults += [(429, {"Retry-After": "0.01"}), (503, {}), "drop", (500, {}), "abort"]
         before = len(server.bodies)
-        assert sample(server.url, count=3, retry_s=60.0) == probe * 3
+        assert sample_completions(server.url, count=3, retry_s=60.0) == probe * 3
         assert len(server.bodies) == before + 1 + 3 + 5
 
 
@@ -185,8 +185,8 @@ def test_other_words_for_the_end_and_no_usage_are_read(
             return await policy.sample(prompt, (), seed=0)
 
     with Server() as server:
-        found = asyncio.run(run(server.url))
-    assert (found.finish_reason, len(found.ids)) == (finish_reason, num_ids)
+        completion = asyncio.run(run(server.url))
+    assert (completion.finish_reason, len(completion.ids)) == (finish_reason, num_ids)
 
 
 def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> None:
@@ -194,34 +194,36 @@ def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> Non
         async with running_engine(url, retry_s=0.0) as policy:
             server.faults += [(503, {"Retry-After": "300"})]
             prompt = policy.prompt_ids("What is 1 + 1?")
-            asked = [policy.sample(prompt, (), seed=i) for i in range(20)]
-            return await asyncio.gather(*asked, return_exceptions=True)
+            requests = [policy.sample(prompt, (), seed=i) for i in range(20)]
+            return await asyncio.gather(*requests, return_exceptions=True)
 
     with Server() as server:
-        found = asyncio.run(asyncio.wait_for(run(server.url), 60))
-    failed = [one for one in found if isinstance(one, RequestFailed)]
-    assert failed and all("gave no answer within 0 s" in str(one) for one in failed)
+        results = asyncio.run(asyncio.wait_for(run(server.url), 60))
+    failed = [result for result in results if isinstance(result, RequestFailed)]
+    assert failed and all("gave no answer within 0 s" in str(failure) for failure in failed)
 
 
 def test_a_dead_endpoint_is_set_aside_and_used_again_when_it_is_back() -> None:
-    with Server() as one, Server() as two:
-        assert len(sample(f"http://127.0.0.1:{free_port()}/v1", one.url, count=8)) == 8
-        asked = len(one.bodies)
-        assert len(sample(one.url, two.url, count=40)) == 40
-        assert 5 < len(one.bodies) - asked < 36  # problems are spread over both servers
-        one.faults += [(503, {})] * 4
-        assert len(sample(one.url, two.url, count=40)) == 40
+    with Server() as first, Server() as second:
+        assert (
+            len(sample_completions(f"http://127.0.0.1:{free_port()}/v1", first.url, count=8)) == 8
+        )
+        num_requests = len(first.bodies)
+        assert len(sample_completions(first.url, second.url, count=40)) == 40
+        assert 5 < len(first.bodies) - num_requests < 36  # problems are spread over both servers
+        first.faults += [(503, {})] * 4
+        assert len(sample_completions(first.url, second.url, count=40)) == 40
 
 
 def test_no_more_than_max_live_at_a_time() -> None:
     with Server(delay_s=0.02) as server:
-        assert len(sample(server.url, count=30, max_live=4)) == 30
+        assert len(sample_completions(server.url, count=30, max_live=4)) == 30
         assert server.most_live == 4
 
 
 def test_chat_is_used_where_the_server_shows_that_it_continues_exactly() -> None:
     with Server(chat=True) as server:
-        completions = sample(server.url, api="chat", prefix="So,\n")
+        completions = sample_completions(server.url, api="chat", prefix="So,\n")
         body = server.bodies[-1]
     assert completions[0].text == ANSWER
     assert body["messages"][-1] == {"role": "assistant", "content": "So,\n"}
@@ -250,7 +252,7 @@ def test_a_server_that_cannot_do_what_is_needed_is_refused(
     server: dict[str, Any], arguments: dict[str, Any], message: str
 ) -> None:
     with Server(**server) as running, pytest.raises(EngineError, match=message):
-        sample(running.url, **arguments)
+        sample_completions(running.url, **arguments)
 
 
 def test_keys_are_read_from_the_environment_and_never_shown(
@@ -259,13 +261,13 @@ def test_keys_are_read_from_the_environment_and_never_shown(
     caplog.set_level(logging.INFO)
     with Server(key=KEY) as server:
         monkeypatch.setenv("SERVER_KEY", KEY)
-        assert sample(server.url, api_key_env="SERVER_KEY")[0].text == ANSWER
+        assert sample_completions(server.url, api_key_env="SERVER_KEY")[0].text == ANSWER
         monkeypatch.setenv("SERVER_KEY", "sk-wrong-1")
         with pytest.raises(EngineError, match="refuses the key in SERVER_KEY") as caught:
-            sample(server.url, api_key_env="SERVER_KEY")
+            sample_completions(server.url, api_key_env="SERVER_KEY")
         monkeypatch.delenv("SERVER_KEY")
         with pytest.raises(EngineError, match="SERVER_KEY: the variable is not set"):
-            sample(server.url, api_key_env="SERVER_KEY")
+            sample_completions(server.url, api_key_env="SERVER_KEY")
     shown = caplog.text + str(caught.value)
     assert KEY not in shown and "sk-wrong-1" not in shown
 
@@ -276,7 +278,7 @@ def test_a_server_that_repeats_the_key_is_not_quoted(monkeypatch: pytest.MonkeyP
         Server(names=(f"model for {KEY}", "other")) as server,
         pytest.raises(EngineError) as caught,
     ):
-        sample(server.url, api_key_env="SERVER_KEY", model="x")
+        sample_completions(server.url, api_key_env="SERVER_KEY", model="x")
     assert KEY not in str(caught.value) and "***" in str(caught.value)
 
 

@@ -38,10 +38,10 @@ def test_another_file_and_another_name_are_refused(
 def test_another_process_may_make_the_folder_meanwhile(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "model"
 
-    def make(own: Path) -> None:
-        for each in (own, folder):
-            each.mkdir()
-            (each / "config.json").touch()
+    def make(new_folder: Path) -> None:
+        for made_folder in (new_folder, folder):
+            made_folder.mkdir()
+            (made_folder / "config.json").touch()
 
     assert _make_folder(folder, make) == folder
     assert [path.name for path in folder.parent.iterdir()] == ["model"]

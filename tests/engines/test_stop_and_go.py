@@ -86,9 +86,9 @@ def test_many_go_on_from_one_end_each_by_itself() -> None:
             *(engine.sample(prompt, first.ids, seed=seed) for seed in range(64)),
         )
         assert engine.stats().num_prefill_tokens == num_prefilled
-        assert len({one.text for one in rest}) > 1
-        for one, whole in zip(rest[:64], rest[64:], strict=True):
-            assert whole.text.startswith(one.text) and not whole.at_stop
+        assert len({completion.text for completion in rest}) > 1
+        for line, whole in zip(rest[:64], rest[64:], strict=True):
+            assert whole.text.startswith(line.text) and not whole.at_stop
         assert (await engine.sample(prompt, first.ids, seed=3)) == rest[64 + 3]
 
     on_engine(test)
@@ -127,7 +127,7 @@ def test_a_closed_embedded_engine_frees_its_model_and_keeps_its_counts() -> None
     asyncio.run(run())
 
 
-def prepared(settings: PolicySettings) -> PreparedPolicy:
+def make_prepared(settings: PolicySettings) -> PreparedPolicy:
     """Return a prepared policy without checking for the model or a GPU."""
     return PreparedPolicy(settings=settings, engine=make_engine(settings))
 
@@ -135,16 +135,16 @@ def prepared(settings: PolicySettings) -> PreparedPolicy:
 def test_models_that_do_not_fit_a_gpu_together_are_refused() -> None:
     """Each model's share of the GPU decides."""
 
-    def models(share: float) -> PreparedModels:
+    def prepare_models(share: float) -> PreparedModels:
         engine = VllmEngine.Settings(kind="vllm", gpu_memory_utilization=share)
         completer = CompleterSettings(model="b", engine=engine, cost=1)
         config = LabelConfig(
             out="x", policy=PolicySettings(model="a", engine=engine), completers=[completer]
         )
-        return PreparedModels.prepare_all(config, prepared)
+        return PreparedModels.prepare_all(config, make_prepared)
 
     for share in (0.45, 0.5):
-        assert models(share).resources(RayConfig()).num_gpus == 1
+        assert prepare_models(share).resources(RayConfig()).num_gpus == 1
     with pytest.raises(ConfigError, match=r"reserve 1.8 of a GPU.*set its engine.kind=openai"):
-        models(0.9).resources(RayConfig())
+        prepare_models(0.9).resources(RayConfig())
     assert HfEngine(PolicySettings()).resources().gpu_memory == 0

@@ -59,7 +59,7 @@ class Engine:
 
     @property
     def is_there(self) -> tuple[bool, bool]:
-        """Whether the memory segment exists, and whether its record exists."""
+        """Return whether the memory segment exists, and whether its record exists."""
         return self.segment.exists(), self.record.exists()
 
     def kill_all(self) -> None:

@@ -29,27 +29,29 @@ from mclabel.run.verify.run import verify
 from tests.support.commands import run_verb
 
 
-def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> SourceOpinion:
-    return SourceOpinion(source="x", claim=claim, is_known=known, first_error=error)
+def make_opinion(
+    error: int | None, *, is_known: bool = True, claim: Claim = "where"
+) -> SourceOpinion:
+    return SourceOpinion(source="x", claim=claim, is_known=is_known, first_error=error)
 
 
 @pytest.mark.parametrize(
     ("opinions", "agree"),
     [
-        ([says(2), says(2)], True),
-        ([says(2), says(1)], False),
-        ([says(None), says(None)], True),
-        ([says(None), says(0)], False),
-        ([says(1), says(None, known=False)], False),
-        ([says(None), says(None, known=False)], False),
-        ([says(1), says(3), says(3)], False),
-        ([says(3), says(None), says(None)], False),
+        ([make_opinion(2), make_opinion(2)], True),
+        ([make_opinion(2), make_opinion(1)], False),
+        ([make_opinion(None), make_opinion(None)], True),
+        ([make_opinion(None), make_opinion(0)], False),
+        ([make_opinion(1), make_opinion(None, is_known=False)], False),
+        ([make_opinion(None), make_opinion(None, is_known=False)], False),
+        ([make_opinion(1), make_opinion(3), make_opinion(3)], False),
+        ([make_opinion(3), make_opinion(None), make_opinion(None)], False),
         # A false equality at step 1 means that the first error is at step 1 or before it.
-        ([says(3), says(3), says(1, claim="at_or_before")], False),
-        ([says(1), says(1), says(3, claim="at_or_before")], True),
-        ([says(1), says(1), says(None, claim="at_or_before")], True),
-        ([says(None), says(None), says(2, claim="at_or_before")], False),
-        ([says(None, known=False), says(None)], False),
+        ([make_opinion(3), make_opinion(3), make_opinion(1, claim="at_or_before")], False),
+        ([make_opinion(1), make_opinion(1), make_opinion(3, claim="at_or_before")], True),
+        ([make_opinion(1), make_opinion(1), make_opinion(None, claim="at_or_before")], True),
+        ([make_opinion(None), make_opinion(None), make_opinion(2, claim="at_or_before")], False),
+        ([make_opinion(None, is_known=False), make_opinion(None)], False),
     ],
 )
 def test_sources_agree_on_one_location(opinions: list[SourceOpinion], agree: bool) -> None:
@@ -64,7 +66,7 @@ def write_opinions(
     judge: str = "critic",
     claim_: Claim = "where",
     scores: Callable[[LabeledSolution], list[float]] = lambda row: [],
-    known: Callable[[LabeledSolution], bool] = lambda row: True,
+    is_known: Callable[[LabeledSolution], bool] = lambda row: True,
 ) -> str:
     """Write a judge's opinions on a labelling run, and return the folder."""
     store = Store(str(folder), create=True)
@@ -81,7 +83,7 @@ def write_opinions(
                 "id": row.solution.id, "row": number,
                 "input": convert_solution_to_item(number, row).row,
                 "num_steps": len(row.steps),
-                "is_known": known(row), "first_error": say(row), "sureness": None, "reason": "",
+                "is_known": is_known(row), "first_error": say(row), "sureness": None, "reason": "",
                 "votes": [], "scores": scores(row), "flags": [],
                 "answers": [], "num_tokens": 0,
             }
@@ -104,7 +106,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(out)
 
 
-def truth(row: LabeledSolution) -> int | None:
+def find_truth(row: LabeledSolution) -> int | None:
     return find_true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
@@ -114,24 +116,24 @@ def test_a_judge_labels_alone_and_what_it_does_not_know_is_not_kept(
     rows = list(read_labels(Store(run)))
     unknown = rows[0].solution.id
 
-    def scores(row: LabeledSolution) -> list[float]:
-        return [0.3 if number == truth(row) else 0.9 for number in range(len(row.steps))]
+    def make_scores(row: LabeledSolution) -> list[float]:
+        return [0.3 if number == find_truth(row) else 0.9 for number in range(len(row.steps))]
 
     prm = write_opinions(
         tmp_path / "prm",
         rows,
-        truth,
+        find_truth,
         claim_="scores",
-        scores=scores,
-        known=lambda row: row.solution.id != unknown,
+        scores=make_scores,
+        is_known=lambda row: row.solution.id != unknown,
     )
     out = tmp_path / "out"
     run_verb(["combine", run, f"prm={prm}", "-o", str(out), "--rule", "judge"])
     for row in read_labels(Store(str(out))):
         assert row.is_kept == (row.solution.id != unknown)
         if row.is_kept:
-            assert row.first_error == truth(row) and row.posterior is None
-            assert compute_step_targets(row, "soft") == tuple(scores(row))
+            assert row.first_error == find_truth(row) and row.posterior is None
+            assert compute_step_targets(row, "soft") == tuple(make_scores(row))
             end = len(row.steps) if row.first_error is None else row.first_error
             assert [step.hard for step in row.steps] == [n < end for n in range(len(row.steps))]
             assert {step.source for step in row.steps} == {"judge"}
@@ -146,20 +148,20 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     run: str, tmp_path: Path
 ) -> None:
     rows = list(read_labels(Store(run)))
-    knowing = write_opinions(tmp_path / "knowing", rows, truth)
+    knowing = write_opinions(tmp_path / "knowing", rows, find_truth)
     out = tmp_path / "out"
     command = ["combine", run, f"knowing={knowing}", "-o", str(out)]
     result = run_verb(command)
     *_, combined, differing, look = result.output.splitlines()
     assert combined.startswith("Combined by posterior: 32 of 32 solutions are kept")
     assert "the first error changed in" in differing and f"mclabel show {out}" in look
-    found = {row.solution.id: row for row in read_labels(Store(str(out)))}
-    hits = [found[row.solution.id].first_error == truth(row) for row in rows]
-    assert np.mean(hits) > np.mean([row.first_error == truth(row) for row in rows])
+    row_by_id = {row.solution.id: row for row in read_labels(Store(str(out)))}
+    hits = [row_by_id[row.solution.id].first_error == find_truth(row) for row in rows]
+    assert np.mean(hits) > np.mean([row.first_error == find_truth(row) for row in rows])
     for row in rows:
-        now = found[row.solution.id]
+        now = row_by_id[row.solution.id]
         assert now.consensus is not None and now.consensus.rule == "posterior"
-        assert [one.source for one in now.consensus.opinions] == ["rollouts", "knowing"]
+        assert [opinion.source for opinion in now.consensus.opinions] == ["rollouts", "knowing"]
         assert now.consensus.opinions[0].first_error == row.first_error
         assert now.posterior is not None and sum(now.posterior) == pytest.approx(1)
         assert [step.counts for step in now.steps] == [step.counts for step in row.steps]
@@ -202,8 +204,8 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
     out = tmp_path / "out"
     report = combine(run, [half], str(out), rule="same_location")
     assert (report.num_solutions, report.num_kept) == (32, 16)
-    found = list(read_labels(Store(str(out))))
-    assert len(found) == 32 and {row.solution.id for row in found if row.is_kept} == agreeing
+    combined = list(read_labels(Store(str(out))))
+    assert len(combined) == 32 and {row.solution.id for row in combined if row.is_kept} == agreeing
     result = run_verb(["export", str(out), "--to", "trl", "-o", str(tmp_path / "trl")])
     assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 16
     assert "16 were not kept" in " ".join(result.output.split())
@@ -216,8 +218,8 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
 def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> None:
     rows = list(read_labels(Store(run)))
     fine = write_opinions(tmp_path / "fine", rows, lambda row: None)
-    other = replace(rows[0], solution=replace(rows[0].solution, id="another"))
-    others = write_opinions(tmp_path / "others", [other], lambda row: None)
+    unknown_row = replace(rows[0], solution=replace(rows[0].solution, id="another"))
+    others = write_opinions(tmp_path / "others", [unknown_row], lambda row: None)
     changed = [
         replace(row, problem=replace(row.problem, text=row.problem.text + " Really?"))
         if number in (3, 5) else row

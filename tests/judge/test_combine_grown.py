@@ -21,7 +21,7 @@ from mclabel.run.verify.run import verify
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
-def grow(folder: Path, problems: int) -> str:
+def grow_run(folder: Path, problems: int) -> str:
     """Label the first `problems` problems with a policy that sometimes fails."""
     source, out = write_problems(folder, problems), folder / "labels"
     changes = scripted_overrides(source, out, *("ray.address=none", "estimator.kind=fixed"))
@@ -34,12 +34,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
     """Return a run, the same run after it has grown, and opinions on the smaller run."""
     folder = tmp_path_factory.mktemp("grown")
     opinions = str(folder / "symbolic")
-    small = grow(folder, 8)
+    small = grow_run(folder, 8)
     keys = [f"solutions={small}", f"out={opinions}", "ray.address=none"]
     judge(load_config(JudgeConfig, None, keys))
     before = folder / "before"
     shutil.copytree(small, before)
-    return str(before), grow(folder, 12), opinions
+    return str(before), grow_run(folder, 12), opinions
 
 
 @pytest.fixture
@@ -48,18 +48,18 @@ def run(inputs: tuple[str, str, str], tmp_path: Path) -> tuple[Path, Callable[[]
     place = tmp_path / "run"
     shutil.copytree(inputs[0], place)
 
-    def grown() -> None:
+    def replace_run() -> None:
         shutil.rmtree(place)
         shutil.copytree(inputs[1], place)
 
-    return place, grown
+    return place, replace_run
 
 
-def rows_of(place: Path) -> list[Any]:
+def read_rows(place: Path) -> list[Any]:
     return sorted(read_labels(Store(str(place))), key=lambda row: row.solution.id)
 
 
-def files_of(place: Path) -> dict[Path, bytes]:
+def read_files(place: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_has_grown_is_not_combined_into_the_same_output(
     place, grown = run
     out, fresh = tmp_path / "out", tmp_path / "fresh"
     combine(str(place), [inputs[2]], str(out))
-    small, before = rows_of(out), files_of(out)
+    small, before = read_rows(out), read_files(out)
     grown()
     with pytest.raises(ShardError) as error:
         combine(str(place), [inputs[2]], str(out))
@@ -77,9 +77,9 @@ def test_a_run_that_has_grown_is_not_combined_into_the_same_output(
         f"{out}: {place} or its opinions have changed since this output was written from them. "
         f"Choose another -o, or delete {out} first"
     )
-    assert files_of(out) == before
+    assert read_files(out) == before
     combine(str(place), [inputs[2]], str(fresh))
-    now = {row.solution.id: row.posterior for row in rows_of(fresh)}
+    now = {row.solution.id: row.posterior for row in read_rows(fresh)}
     # so labels of both states of the run would not fit together
     assert any(now[row.solution.id] != row.posterior for row in small)
 
@@ -90,12 +90,12 @@ def test_a_rule_that_learns_nothing_combines_only_new_blocks_of_a_grown_run(
     place, grown = run
     out, fresh = tmp_path / "out", tmp_path / "fresh"
 
-    def combined(to: Path) -> CombineReport:
+    def combine_runs(to: Path) -> CombineReport:
         return combine(str(place), [inputs[2]], str(to), rule="same_location")
 
-    combined(out)
+    combine_runs(out)
     grown()
-    report = combined(out)
+    report = combine_runs(out)
     assert (report.num_blocks, report.num_blocks_resumed) == (3, 2)
-    combined(fresh)
-    assert rows_of(out) == rows_of(fresh) and verify(Store(str(out))).is_sound
+    combine_runs(fresh)
+    assert read_rows(out) == read_rows(fresh) and verify(Store(str(out))).is_sound

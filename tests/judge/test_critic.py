@@ -35,13 +35,13 @@ the case tests."""
 PARSERS = sorted(FIRST_INDEX)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{one.parser}: {one.name}" for one in CASES])
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.parser}: {case.name}" for case in CASES])
 def test_answers_are_read_as_people_read_them(case: SimpleNamespace) -> None:
     vote = parse_output(case.text, case.parser, case.num_steps, case.truncated)
     assert vote == Vote(case.first_error, case.is_known, "" if case.is_known else case.why)
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if one.truncated and not one.is_known])
+@pytest.mark.parametrize("case", [case for case in CASES if case.truncated and not case.is_known])
 def test_a_cut_answer_is_never_no_error(case: SimpleNamespace) -> None:
     for end in range(len(case.text)):
         vote = parse_output(case.text[:end], case.parser, case.num_steps, truncated=True)
@@ -142,7 +142,7 @@ HOSTILE = st.lists(
 def test_no_text_can_add_or_end_a_step(
     name: str, problem: str, steps: list[str], reference: str
 ) -> None:
-    def marks(prompt: str) -> list[str]:
+    def find_marks(prompt: str) -> list[str]:
         tag = r"<\s*/?\s*(?:paragraph|analysis|conclusion|think)[^<>]*>|<\|\w+\|>"
         tag += r"|^Step \d+:" if name == "step_verdicts" else ""
         return re.findall(tag, prompt, re.IGNORECASE | re.MULTILINE)
@@ -152,7 +152,7 @@ def test_no_text_can_add_or_end_a_step(
     if name == "step_verdicts":
         prompt = prompt[prompt.rindex("[Solution]") :]
         harmless = harmless[harmless.rindex("[Solution]") :]
-    assert marks(prompt) == marks(harmless)
+    assert find_marks(prompt) == find_marks(harmless)
 
 
 def test_texts_are_put_in_literally_and_once() -> None:
@@ -195,7 +195,7 @@ def test_faults_of_templates_name_what_is_missing(
 
 
 def test_hashes_are_stable_and_change_with_the_wording() -> None:
-    assert {name: hash_template(one) for name, one in TEMPLATES.items()} == {
+    assert {name: hash_template(template) for name, template in TEMPLATES.items()} == {
         "processbench": "17d9fbb840ccb437",
         "lessons": "17b8f6cffbe895e0",
         "step_verdicts": "cda868a53b57fec0",
@@ -208,11 +208,11 @@ def test_hashes_are_stable_and_change_with_the_wording() -> None:
         replace(first, reference_section="{reference}"),
         replace(first, reference_section=None),
     ]
-    assert len({hash_template(one) for one in (first, *others)}) == 5
+    assert len({hash_template(template) for template in (first, *others)}) == 5
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({"prompt": "lesons"}, "prompt='lesons': is neither a built-in prompt nor a template"),
         ({"prompt": "{problem}", "parser": "lessons"}, r"prompt: the template lacks \{steps\}"),
@@ -230,6 +230,6 @@ def test_hashes_are_stable_and_change_with_the_wording() -> None:
         ),
     ],
 )
-def test_settings_that_do_not_fit_together(given: dict[str, object], message: str) -> None:
+def test_settings_that_do_not_fit_together(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        CriticSettings.model_validate(given)
+        CriticSettings.model_validate(values)

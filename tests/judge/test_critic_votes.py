@@ -14,19 +14,19 @@ U = "unknown"
 """An unknown vote in a list of first errors."""
 
 
-def _vote(first_error: int | str | None) -> Vote:
+def _make_vote(first_error: int | str | None) -> Vote:
     if isinstance(first_error, str):
         return Vote(None, is_known=False, reason="no box")
     return Vote(first_error, is_known=True)
 
 
-def _rounds(votes: VoteCounter, answers: list[int | str | None]) -> list[tuple[int, bool]]:
+def _list_rounds(votes: VoteCounter, answers: list[int | str | None]) -> list[tuple[int, bool]]:
     """Return the size of each round of requested votes, and whether the round is a retry."""
     rest, rounds = list(answers), []
     while votes.count_votes_needed():
         rounds.append((votes.count_votes_needed(), votes.is_retry))
         for _ in range(votes.count_votes_needed()):
-            votes.record(_vote(rest.pop(0)))
+            votes.record(_make_vote(rest.pop(0)))
     assert not rest
     return rounds
 
@@ -81,14 +81,14 @@ def test_rounds_by_hand(
     verdict: int | str | None,
 ) -> None:
     votes = VoteCounter(least=3, most=8)
-    assert _rounds(votes, answers) == rounds
+    assert _list_rounds(votes, answers) == rounds
     is_decided = verdict != "undecided"
     assert votes.result() == VoteResult(
         counts, num_unknown, is_decided, verdict if is_decided else None
     )
     assert list(votes.result().counts) == list(counts)
     with pytest.raises(ValueError, match="no vote was requested"):
-        votes.record(_vote(0))
+        votes.record(_make_vote(0))
 
 
 ANSWERS = st.sampled_from([None, 0, 1, U])
@@ -108,19 +108,19 @@ def test_votes_end_and_are_right_whatever_is_answered(
     while num := first.count_votes_needed():
         assert (second.count_votes_needed(), second.is_retry) == (num, first.is_retry)
         fresh += 0 if first.is_retry else num
-        asked, rest = rest[:num], rest[num:]
-        for one in asked:
+        batch, rest = rest[:num], rest[num:]
+        for answer in batch:
             assert not first.result().is_decided
-            first.record(_vote(one))
-        order.shuffle(asked)
-        for one in asked:
-            second.record(_vote(one))
+            first.record(_make_vote(answer))
+        order.shuffle(batch)
+        for answer in batch:
+            second.record(_make_vote(answer))
     result = first.result()
     assert result == second.result() and fresh <= least + more
-    known = sum(result.counts.values())
-    assert known + result.num_unknown == fresh
+    num_known = sum(result.counts.values())
+    assert num_known + result.num_unknown == fresh
     ranked = [*sorted(result.counts.values(), reverse=True), 0, 0]
-    assert result.is_decided == (known >= least and ranked[0] > ranked[1])
+    assert result.is_decided == (num_known >= least and ranked[0] > ranked[1])
     if result.is_decided:
         assert result.counts[result.first_error] == ranked[0]
         assert ranked[1] == 0 or ranked[0] > ranked[1] + (least + more - fresh)

@@ -39,17 +39,17 @@ def fused(
     """Return a cached function from the name of a set of judges to their fused opinions."""
 
     @cache
-    def of(name: str) -> FusedPosterior:
+    def fuse_judges(name: str) -> FusedPosterior:
         return fuse_judges_with_rollouts(
             world.chances, world.num_steps, judges[name], labels=world.labels
         )
 
-    return of
+    return fuse_judges
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("one", "copies"),
+    ("single", "copies"),
     [
         ("a fair judge", "the same twice"),
         ("a fair judge", "the same five times"),
@@ -60,10 +60,10 @@ def fused(
 def test_copies_change_no_belief(
     judges: dict[str, Mapping[str, JudgeModel]],
     fused: Callable[[str], FusedPosterior],
-    one: str,
+    single: str,
     copies: str,
 ) -> None:
-    alone, several = fused(one), fused(copies)
+    alone, several = fused(single), fused(copies)
     apart = np.abs(alone.chances - several.chances).max(1)
     assert apart.mean() <= 0.02 and apart.max() <= 0.05
     assert [sorted(group) for group in several.groups] == [sorted(judges[copies])]
@@ -81,9 +81,9 @@ def test_copies_of_a_random_judge_do_no_harm_to_a_fair_one(
 def test_independent_judges_keep_their_full_weight(
     world: World, fused: Callable[[str], FusedPosterior]
 ) -> None:
-    found = fused("five independent fair judges")
-    assert found.groups == []
-    assert world.right(found.chances) >= 0.975
+    fusion = fused("five independent fair judges")
+    assert fusion.groups == []
+    assert world.right(fusion.chances) >= 0.975
 
 
 def test_a_judge_that_copies_the_labels_counts_as_the_rollouts(
@@ -99,8 +99,8 @@ def test_the_order_of_judges_does_not_matter(
     world: World, judges: dict[str, Mapping[str, JudgeModel]]
 ) -> None:
     models = judges["that PRM at three thresholds"]
-    turned, found = (
+    turned, in_order = (
         fuse_judges_with_rollouts(world.chances, world.num_steps, dict(these), labels=world.labels)
         for these in (reversed(models.items()), models.items())
     )
-    assert turned.chances == pytest.approx(found.chances, abs=1e-9)
+    assert turned.chances == pytest.approx(in_order.chances, abs=1e-9)

@@ -31,14 +31,14 @@ def first_error(number: int) -> int | None:
     return (None, 0, 1, 2)[number % 4]
 
 
-def answered(prompt: str) -> str:
+def answer_prompt(prompt: str) -> str:
     """Return the answer to a prompt for the row that its steps name."""
-    found = re.search(r"row (\d+),", prompt)
-    error = first_error(int(found[1])) if found else None
+    match = re.search(r"row (\d+),", prompt)
+    error = first_error(int(match[1])) if match else None
     return f"I looked at it.\n\\boxed{{{-1 if error is None else error}}}"
 
 
-def write(path: Path, count: int = NUM_ROWS) -> Path:
+def write_solutions(path: Path, count: int = NUM_ROWS) -> Path:
     rows = [
         {
             "problem": f"A boy has row {number}, of apples.",
@@ -51,73 +51,73 @@ def write(path: Path, count: int = NUM_ROWS) -> Path:
     return path
 
 
-def critic(server: Server, source: Path, out: Path, *more: str) -> list[str]:
+def make_command(server: Server, source: Path, out: Path, *more: str) -> list[str]:
     endpoint = f"judge.policy.engine.endpoints=['{server.url}']"
     return ["judge", str(source), "-o", str(out), *CRITIC, endpoint, *more]
 
 
-def check(out: Path, count: int = NUM_ROWS) -> OpinionRun:
+def check_opinions(out: Path, count: int = NUM_ROWS) -> OpinionRun:
     """Check that each row has the scripted opinion, from two votes requested once each."""
-    found = OpinionRun.read(str(out))
-    assert sorted(map(int, found.opinions)) == list(range(1, count + 1))
-    for name, one in found.opinions.items():
+    opinion_run = OpinionRun.read(str(out))
+    assert sorted(map(int, opinion_run.opinions)) == list(range(1, count + 1))
+    for name, opinion in opinion_run.opinions.items():
         error = first_error(int(name) - 1)
-        assert (one.is_known, one.first_error) == (True, error)
-        assert one.votes == (3 if error is None else error,) * 2
-        assert sorted(answer.number for answer in one.answers) == [0, 1]
+        assert (opinion.is_known, opinion.first_error) == (True, error)
+        assert opinion.votes == (3 if error is None else error,) * 2
+        assert sorted(answer.number for answer in opinion.answers) == [0, 1]
     assert verify(Store(str(out))).is_sound
-    return found
+    return opinion_run
 
 
 def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 8), tmp_path / "out"
-    with Server(answer=answered, max_model_len=2000) as server:
-        result = run_verb(critic(server, source, out))
+    source, out = write_solutions(tmp_path / "in.jsonl", 8), tmp_path / "out"
+    with Server(answer=answer_prompt, max_model_len=2000) as server:
+        result = run_verb(make_command(server, source, out))
         assert "8 solutions judged: an error in 6, unknown 0" in " ".join(result.output.split())
         assert len(server.bodies) == 2 * 8 + 1  # plus a probe of the server
-        run_verb(critic(server, source, out))
+        run_verb(make_command(server, source, out))
         assert len(server.bodies) == 2 * 8 + 1
-    found = check(out, 8)
-    assert found.claim == "where" and found.judge == "critic"
+    opinion_run = check_opinions(out, 8)
+    assert opinion_run.claim == "where" and opinion_run.judge == "critic"
     metadata = json.loads((out / "run.json").read_text())["config"]
     assert metadata["judge"]["policy"]["model"].startswith("weights:")
 
 
 def test_failures_are_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 6), tmp_path / "out"
-    with Server(answer=answered, max_model_len=2000) as server:
-        run_verb(critic(server, source, tmp_path / "probe", "budget.max_tokens=1"), code=3)
+    source, out = write_solutions(tmp_path / "in.jsonl", 6), tmp_path / "out"
+    with Server(answer=answer_prompt, max_model_len=2000) as server:
+        run_verb(make_command(server, source, tmp_path / "probe", "budget.max_tokens=1"), code=3)
         plain = server._reply
 
-        def refuse(request: Any, body: dict[str, Any], is_chat: bool) -> Any:
+        def refuse_row(request: Any, body: dict[str, Any], is_chat: bool) -> Any:
             if body["max_tokens"] > 1:
                 return web.json_response({"error": "overloaded"}, status=500)
             return plain(request, body, is_chat)
 
-        server._reply = refuse  # type: ignore[method-assign]
-        said = " ".join(run_verb(critic(server, source, out), code=1).output.split())
-        assert "6 solutions judged: an error in 0, unknown 6" in said
-        assert "gave no answer within 0 s" in said
+        server._reply = refuse_row  # type: ignore[method-assign]
+        message = " ".join(run_verb(make_command(server, source, out), code=1).output.split())
+        assert "6 solutions judged: an error in 0, unknown 6" in message
+        assert "gave no answer within 0 s" in message
         failed = OpinionRun.read(str(out))
-        assert {one.votes for one in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
+        assert {opinion.votes for opinion in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
         server._reply = plain  # type: ignore[method-assign]
         again = tmp_path / "again"
-        run_verb(critic(server, source, again, f"answers={out}"))
-    check(again, 6)
+        run_verb(make_command(server, source, again, f"answers={out}"))
+    check_opinions(again, 6)
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return a source and a run of opinions on it, for tests that only read."""
     folder = tmp_path_factory.mktemp("recorded")
-    source, out = write(folder / "in.jsonl", 2), folder / "out"
-    with Server(answer=answered, max_model_len=2000) as server:
-        run_verb(critic(server, source, out, NAMED))
+    source, out = write_solutions(folder / "in.jsonl", 2), folder / "out"
+    with Server(answer=answer_prompt, max_model_len=2000) as server:
+        run_verb(make_command(server, source, out, NAMED))
     return source, out
 
 
 @pytest.fixture(scope="module")
-def other() -> Iterator[Server]:
+def other_server() -> Iterator[Server]:
     """Yield another server, which has the same model and one more."""
     with Server(answer="\\boxed{-1}", max_model_len=2000, names=("policy", "other")) as server:
         yield server
@@ -139,33 +139,39 @@ NAMED = "judge.policy.engine.model=policy"
     ],
 )
 def test_answers_of_another_model_or_sampling_are_refused(
-    tmp_path: Path, recorded: tuple[Path, Path], other: Server, change: str, words: str
+    tmp_path: Path, recorded: tuple[Path, Path], other_server: Server, change: str, words: str
 ) -> None:
     source, out = recorded
-    command = critic(other, source, tmp_path / "again", f"answers={out}", NAMED, change)
-    said = " ".join(run_verb(command, code=2).output.split())
-    assert "come from another model, or were sampled" in said and words in said, said
+    command = make_command(
+        other_server, source, tmp_path / "again", f"answers={out}", NAMED, change
+    )
+    message = " ".join(run_verb(command, code=2).output.split())
+    assert "come from another model, or were sampled" in message and words in message, message
     assert not (tmp_path / "again").exists()
 
 
 def test_on_another_server_answers_of_the_same_model_count(
-    tmp_path: Path, recorded: tuple[Path, Path], other: Server
+    tmp_path: Path, recorded: tuple[Path, Path], other_server: Server
 ) -> None:
     source, out = recorded
     more = ("--answers", str(out), "judge.least_votes=3", NAMED)
-    asked = len(other.bodies)
-    run_verb(critic(other, source, tmp_path / "moved", *more))
+    num_requests = len(other_server.bodies)
+    run_verb(make_command(other_server, source, tmp_path / "moved", *more))
     opinions = OpinionRun.read(str(tmp_path / "moved")).opinions.values()
-    assert len(other.bodies) - asked == 1 + sum(len(one.answers) - 2 for one in opinions) > 1
+    assert (
+        len(other_server.bodies) - num_requests
+        == 1 + sum(len(opinion.answers) - 2 for opinion in opinions)
+        > 1
+    )
 
 
 def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
-    with Server(answer=answered, max_model_len=2000) as server:
+    source, out = write_solutions(tmp_path / "in.jsonl", 1), tmp_path / "out"
+    with Server(answer=answer_prompt, max_model_len=2000) as server:
         cut = ("judge.max_tokens=4", "judge.least_votes=1", "judge.most_votes=1")
-        run_verb(critic(server, source, out, *cut), code=1)
-        asked = [body["max_tokens"] for body in server.bodies[1:]]
-    assert asked == [4, 8]
+        run_verb(make_command(server, source, out, *cut), code=1)
+        limits = [body["max_tokens"] for body in server.bodies[1:]]
+    assert limits == [4, 8]
     (opinion,) = OpinionRun.read(str(out)).opinions.values()
     assert (opinion.is_known, opinion.first_error) == (False, None)
     assert (opinion.reason, opinion.votes) == ("truncated", (UNKNOWN_VOTE,))
@@ -192,7 +198,7 @@ def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -
 def test_a_judge_without_what_it_needs_ends_with_one_clear_word(
     tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
+    source, out = write_solutions(tmp_path / "in.jsonl", 1), tmp_path / "out"
     result = run_verb(["judge", str(source), "-o", str(out), *arguments], code=2)
     assert words in " ".join(result.output.split())
     assert not out.exists()

@@ -28,31 +28,31 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
     return train_tiny_prm(tmp_path_factory.mktemp("prm"))
 
 
-def judge(
+def judge_rows(
     folder: Path, prm: str, *rows: dict[str, object], more: tuple[str, ...] = (), code: int = 0
 ) -> str:
     """Judge rows with a PRM, and return the output."""
     source = folder / "in.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     scorer = ("judge=scorer", f"judge.prm={prm}", "judge.threshold=0.5")
-    given = ["judge", str(source), "-o", str(folder / "out"), *scorer, *more]
-    return run_verb(given, code=code).output
+    command = ["judge", str(source), "-o", str(folder / "out"), *scorer, *more]
+    return run_verb(command, code=code).output
 
 
 def test_what_cannot_be_scored_is_set_aside_with_its_reason(prm: str, tmp_path: Path) -> None:
-    assert "1 solutions judged" in judge(tmp_path, prm, GOOD, LONG)
+    assert "1 solutions judged" in judge_rows(tmp_path, prm, GOOD, LONG)
     (reject,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
     assert (reject["row"], reject["reason"]) == (2, "too_long")
     shutil.rmtree(tmp_path / "out")
-    assert "in.jsonl, line 2: " in judge(tmp_path, prm, GOOD, LONG, more=("--strict",), code=2)
+    assert "in.jsonl, line 2: " in judge_rows(tmp_path, prm, GOOD, LONG, more=("--strict",), code=2)
 
 
 def test_a_prm_that_gives_no_numbers_ends_the_job(prm: str, tmp_path: Path) -> None:
     damaged = shutil.copytree(prm, tmp_path / "damaged")
     weights = load_file(damaged / "model" / "model.safetensors")
-    save_file({name: one * float("nan") for name, one in weights.items()},
+    save_file({name: tensor * float("nan") for name, tensor in weights.items()},
               damaged / "model" / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
-    assert "must be a finite number" in judge(tmp_path, str(damaged), GOOD, code=2)
+    assert "must be a finite number" in judge_rows(tmp_path, str(damaged), GOOD, code=2)
 
 
 @pytest.mark.parametrize("num_cpus", [1.0, 3.0])

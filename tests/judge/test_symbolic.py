@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mclabel.judge.symbolic import EqualityFlag, check_steps
 
 
-def flags(*steps: str, problem: str = "How many?") -> list[EqualityFlag]:
+def find_flags(*steps: str, problem: str = "How many?") -> list[EqualityFlag]:
     return check_steps(problem, list(steps))
 
 
@@ -48,10 +48,10 @@ def flags(*steps: str, problem: str = "How many?") -> list[EqualityFlag]:
     ],
 )
 def test_what_is_false_is_flagged(text: str, equality: str, reason: str) -> None:
-    (found,) = flags("First, we read.", text)
-    assert found.step == 1
-    assert text[found.start : found.end] == found.equality == equality
-    assert reason in found.reason
+    (flag,) = find_flags("First, we read.", text)
+    assert flag.step == 1
+    assert text[flag.start : flag.end] == flag.equality == equality
+    assert reason in flag.reason
 
 
 LEFT_ALONE = {
@@ -109,7 +109,7 @@ LEFT_ALONE = {
 
 @pytest.mark.parametrize("text", [text for texts in LEFT_ALONE.values() for text in texts])
 def test_what_is_doubtful_is_left_alone(text: str) -> None:
-    assert flags(text) == []
+    assert find_flags(text) == []
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_what_is_doubtful_is_left_alone(text: str) -> None:
     ],
 )
 def test_problems_where_signs_mean_something_else(problem: str) -> None:
-    assert flags("2 * 3 = 5", problem=problem) == []
-    assert flags("2 * 3 = 5") != []
+    assert find_flags("2 * 3 = 5", problem=problem) == []
+    assert find_flags("2 * 3 = 5") != []
 
 
 def test_a_denial_in_the_next_step_counts() -> None:
-    assert flags("We get 2 + 2 = 5.", "This is a contradiction.") == []
-    assert len(flags("We get 2 + 2 = 5.", "So the sum is 5.")) == 1
+    assert find_flags("We get 2 + 2 = 5.", "This is a contradiction.") == []
+    assert len(find_flags("We get 2 + 2 = 5.", "So the sum is 5.")) == 1
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_denial_in_the_next_step_counts() -> None:
     ],
 )
 def test_what_does_not_follow_is_flagged(steps: list[str]) -> None:
-    assert flags(*steps) != []
+    assert find_flags(*steps) != []
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_what_does_not_follow_is_flagged(steps: list[str]) -> None:
     ],
 )
 def test_what_may_follow_is_left_alone(steps: list[str]) -> None:
-    assert flags(*steps) == []
+    assert find_flags(*steps) == []
 
 
 HOSTILE = [
@@ -213,10 +213,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_texts_end(text: str) -> None:
-    for found in check_steps(text, [text, "1 + 1 = 3", text]):
-        assert 0 <= found.start < found.end
-        assert len(found.equality) <= 200
-        assert len(found.reason) <= 400
+    for flag in check_steps(text, [text, "1 + 1 = 3", text]):
+        assert 0 <= flag.start < flag.end
+        assert len(flag.equality) <= 200
+        assert len(flag.reason) <= 400
 
 
 OPERATION = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
@@ -239,15 +239,17 @@ WRAPS = ["%s", "So \\( %s \\).", "\\[ %s \\]", "We get $%s$ now.", "- Total: %s.
 
 @settings(deadline=None)
 @given(calculations(), st.sampled_from(WRAPS))
-def test_true_equalities_are_never_flagged(one: tuple[str, int], wrap: str) -> None:
-    formula, value = one
-    assert flags(wrap % f"{formula} = {value}") == []
+def test_true_equalities_are_never_flagged(calculation: tuple[str, int], wrap: str) -> None:
+    formula, value = calculation
+    assert find_flags(wrap % f"{formula} = {value}") == []
 
 
 @settings(deadline=None)
 @given(calculations(), st.sampled_from(WRAPS), st.integers(1, 50))
-def test_false_whole_numbers_are_always_flagged(one: tuple[str, int], wrap: str, off: int) -> None:
-    formula, value = one
+def test_false_whole_numbers_are_always_flagged(
+    calculation: tuple[str, int], wrap: str, off: int
+) -> None:
+    formula, value = calculation
     wrong = value + off
     ends = {int(n.replace(",", "")) for n in re.findall(r"[\d,]+", formula)}
     if (
@@ -259,20 +261,20 @@ def test_false_whole_numbers_are_always_flagged(one: tuple[str, int], wrap: str,
     ):
         return  # the result may be a percentage or have another unit
     text = wrap % f"{formula} = {wrong}"
-    (found,) = flags(text)
-    assert text[found.start : found.end] == found.equality
-    assert found.equality.endswith(str(abs(wrong)))
+    (flag,) = find_flags(text)
+    assert text[flag.start : flag.end] == flag.equality
+    assert flag.equality.endswith(str(abs(wrong)))
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.text(alphabet="0123456789+-*/=()[]{}\\$.,%^!x \nfracsqt", max_size=80))
 def test_any_text_is_read(text: str) -> None:
-    for found in flags(text, text):
-        assert 0 <= found.start < found.end <= len(text)
-        assert text[found.start : found.end] == found.equality
+    for flag in find_flags(text, text):
+        assert 0 <= flag.start < flag.end <= len(text)
+        assert text[flag.start : flag.end] == flag.equality
 
 
 def test_limited_numbers_of_signs_and_steps_are_read() -> None:
-    assert flags("1 + 1 = 3")[0] == EqualityFlag(0, 0, 9, "1 + 1 = 3", "1 + 1 is 2, not 3")
-    assert len(flags(*["1 + 1 = 3"] * 5_000)) == 1_000
-    assert flags("x" * 5_000 + " 1 + 1 = 3") == []
+    assert find_flags("1 + 1 = 3")[0] == EqualityFlag(0, 0, 9, "1 + 1 = 3", "1 + 1 is 2, not 3")
+    assert len(find_flags(*["1 + 1 = 3"] * 5_000)) == 1_000
+    assert find_flags("x" * 5_000 + " 1 + 1 = 3") == []

@@ -12,11 +12,13 @@ from tests.support.verifier_chains import GoldenChain, golden_chains
 CHAINS = golden_chains()
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=[f"{one.format}: {one.name}" for one in CHAINS])
+@pytest.mark.parametrize("chain", CHAINS, ids=[f"{chain.format}: {chain.name}" for chain in CHAINS])
 def test_chains_are_read_as_people_read_them(chain: GoldenChain) -> None:
-    found = read_step_verdicts(chain.text, chain.num_steps, chain.parser, truncated=chain.truncated)
-    assert list(found.verdicts) == chain.verdicts
-    assert (found.fault is None) == chain.complete, found.reason
+    reading = read_step_verdicts(
+        chain.text, chain.num_steps, chain.parser, truncated=chain.truncated
+    )
+    assert list(reading.verdicts) == chain.verdicts
+    assert (reading.fault is None) == chain.complete, reading.reason
     if chain.complete:
         vote = parse_output(chain.text, chain.parser, chain.num_steps, truncated=False)
         error = chain.verdicts.index(False) if False in chain.verdicts else None

@@ -23,7 +23,7 @@ RIGHT = [row for row in ROWS if row.first_error is None]
 WRONG = [row for row in ROWS if row.first_error not in (None, 0)]
 
 
-def export(
+def run_export(
     tmp_path: Path,
     rows: list[LabeledSolution],
     say: Callable[[LabeledSolution], list[Answer]],
@@ -45,7 +45,7 @@ def test_chains_that_agree_with_every_label_are_written(tmp_path: Path) -> None:
         error = 0 if kind == "disagrees" else None if kind == "late" else row.first_error
         return [answer(row, chain(row, error))]
 
-    report, written = export(tmp_path, rows, say)
+    report, written = run_export(tmp_path, rows, say)
     believed = {row.solution.id: row for row in rows if row.solution.id not in lost}
     assert len(written) == report.num_rows == 6
     assert sum(row["first_error"] == -1 for row in written) == 3
@@ -69,13 +69,13 @@ def test_the_choice_does_not_depend_on_the_order(tmp_path: Path) -> None:
         return [answer(row, chain(row, row.first_error, word), n) for n, word in enumerate("ab")]
 
     rows = [*RIGHT[:6], *WRONG[:3]]
-    found = [
-        export(tmp_path / str(number), order, say, seed=seed)[1]
+    exports = [
+        run_export(tmp_path / str(number), order, say, seed=seed)[1]
         for number, (order, seed) in enumerate([(rows, 0), (rows[::-1], 0), (rows, 1)])
     ]
-    assert found[0] == found[1] != found[2]
-    assert len(found[0]) == len({row["id"] for row in found[0]}) == 6
-    more, _ = export(tmp_path / "more", rows, say, per_solution=2)
+    assert exports[0] == exports[1] != exports[2]
+    assert len(exports[0]) == len({row["id"] for row in exports[0]}) == 6
+    more, _ = run_export(tmp_path / "more", rows, say, per_solution=2)
     assert more.num_rows == 2 * 6
 
 
@@ -101,7 +101,9 @@ def test_steps_without_a_label_are_left_out_of_the_comparison(
 ) -> None:
     row = next(row for row in ROWS if len(row.steps) >= 3)
     solution = replace(row.solution, id="x", steps=(row.solution.steps[:3]))
-    steps = tuple(replace(label, hard=one) for label, one in zip(row.steps[:3], hard, strict=True))
+    steps = tuple(
+        replace(label, hard=is_sound) for label, is_sound in zip(row.steps[:3], hard, strict=True)
+    )
     decided = None not in hard and False in hard
     first = hard.index(False) if decided else None
     mine = replace(row, solution=solution, steps=steps, first_error=first)
@@ -109,7 +111,7 @@ def test_steps_without_a_label_are_left_out_of_the_comparison(
     def say(row: LabeledSolution) -> list[Answer]:
         return [answer(row, chain(row, error if row.solution.id == "x" else row.first_error))]
 
-    report, _ = export(tmp_path, [mine, RIGHT[-1], WRONG[-1]], say)
+    report, _ = run_export(tmp_path, [mine, RIGHT[-1], WRONG[-1]], say)
     assert sum(report.num_eligible.values()) == 2 + is_believed
 
 
@@ -125,13 +127,13 @@ def test_other_filters(tmp_path: Path) -> None:
         RIGHT[2], solution=replace(RIGHT[2].solution, outcome=Outcome.UNGRADED, id="u")
     )
     rows = [*RIGHT[:2], *WRONG[:2], ungraded]
-    report, written = export(tmp_path / "a", rows, say, filter="outcome", per_solution=9)
+    report, written = run_export(tmp_path / "a", rows, say, filter="outcome", per_solution=9)
     errors = {row.solution.id: row.first_error for row in rows}
     assert len(written) == 4
     assert all((row["first_error"] == -1) == (errors[row["id"]] is None) for row in written)
     assert report.left_out["that disagree with the outcome"] == 4
     assert report.left_out["on solutions that could not be graded"] == 1
-    report, written = export(tmp_path / "b", rows, say, filter="none", per_solution=9)
+    report, written = run_export(tmp_path / "b", rows, say, filter="none", per_solution=9)
     assert len(written) == 8
 
 
@@ -152,7 +154,7 @@ def test_what_is_not_whole_or_there_already_is_left_out(tmp_path: Path) -> None:
 
     dropped = Consensus(rule="same_location", kept=False, opinions=())
     unkept = replace(right, solution=replace(right.solution, id="c"), consensus=dropped)
-    report, written = export(tmp_path, [right, wrong, unkept], say, per_solution=9)
+    report, written = run_export(tmp_path, [right, wrong, unkept], say, per_solution=9)
     assert len(written) == 2
     assert report.left_out == {
         "that repeat another chain of the same solution": 2,
@@ -172,7 +174,7 @@ def test_the_prompt_of_thinkprm_may_be_written(tmp_path: Path) -> None:
     def say(row: LabeledSolution) -> list[Answer]:
         return [answer(row, chain(row, None) if row.first_error is None else ended)]
 
-    _, written = export(tmp_path, [RIGHT[0], WRONG[0]], say, prompt="thinkprm")
+    _, written = run_export(tmp_path, [RIGHT[0], WRONG[0]], say, prompt="thinkprm")
     texts = {row["first_error"]: row["completion"][0]["content"] for row in written}
     assert texts == {
         -1: chain(RIGHT[0], None) + "\nIs the solution correct? Yes",
@@ -188,22 +190,24 @@ def test_the_prompt_of_thinkprm_may_be_written(tmp_path: Path) -> None:
 def test_faults_are_explained(tmp_path: Path) -> None:
     rows = [*RIGHT[:2], *WRONG[:2]]
 
-    def good(row: LabeledSolution) -> list[Answer]:
+    def answer_well(row: LabeledSolution) -> list[Answer]:
         return [answer(row, chain(row, row.first_error))]
 
-    def steps(row: LabeledSolution) -> tuple[StepLabel, ...]:
+    def keep_outcome_labels(row: LabeledSolution) -> tuple[StepLabel, ...]:
         return tuple(replace(s, hard=s.hard if s.is_from_outcome else None) for s in row.steps)
 
     labels = write_run(tmp_path / "labels", rows)
-    other = write_run(tmp_path / "other", arith_rows(4, seed=9))
-    bare = write_run(tmp_path / "bare", [replace(row, steps=steps(row)) for row in rows])
-    critic = write_critic(tmp_path / "critic", rows, good)
-    shown = write_critic(tmp_path / "shown", rows, good, use_reference=True)
+    other_run = write_run(tmp_path / "other", arith_rows(4, seed=9))
+    bare = write_run(
+        tmp_path / "bare", [replace(row, steps=keep_outcome_labels(row)) for row in rows]
+    )
+    critic = write_critic(tmp_path / "critic", rows, answer_well)
+    shown = write_critic(tmp_path / "shown", rows, answer_well, use_reference=True)
     silent = write_critic(tmp_path / "silent", rows, lambda row: [], template=None)
     reworded = asdict(replace(TEMPLATES["step_verdicts"], text="{problem} {steps}"))
-    moved = write_critic(tmp_path / "moved", rows, good, template=reworded)
+    moved = write_critic(tmp_path / "moved", rows, answer_well, template=reworded)
     cases: list[tuple[type[Exception], str, str, str, dict[str, Any]]] = [
-        (DataError, "has no opinion on the solutions of", critic, other, {}),
+        (DataError, "has no opinion on the solutions of", critic, other_run, {}),
         (DataError, "only last steps have a label.*--filter outcome", critic, bare, {}),
         (DataError, "no chains are left.*4 longer than 9 tokens", critic, labels,
          {"max_tokens": 9}),

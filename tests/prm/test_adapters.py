@@ -16,7 +16,7 @@ from mclabel.judge.opinions import OpinionRun, read_judged_solutions
 from mclabel.prm import load_prm
 from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
-from tests.prm.test_public_prms import CHATML, LLAMA, byte_level, mistral, saved
+from tests.prm.test_public_prms import CHATML, LLAMA, byte_level, make_tokenizer, save_checkpoint
 from tests.support.commands import run_verb
 from tests.support.hostile_models import change
 
@@ -25,7 +25,7 @@ OTHERS = [form for form in FORMATS if form not in (OWN_FORMAT, GENERATIVE)]
 PROBLEM, STEPS = "q1 q2", ["a b", "c", "a c"]
 ROLES = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 CHECKPOINTS: dict[str, tuple[Callable[[], PreTrainedTokenizerFast], str]] = {
-    "math-shepherd": (mistral, "lm"),
+    "math-shepherd": (make_tokenizer, "lm"),
     "rlhflow": (lambda: byte_level(ROLES, LLAMA), "lm"),
     "qwen": (
         lambda: byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], CHATML),
@@ -40,7 +40,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[], PreTrainedTokenizerFast], str]] = {
 def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """Yield the format and the folder of a checkpoint, for each format."""
     tokenizer, kind = CHECKPOINTS[request.param]
-    return request.param, saved(tmp_path / "prm", tokenizer(), kind)
+    return request.param, save_checkpoint(tmp_path / "prm", tokenizer(), kind)
 
 
 def test_texts_that_hold_the_marks_are_refused(checkpoint: tuple[str, str]) -> None:
@@ -86,7 +86,7 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
 
 
 @pytest.mark.parametrize(
-    ("keys", "error", "said"),
+    ("keys", "error", "message"),
     [
         ({"format": "qwen"}, EngineError, r"format=qwen: .*holds no config\.json"),
         (
@@ -99,9 +99,9 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
     ],
 )
 def test_a_folder_without_a_model_is_refused(
-    tmp_path: Path, keys: dict[str, str], error: type[Exception], said: str
+    tmp_path: Path, keys: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         load_prm(tmp_path, **keys)  # type: ignore[arg-type]
 
 
@@ -137,7 +137,7 @@ def test_a_text_is_split_as_the_authors_of_a_format_do_and_not_by_the_rules_for_
 def test_the_names_of_the_classes_say_which_is_good(
     names: tuple[str, str], good: int, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = saved(tmp_path, byte_level(["<|begin_of_text|>"], None), "head")
+    folder = save_checkpoint(tmp_path, byte_level(["<|begin_of_text|>"], None), "head")
     change(tmp_path / "config.json", id2label=dict(enumerate(names)))
     named = load_prm(folder, format="trl", layout={"classes": [str(good), str(1 - good)]})
     assert load_prm(folder, format="trl").score([PROBLEM], [STEPS]) == named.score(

@@ -18,28 +18,28 @@ def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:
 
     def score(batch: Sequence[EncodedSolution]) -> list[list[float]]:
         sizes.append(len(batch))
-        if any(one.ids == (3,) for one in batch):
+        if any(solution.ids == (3,) for solution in batch):
             raise UnusableResponse("its answer lacks data")
-        return [[one.ids[0] / 10] for one in batch]
+        return [[solution.ids[0] / 10] for solution in batch]
 
     async def run() -> list[list[float] | BaseException]:
         batches = ScoreQueue(score, max_tokens=100)
         batches.num_coming = 1  # holds the batch back until all solutions are queued
-        asked = [asyncio.create_task(batches.score(one)) for one in solutions]
+        tasks = [asyncio.create_task(batches.score(solution)) for solution in solutions]
         await asyncio.sleep(0)
         batches.num_coming = 0
         try:
-            return await asyncio.gather(*asked, return_exceptions=True)
+            return await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             batches.close()
 
-    found = asyncio.run(run())
+    results = asyncio.run(run())
     assert sizes == [5, 1, 1, 1, 1, 1]
-    assert [one for one in found if not isinstance(one, BaseException)] == [
+    assert [result for result in results if not isinstance(result, BaseException)] == [
         [0.0],
         [0.1],
         [0.2],
         [0.4],
     ]
     with pytest.raises(UnusableResponse, match="lacks data"):
-        raise found[3]  # type: ignore[misc]
+        raise results[3]  # type: ignore[misc]

@@ -17,7 +17,7 @@ TEXT = arith_text()
 STEP_ID = TEXT.token_id("<|step|>")
 
 
-def steps_of(encoded: EncodedSolution, step_id: int | None) -> list[str]:
+def decode_steps(encoded: EncodedSolution, step_id: int | None) -> list[str]:
     """Return the texts of the steps between an encoding's positions."""
     texts, start = [], encoded.num_prompt
     for position in encoded.positions:
@@ -36,7 +36,7 @@ def test_a_hundred_solutions_decode_to_their_steps(step_id: int | None) -> None:
     encoder = StepEncoder(TEXT, step_id=step_id, max_tokens=1024)
     for row in arith_rows(100):
         encoded = encoder.encode_labelled(row)
-        assert steps_of(encoded, step_id) == [step.text for step in row.solution.steps]
+        assert decode_steps(encoded, step_id) == [step.text for step in row.solution.steps]
         assert len(compute_step_targets(row, "hard")) == len(encoded.positions)
         assert encoded.ids[: encoded.num_prompt] == TEXT.prompt_ids(row.problem.text)
         assert encoded == encoder.encode_text(row.problem.text, row.solution.text)

@@ -18,7 +18,7 @@ from mclabel.prm.training.losses import compute_step_loss
 NAN = float("nan")
 
 
-def batch() -> StepBatch:
+def make_step_batch() -> StepBatch:
     """Return two solutions: steps of 2 and 1 tokens after a prompt of 2, and of 1 after 1."""
     return make_batch(
         [
@@ -47,20 +47,20 @@ def test_step_loss_is_cross_entropy_over_labelled_steps() -> None:
 
 def test_squared_error_is_between_probabilities() -> None:
     # (1/2 - 1/4)^2 + 2 (3/4 - 1)^2
-    found = compute_step_loss(
+    loss = compute_step_loss(
         torch.tensor([[0.0, math.log(3)]]),
         torch.tensor([[0.25, 1.0]]),
         torch.tensor([[1.0, 2.0]]),
         loss="mse",
     )
-    assert float(found) == pytest.approx(0.0625 + 2 * 0.0625)
+    assert float(loss) == pytest.approx(0.0625 + 2 * 0.0625)
 
 
 def test_three_classes_are_wrong_neutral_and_sound() -> None:
     # softmax(0, ln 2, ln 5) = (1/8, 2/8, 5/8)
     logits = torch.tensor([[[0.0, math.log(2), math.log(5)]] * 4])
-    found = compute_step_loss(logits, torch.tensor([[0.0, 0.5, 1.0, NAN]]), torch.ones(1, 4))
-    assert float(found) == pytest.approx(-(math.log(1 / 8) + math.log(2 / 8) + math.log(5 / 8)))
+    loss = compute_step_loss(logits, torch.tensor([[0.0, 0.5, 1.0, NAN]]), torch.ones(1, 4))
+    assert float(loss) == pytest.approx(-(math.log(1 / 8) + math.log(2 / 8) + math.log(5 / 8)))
     # neutral counts as sound: odds 7 to 1
     assert StepModel.log_odds(logits)[0, 0].item() == pytest.approx(math.log(7))
 
@@ -72,7 +72,7 @@ def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:
 
 
 def test_token_logprobs_are_those_of_the_next_token() -> None:
-    made = batch()
+    made = make_step_batch()
     # The hidden state at a position is its index. The logits favour token = index + 2 by ln 7.
     hidden = torch.arange(5.0)[None, :, None].expand(2, 5, 1)
 
@@ -90,7 +90,7 @@ def test_token_logprobs_are_those_of_the_next_token() -> None:
 
 def test_likelihood_features_are_minima_and_sums_of_step_and_prefix() -> None:
     features = compute_likelihood_features(
-        torch.tensor([[0, 0, -1.0, -3.0, -2.0], [0, -99.0, 0, 0, 0]]), batch().positions
+        torch.tensor([[0, 0, -1.0, -3.0, -2.0], [0, -99.0, 0, 0, 0]]), make_step_batch().positions
     )
     # columns: step minimum, step sum, prefix minimum, prefix sum
     assert features[0].tolist() == [[-3, -4, -3, -4], [-2, -2, -3, -6]]

@@ -61,7 +61,7 @@ def text() -> PolicyText:
     return arith_text()
 
 
-def prm_of(
+def make_prm(
     text: PolicyText,
     *,
     base: str | None = None,
@@ -92,11 +92,11 @@ def prm_of(
     )
 
 
-def grow(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[ScoredPrefix]:
+def grow_tree(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[ScoredPrefix]:
     """Return all prefixes of a random tree over several problems."""
     of = {prm.begin(row.problem.text): row.problem.id for row in ROWS}
     for _ in range(rounds):
-        asked = []
+        extensions = []
         for prefix in rng.choices(list(of), k=12):
             row = rng.choice([row for row in ROWS if row.problem.id == of[prefix]])
             ends = [0, *(step.end for step in row.solution.steps)]
@@ -105,21 +105,21 @@ def grow(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[Scored
                 row.solution.ids[ends[i] : ends[i + 1]]
                 for i in range(first, min(first + rng.randint(1, 3), len(row.solution.steps)))
             ]
-            asked.append((prefix, steps))
-        for (prefix, steps), found in zip(asked, prm.extend(asked), strict=True):
-            assert isinstance(found, ScoredPrefix) and found.parent is prefix
-            assert len(found.scores) == len(prefix.scores) + len(steps)
-            assert found.scores[: len(prefix.scores)] == prefix.scores
-            of[found] = of[prefix]
+            extensions.append((prefix, steps))
+        for (prefix, steps), extended in zip(extensions, prm.extend(extensions), strict=True):
+            assert isinstance(extended, ScoredPrefix) and extended.parent is prefix
+            assert len(extended.scores) == len(prefix.scores) + len(steps)
+            assert extended.scores[: len(prefix.scores)] == prefix.scores
+            of[extended] = of[prefix]
     return list(of)
 
 
 def assert_as_full(prm: PRM, nodes: list[ScoredPrefix], tolerance: float = 1e-5) -> None:
-    grown = [one for one in nodes if one.scores]
-    full = prm.score_encoded([one.encoded_solution for one in grown])
-    for one, scores in zip(grown, full, strict=True):
-        assert one.scores == pytest.approx(scores, abs=tolerance)
-        assert one.num_tokens == len(one.encoded_solution.ids)
+    grown = [node for node in nodes if node.scores]
+    full = prm.score_encoded([node.encoded_solution for node in grown])
+    for node, scores in zip(grown, full, strict=True):
+        assert node.scores == pytest.approx(scores, abs=tolerance)
+        assert node.num_tokens == len(node.encoded_solution.ids)
     # otherwise any model would pass
     assert torch.tensor([score for scores in full for score in scores]).std() > 1e-3
 
@@ -129,27 +129,27 @@ def assert_as_full(prm: PRM, nodes: list[ScoredPrefix], tolerance: float = 1e-5)
 def test_a_tree_scores_as_full_passes_do(
     text: PolicyText, head: str, step_token: str | None
 ) -> None:
-    prm = prm_of(text, step_token=step_token, threads=2, **HEADS[head])
+    prm = make_prm(text, step_token=step_token, threads=2, **HEADS[head])
     assert is_incremental(prm)
-    nodes = grow(IncrementalPRM(prm), random.Random(1), rounds=4)
-    assert max(len(one.scores) for one in nodes) > 5
+    nodes = grow_tree(IncrementalPRM(prm), random.Random(1), rounds=4)
+    assert max(len(node.scores) for node in nodes) > 5
     assert_as_full(prm, nodes)
 
 
 def test_with_little_memory_a_tree_scores_the_same(text: PolicyText) -> None:
     """Dropped states are computed again for a continuation, whose requester they are charged to."""
-    prm = prm_of(text, **HEADS["likelihood and states"])
+    prm = make_prm(text, **HEADS["likelihood and states"])
     loose = IncrementalPRM(prm)
-    [one] = loose.extend([(loose.begin(ROWS[0].problem.text), [ROWS[0].solution.ids[:4]])])
-    assert isinstance(one, ScoredPrefix)
+    [extended] = loose.extend([(loose.begin(ROWS[0].problem.text), [ROWS[0].solution.ids[:4]])])
+    assert isinstance(extended, ScoredPrefix)
     sizes = {}
     for share in (inf, 20, 1, 0):
-        tight = IncrementalPRM(prm, max_bytes=share * one._required_state.num_bytes)
-        nodes = grow(tight, random.Random(1), rounds=4)
+        tight = IncrementalPRM(prm, max_bytes=share * extended._required_state.num_bytes)
+        nodes = grow_tree(tight, random.Random(1), rounds=4)
         assert_as_full(prm, nodes)
         assert (
             sum(node._required_state.num_bytes for node in nodes if node._computed is not None)
-            <= share * one._required_state.num_bytes
+            <= share * extended._required_state.num_bytes
         )
         sizes[share] = tight.num_computed
         before = tight.num_computed, tight.num_cached
@@ -166,12 +166,12 @@ def test_with_little_memory_a_tree_scores_the_same(text: PolicyText) -> None:
 
 
 def test_three_classes_and_a_model_of_random_weights(text: PolicyText, tmp_path: Path) -> None:
-    prm = prm_of(text, base=tiny_model(tmp_path), has_neutral=True, head="token")
-    assert_as_full(prm, grow(IncrementalPRM(prm), random.Random(2), rounds=3))
+    prm = make_prm(text, base=tiny_model(tmp_path), has_neutral=True, head="token")
+    assert_as_full(prm, grow_tree(IncrementalPRM(prm), random.Random(2), rounds=3))
 
 
 def test_ids_and_scores_are_those_of_the_text(text: PolicyText) -> None:
-    prm = prm_of(text, **HEADS["likelihood"])
+    prm = make_prm(text, **HEADS["likelihood"])
     incremental = IncrementalPRM(prm)
     problem, steps = PROBLEMS[1], LINES[:3]
     ids = [text.encode(step) for step in steps]
@@ -188,26 +188,28 @@ def test_ids_and_scores_are_those_of_the_text(text: PolicyText) -> None:
 
 
 def test_every_token_is_computed_once(text: PolicyText) -> None:
-    prm = IncrementalPRM(prm_of(text, **HEADS["likelihood"]))
+    prm = IncrementalPRM(make_prm(text, **HEADS["likelihood"]))
     first, second = (text.encode(line) for line in LINES[:2])
     root = prm.begin(PROBLEMS[0])
     assert prm.begin(PROBLEMS[0]) is root
     assert (prm.num_computed, prm.num_cached) == (0, 0)
-    one, again, other = prm.extend([(root, [first]), (root, [first]), (root, [first, second])])
-    assert one is again and one is not other
+    first_node, same_node, longer_node = prm.extend(
+        [(root, [first]), (root, [first]), (root, [first, second])]
+    )
+    assert first_node is same_node and first_node is not longer_node
     prompt, both = root.num_tokens, len(first) + len(second)
     assert prm.num_computed == prompt + len(first) + both
     assert prm.num_cached == prompt  # the two solutions share the prompt
-    assert isinstance(one, ScoredPrefix)
+    assert isinstance(first_node, ScoredPrefix)
     before = prm.num_computed, prm.num_cached
-    prm.extend([(one, [second])])
+    prm.extend([(first_node, [second])])
     assert prm.num_computed - before[0] == len(second)
-    assert prm.num_cached - before[1] == one.num_tokens
+    assert prm.num_cached - before[1] == first_node.num_tokens
     assert prm.extend([]) == []
 
 
 def test_one_step_is_not_two_of_the_same_tokens(text: PolicyText) -> None:
-    prm = prm_of(text, **HEADS["likelihood"])
+    prm = make_prm(text, **HEADS["likelihood"])
     incremental = IncrementalPRM(prm)
     row = ROWS[0]
     cut = row.solution.steps[0].end
@@ -222,7 +224,7 @@ def test_one_step_is_not_two_of_the_same_tokens(text: PolicyText) -> None:
 
 def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
     room = len(text.prompt_ids(PROBLEMS[0])) + len(text.encode(LINES[1])) + 1
-    prm = prm_of(text, head="token", step_token=STEP_TOKEN, max_tokens=room)
+    prm = make_prm(text, head="token", step_token=STEP_TOKEN, max_tokens=room)
     incremental, root_ids = IncrementalPRM(prm), text.encode(LINES[1])
     mark = text.token_id(STEP_TOKEN) or 0
     root = incremental.begin(PROBLEMS[0])
@@ -239,7 +241,7 @@ def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
     assert isinstance(fits, ScoredPrefix) and fits.num_tokens == room
     with pytest.raises(TooLongError) as full:
         prm.encode(PROBLEMS[0], [LINES[1], LINES[0][:1]])
-    for refused, kind, said in (
+    for refused, kind, message in (
         (long, TooLongError, f"more than max_tokens={room}"),
         (prompt, TooLongError, f"max_tokens={room}"),
         (full.value, TooLongError, f"max_tokens={room}"),
@@ -247,7 +249,7 @@ def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
         (empty, DataError, "a step without tokens"),
         (none, DataError, "no steps"),
     ):
-        assert isinstance(refused, kind) and said in str(refused)
+        assert isinstance(refused, kind) and message in str(refused)
     assert incremental.num_computed == room
     [later] = incremental.extend([(fits, [root_ids[:1]])])
     assert isinstance(later, TooLongError)
@@ -255,15 +257,15 @@ def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
 
 def test_what_is_dropped_is_freed_at_once(text: PolicyText) -> None:
     prm = IncrementalPRM(
-        prm_of(text, step_token=STEP_TOKEN, threads=2, **HEADS["likelihood and states"])
+        make_prm(text, step_token=STEP_TOKEN, threads=2, **HEADS["likelihood and states"])
     )
     gc.collect()
     gc.disable()  # states that only the cycle collector frees would accumulate
     try:
-        nodes = grow(prm, random.Random(3), rounds=2)
+        nodes = grow_tree(prm, random.Random(3), rounds=2)
         prm.extend([(nodes[-1], [[text.token_id(STEP_TOKEN) or 0]])])
         tensors = [
-            weakref.ref(one._required_state.cache) for one in nodes if one._computed is not None
+            weakref.ref(node._required_state.cache) for node in nodes if node._computed is not None
         ]
         problem = weakref.ref(nodes[0])
         leaf = nodes[-1]
@@ -318,17 +320,19 @@ def test_which_architectures_are_computed_from_a_cache(
 
 
 def test_what_cannot_be_computed_so_is_refused(text: PolicyText) -> None:
-    prm = prm_of(text, **HEADS["token"])
+    prm = make_prm(text, **HEADS["token"])
     prm.model.network.set_attn_implementation("eager")
     assert not is_incremental(prm)
 
 
-def solution(*ids: int) -> EncodedSolution:
+def make_solution(*ids: int) -> EncodedSolution:
     return EncodedSolution(ids=ids, num_prompt=1, positions=(len(ids) - 1,))
 
 
 def test_a_tree_by_hand() -> None:
-    tree = make_tree([solution(1, 2), solution(1, 2, 3), solution(1, 4), solution(5)])
+    tree = make_tree(
+        [make_solution(1, 2), make_solution(1, 2, 3), make_solution(1, 4), make_solution(5)]
+    )
     assert tree.ids.tolist() == [1, 2, 3, 4, 5]
     assert tree.depth.tolist() == [0, 1, 2, 1, 0]
     assert tree.nodes.tolist() == [[0, 1, 0], [0, 1, 2], [0, 3, 0], [4, 0, 0]]
@@ -338,18 +342,18 @@ def test_a_tree_by_hand() -> None:
 
 
 def test_trees_are_bounded_and_used_only_where_they_save() -> None:
-    alike = [solution(*range(100), 1000 + i) for i in range(600)]
+    alike = [make_solution(*range(100), 1000 + i) for i in range(600)]
     groups = list(split_into_tree_groups(alike))
-    assert [one for group, _ in groups for one in group] == alike
+    assert [encoded for group, _ in groups for encoded in group] == alike
     assert all(tree and 100 + len(group) <= MAX_NODES for group, tree in groups)
     assert not any(
         tree
         for _, tree in split_into_tree_groups(
-            [solution(*range(i, i + 50)) for i in range(0, 1000, 50)]
+            [make_solution(*range(i, i + 50)) for i in range(0, 1000, 50)]
         )
     )
-    assert list(split_into_tree_groups([solution(*range(2000))])) == [
-        ([solution(*range(2000))], False)
+    assert list(split_into_tree_groups([make_solution(*range(2000))])) == [
+        ([make_solution(*range(2000))], False)
     ]
 
 
@@ -364,11 +368,13 @@ def test_solutions_that_begin_alike_score_as_they_do_alone(head: str) -> None:
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
     distinct = sorted(
         set([encoder.encode_text(p, s) for p, s in zip(problems, solutions, strict=True)]),
-        key=lambda one: one.ids,
+        key=lambda encoded: encoded.ids,
     )
     groups = _group_into_batches(distinct, trees=True)
     assert sum(tree for _, tree in groups) > 1
-    assert sorted(one.ids for group, _ in groups for one in group) == [e.ids for e in distinct]
+    assert sorted(encoded.ids for group, _ in groups for encoded in group) == [
+        e.ids for e in distinct
+    ]
     with torch.inference_mode():
         for group, tree in groups:
             if tree:

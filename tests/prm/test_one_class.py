@@ -17,7 +17,7 @@ def with_equal_labels(rows: list[LabeledSolution], *, sound: bool) -> list[Label
     """Return the same solutions with all labels sound, or all wrong."""
     value = float(sound)
 
-    def outcomes(counts: Counts) -> Counts:
+    def decide_counts(counts: Counts) -> Counts:
         return Counts(
             **{"num_right" if sound else "num_wrong": counts.num_rollouts},
             num_tokens=counts.num_tokens,
@@ -32,7 +32,7 @@ def with_equal_labels(rows: list[LabeledSolution], *, sound: bool) -> list[Label
                     step,
                     hard=sound,
                     value=value,
-                    counts=outcomes(step.counts),
+                    counts=decide_counts(step.counts),
                     state="sound" if sound else "error",
                 )
                 for step in row.steps
@@ -47,7 +47,7 @@ def with_equal_labels(rows: list[LabeledSolution], *, sound: bool) -> list[Label
     ]
 
 
-def train(run: str, out: Path, base: str, *overrides: str) -> str:
+def run_refused_training(run: str, out: Path, base: str, *overrides: str) -> str:
     command = ["train", "/dev/null", f"out={out}", f"labels=[{run}]", f"base={base}"]
     command += ["max_steps=1", "validation=0", "batch_size=4", *overrides]
     return " ".join(run_verb(command, code=2).output.split())
@@ -58,10 +58,10 @@ def train(run: str, out: Path, base: str, *overrides: str) -> str:
 def test_one_class_is_refused(target: str, sound: bool, base: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", with_equal_labels(arith_rows(12), sound=sound))
     for more in ([], ["--preflight"]):
-        said = train(run, tmp_path / "prm", base, f"target={target}", *more)
-        assert f"{target} labels to train on are" in said and "At least 1 must differ" in said
+        message = run_refused_training(run, tmp_path / "prm", base, f"target={target}", *more)
+        assert f"{target} labels to train on are" in message and "At least 1 must differ" in message
         if target != "advantage":
-            assert ("harder problems" if sound else "easier problems") in said
+            assert ("harder problems" if sound else "easier problems") in message
     assert not (tmp_path / "prm").exists()
 
 
@@ -72,6 +72,6 @@ def test_a_handful_among_thousands_is_refused(base: str, tmp_path: Path) -> None
     rows[0] = replace(first, steps=(replace(first.steps[0], hard=True), *first.steps[1:]))
     count = sum(len(row.steps) for row in rows)
     assert 1000 < count < 2000
-    said = train(write_run(tmp_path / "run", rows), tmp_path / "prm", base)
-    assert f"{count - 1:,} of {count:,} hard labels to train on are 0" in said
-    assert "At least 2 must differ" in said and "policy.max_tokens" in said
+    message = run_refused_training(write_run(tmp_path / "run", rows), tmp_path / "prm", base)
+    assert f"{count - 1:,} of {count:,} hard labels to train on are 0" in message
+    assert "At least 2 must differ" in message and "policy.max_tokens" in message

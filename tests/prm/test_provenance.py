@@ -27,7 +27,7 @@ def prm(base: str, labels: str, tmp_path_factory: pytest.TempPathFactory) -> str
     return str(out)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_provenance(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text())
     assert set(content.pop("versions")) >= {"mclabel", "torch", "transformers", "python"}
     return content
@@ -40,13 +40,13 @@ def test_scores_and_processbench_record_whether_code_was_trusted(prm: str, tmp_p
     bench.write_text(json.dumps(JUDGED))
     run_verb(["score", prm, str(file), "-o", f"{tmp_path}/out.jsonl", trust])
     run_verb(["eval", "processbench", str(bench), "--model", prm, "-o", f"{tmp_path}/bench", trust])
-    known = {"prm": prm, "weights": compute_scorer_fingerprint(prm), "trust_remote_code": True}
-    assert read(tmp_path / "out.jsonl.provenance.json") == {
-        **known,
+    expected = {"prm": prm, "weights": compute_scorer_fingerprint(prm), "trust_remote_code": True}
+    assert read_provenance(tmp_path / "out.jsonl.provenance.json") == {
+        **expected,
         "format": "mclabel",
         "url": None,
     }
-    assert read(tmp_path / "bench" / "provenance.json") == known
+    assert read_provenance(tmp_path / "bench" / "provenance.json") == expected
 
 
 def test_an_address_is_recorded_without_its_password() -> None:

@@ -55,7 +55,7 @@ def byte_level(
     return made
 
 
-def mistral() -> transformers.PreTrainedTokenizerFast:
+def make_tokenizer() -> transformers.PreTrainedTokenizerFast:
     """Return a tokenizer that puts a space before every text and marks spaces."""
     core = Tokenizer(models.BPE(unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -69,7 +69,7 @@ def mistral() -> transformers.PreTrainedTokenizerFast:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
 
 
-def saved(
+def save_checkpoint(
     folder: Path, tokenizer: transformers.PreTrainedTokenizerFast, kind: str, labels: int = 2
 ) -> str:
     """Save a checkpoint with random weights and return its path."""
@@ -91,11 +91,11 @@ def saved(
     return str(folder)
 
 
-def logits(prm: Scorer, ids: Sequence[int]) -> torch.Tensor:
+def compute_logits(prm: Scorer, ids: Sequence[int]) -> torch.Tensor:
     """Return the logits of every position."""
     with torch.no_grad():
-        found: torch.Tensor = prm.network(input_ids=torch.tensor([list(ids)])).logits[0]  # type: ignore[attr-defined]
-    return found
+        token_logits: torch.Tensor = prm.network(input_ids=torch.tensor([list(ids)])).logits[0]  # type: ignore[attr-defined]
+    return token_logits
 
 
 def shepherd_by_its_card(
@@ -103,14 +103,14 @@ def shepherd_by_its_card(
 ) -> list[float]:
     """Score as the model card does: softmax over two tokens at each " ки" after a step."""
     ids = tokenizer.encode(" ".join([PROBLEM, "\n".join(f"{step} ки" for step in NUMBERED)]))
-    scores = logits(prm, ids)[:, tokenizer.encode("+ -")].softmax(-1)[:, 0]
+    scores = compute_logits(prm, ids)[:, tokenizer.encode("+ -")].softmax(-1)[:, 0]
     tag = tokenizer.encode("ки")[-1]
-    return [float(score) for score, one in zip(scores, ids, strict=True) if one == tag]
+    return [float(score) for score, token in zip(scores, ids, strict=True) if token == tag]
 
 
 def test_math_shepherd(tmp_path: Path) -> None:
-    tokenizer = mistral()
-    prm = load_prm(saved(tmp_path, tokenizer, "lm"), format="math-shepherd")
+    tokenizer = make_tokenizer()
+    prm = load_prm(save_checkpoint(tmp_path, tokenizer, "lm"), format="math-shepherd")
     expected = pytest.approx(shepherd_by_its_card(prm, tokenizer), abs=1e-5)
     assert len(shepherd_by_its_card(prm, tokenizer)) == 3
     assert prm.score([PROBLEM] * 2, [STEPS, NUMBERED]) == [expected] * 2
@@ -124,7 +124,7 @@ def test_rlhflow(tmp_path: Path, steps: list[str]) -> None:
     tokenizer = byte_level(
         ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"], LLAMA
     )
-    prm = load_prm(saved(tmp_path, tokenizer, "lm"), format="rlhflow")
+    prm = load_prm(save_checkpoint(tmp_path, tokenizer, "lm"), format="rlhflow")
     plus_minus = [tokenizer.encode(sign)[-1] for sign in "+-"]
     turns: list[dict[str, str]] = []
     by_hand = []
@@ -133,7 +133,7 @@ def test_rlhflow(tmp_path: Path, steps: list[str]) -> None:
         turns.append({"role": "assistant", "content": "+"})
         by_hand.append(
             float(
-                logits(prm, tokenizer.apply_chat_template(turns, return_dict=False))[
+                compute_logits(prm, tokenizer.apply_chat_template(turns, return_dict=False))[
                     -3, plus_minus
                 ].softmax(-1)[0]
             )
@@ -146,7 +146,7 @@ def test_rlhflow(tmp_path: Path, steps: list[str]) -> None:
 
 def test_qwen(tmp_path: Path) -> None:
     prm = load_prm(
-        saved(
+        save_checkpoint(
             tmp_path,
             byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], CHATML),
             "qwen",
@@ -168,8 +168,10 @@ def test_qwen(tmp_path: Path) -> None:
             pytest.approx(
                 [
                     float(score)
-                    for score, one in zip(logits(prm, ids).softmax(-1)[:, 1], ids, strict=True)
-                    if one == mark
+                    for score, token in zip(
+                        compute_logits(prm, ids).softmax(-1)[:, 1], ids, strict=True
+                    )
+                    if token == mark
                 ],
                 abs=1e-5,
             )
@@ -192,13 +194,13 @@ def test_qwen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("separator", [None, "\n\n"])
 def test_trl(tmp_path: Path, separator: str | None) -> None:
     tokenizer = byte_level(["<|begin_of_text|>"], None)
-    folder = saved(tmp_path, tokenizer, "head")
+    folder = save_checkpoint(tmp_path, tokenizer, "head")
     prm = load_prm(folder, format="trl", layout={"separator": separator})
     ids = [tokenizer.bos_token_id, *tokenizer.encode(PROBLEM)]
     by_hand = []
     for step in STEPS:
         ids += tokenizer.encode(step) + tokenizer.encode(separator or "\n")
-        by_hand.append(float(logits(prm, ids)[-1].softmax(-1)[1]))
+        by_hand.append(float(compute_logits(prm, ids)[-1].softmax(-1)[1]))
     assert prm.score([PROBLEM], [STEPS])[0] == pytest.approx(by_hand, abs=1e-5)
     if separator is not None:
         assert prm.score([PROBLEM], ["\n\n".join(STEPS)])[0] == pytest.approx(by_hand, abs=1e-5)
@@ -208,13 +210,13 @@ def test_trl(tmp_path: Path, separator: str | None) -> None:
 
 def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
     plain = byte_level(["<|endoftext|>"], CHATML)
-    lm = saved(tmp_path / "lm", plain, "lm")
+    lm = save_checkpoint(tmp_path / "lm", plain, "lm")
     for form, token in (("math-shepherd", r"' ки'"), ("qwen", "'<extra_0>'")):
-        folder = lm if form != "qwen" else saved(tmp_path / "qwen", plain, "qwen")
+        folder = lm if form != "qwen" else save_checkpoint(tmp_path / "qwen", plain, "qwen")
         with pytest.raises(EngineError, match=rf"format={form}: .*no single token for {token}"):
             load_prm(folder, format=form)
     for labels, why in ((1, "its head has one class"), (3, r"has the classes 0 \(LABEL_0\), 1")):
-        folder = saved(tmp_path / str(labels), plain, "head", labels)
+        folder = save_checkpoint(tmp_path / str(labels), plain, "head", labels)
         with pytest.raises(EngineError, match=why):
             load_prm(folder, format="trl")
     assert (

@@ -39,7 +39,7 @@ def head_on(base: str, seed: int, *, sees_states: bool = False) -> LikelihoodHea
     return model
 
 
-def solutions() -> list[EncodedSolution]:
+def encode_solutions() -> list[EncodedSolution]:
     rng = random.Random(0)
     lines = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n"]
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
@@ -52,7 +52,7 @@ def solutions() -> list[EncodedSolution]:
 
 
 def test_scores_from_readings_are_those_of_the_model() -> None:
-    encoded = solutions()
+    encoded = encode_solutions()
     model = head_on(str(bundled_model("strong")), 1)
     body = find_likelihood_body(model)
     assert body is model.network
@@ -68,7 +68,7 @@ def test_scores_from_readings_are_those_of_the_model() -> None:
 
 
 def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path: Path) -> None:
-    encoded = [one for one in solutions() for _ in range(2)]
+    encoded = [solution for solution in encode_solutions() for _ in range(2)]
     base = str(bundled_model("strong"))
     passed: list[str] = []
     cache = ScoreCache(tmp_path / "scores", threads=1)
@@ -79,18 +79,18 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
             prm, tmp_path, encoded, lambda done, total: passed.append(f"{name} {total}")
         )
 
-    model, other = head_on(base, 1), head_on(base, 2)
+    model, second_model = head_on(base, 1), head_on(base, 2)
     model.network.save_pretrained(tmp_path / "copy")
     first = score("prm", model)
     assert len(first) == len(encoded) and set(passed) == {f"prm {len(set(encoded))}"}
-    assert score("orm", other) != first
+    assert score("orm", second_model) != first
     assert score("copy", head_on(str(tmp_path / "copy"), 1)) == first
     assert len(
         cache.get_likelihoods(model.network, encoded, lambda done, total: passed.append("own"))
     )
-    assert {one.split()[0] for one in passed} == {"prm"}
+    assert {line.split()[0] for line in passed} == {"prm"}
     score("tiny", head_on(tiny_model(tmp_path / "tiny"), 1))
-    assert {one.split()[0] for one in passed} == {"prm", "tiny"}
+    assert {line.split()[0] for line in passed} == {"prm", "tiny"}
     assert len(list((tmp_path / "scores").iterdir())) == 2
 
 

@@ -21,8 +21,8 @@ TEXT = arith_text()
 STEP = TEXT.token_id("<|step|>")
 
 
-def label(right: int, trials: int, *, source: str = "fixed", **changes: object) -> StepLabel:
-    found = StepLabel(
+def make_label(right: int, trials: int, *, source: str = "fixed", **changes: object) -> StepLabel:
+    step_label = StepLabel(
         prefix_id="",
         counts=Counts(num_right=right, num_wrong=trials - right),
         source=source,  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def label(right: int, trials: int, *, source: str = "fixed", **changes: object) 
         low=0.1,
         high=0.4,
     )
-    return replace(found, **changes)  # type: ignore[arg-type]
+    return replace(step_label, **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def row() -> LabeledSolution:
     """Return a solution with values .5, .25, 0 and a wrong outcome; its problem's value is .5."""
     some = next(r for r in arith_rows(20) if len(r.steps) >= 4)
     steps = (
-        label(4, 8),
-        label(1, 4, low=0.0, high=0.75),
-        label(0, 8),
-        label(0, 0, source="outcome", hard=False, value=0.0),
+        make_label(4, 8),
+        make_label(1, 4, low=0.0, high=0.75),
+        make_label(0, 8),
+        make_label(0, 0, source="outcome", hard=False, value=0.0),
     )
     return replace(
         some,
@@ -62,9 +62,9 @@ def test_exact_truth_is_a_target_of_the_domain_that_knows_it() -> None:
             float(n < first) for n in range(len(row.steps))
         )
     assert len({row.first_error for row in rows}) > 2
-    other = replace(rows[0], problem=replace(rows[0].problem, meta={}))
+    without_meta = replace(rows[0], problem=replace(rows[0].problem, meta={}))
     with pytest.raises(DataError, match=r"target=exact works only for arith and pyarith"):
-        compute_step_targets(other, "exact")
+        compute_step_targets(without_meta, "exact")
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> Non
     keys = read_leak_keys([run, str(file)])
     assert normalize_for_leaks(rows[0].problem.text) in keys and len(keys) == 2
     encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
-    found = make_examples(
+    examples = make_examples(
         rows, encoder, ExampleSettings(validation=0.0, evaluation=[run, str(file)])
     )
-    assert found.num_leaked == 4 and len(found.train) == 8
+    assert examples.num_leaked == 4 and len(examples.train) == 8
     every = write_run(tmp_path / "every", rows)
     with pytest.raises(DataError, match="12 are in an evaluation set"):
         make_examples(rows, encoder, ExampleSettings(evaluation=[every]))
@@ -182,19 +182,19 @@ def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> Non
 def test_preflight_aligns_tokens_and_labels() -> None:
     encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=512)
     rows = arith_rows(12)
-    found = preflight(
+    report = preflight(
         make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0)),
         target="hard",
         decode=TEXT.decode,
     )
     targets = [t or 0 for r in rows for t in compute_step_targets(r, "hard")]
-    assert (found.num_labels, found.num_steps, found.num_sound) == (
+    assert (report.num_labels, report.num_steps, report.num_sound) == (
         len(targets),
         len(targets),
         targets.count(1.0),
     )
-    assert found.mean_target == pytest.approx(sum(targets) / len(targets))
-    lines = list(found.lines(examples=True))
+    assert report.mean_target == pytest.approx(sum(targets) / len(targets))
+    lines = list(report.lines(examples=True))
     for line, target in zip(
         lines[0].splitlines()[2:], compute_step_targets(rows[0], "hard"), strict=True
     ):

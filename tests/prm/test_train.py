@@ -33,7 +33,7 @@ from mclabel.prm.training.trainer import train_step_model
 from tests.support.labelled import arith_rows, arith_text, write_run
 
 
-def train(out: Path, *overrides: str) -> TrainReport:
+def train_prm(out: Path, *overrides: str) -> TrainReport:
     return jobs.train(
         load_config(TrainConfig, None, [f"out={out}", *overrides]), lambda step, total, loss: None
     )
@@ -104,7 +104,7 @@ def test_a_fitted_head_has_a_lower_loss_than_any_constant(base: str, sees_states
 
 
 def test_a_frozen_body_stays_as_it_was(base: str, labels: str, tmp_path: Path) -> None:
-    train(
+    train_prm(
         tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "head=likelihood",
         "backbone_lr=0", "head_lr=0.01", "max_steps=3",
     )  # fmt: skip
@@ -120,11 +120,11 @@ def test_a_finished_run_is_a_prm_and_is_not_trained_again(
     base: str, labels: str, tmp_path: Path
 ) -> None:
     changes = [f"labels=[{labels}]", f"base={base}", "max_steps=4", "batch_size=4"]
-    report = train(tmp_path / "prm", *changes)
+    report = train_prm(tmp_path / "prm", *changes)
     assert report.num_solutions + report.num_validation == 60
     model = tmp_path / "prm/model"
     written = (model / "model.safetensors").stat().st_mtime_ns
-    assert train(tmp_path / "prm", *changes) == report
+    assert train_prm(tmp_path / "prm", *changes) == report
     assert (model / "model.safetensors").stat().st_mtime_ns == written
     card = (model / "README.md").read_text()
     assert "A process reward model" in card and "pair accuracy" in card
@@ -132,14 +132,14 @@ def test_a_finished_run_is_a_prm_and_is_not_trained_again(
     assert config["architectures"] == ["LlamaForTokenClassification"]
     assert config["id2label"] == {"0": "wrong", "1": "sound"}
     with pytest.raises(ShardError, match=r"target: 'hard' there, 'soft' here"):
-        train(tmp_path / "prm", *changes, "target=soft")
+        train_prm(tmp_path / "prm", *changes, "target=soft")
 
 
 def test_a_training_that_is_stopped_goes_on_to_the_same_weights(
     base: str, labels: str, tmp_path: Path
 ) -> None:
     changes = [f"labels=[{labels}]", f"base={base}", "max_steps=8", "batch_size=4", "save_steps=3"]
-    train(tmp_path / "whole", *changes)
+    train_prm(tmp_path / "whole", *changes)
     config = load_config(TrainConfig, None, [f"out={tmp_path / 'stopped'}", *changes])
 
     def stop(step: int, total: int, loss: str) -> None:
@@ -150,7 +150,7 @@ def test_a_training_that_is_stopped_goes_on_to_the_same_weights(
         jobs.train(config, stop)
     with pytest.raises(DataError, match="has not finished"):
         PRM.load(tmp_path / "stopped")
-    train(tmp_path / "stopped", *changes)
+    train_prm(tmp_path / "stopped", *changes)
     ours, theirs = (tmp_path / name / "model/model.safetensors" for name in ("stopped", "whole"))
     assert ours.read_bytes() == theirs.read_bytes()
 
@@ -172,7 +172,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(base: str, labels: str, tmp_pat
     broken.save_pretrained(tmp_path / "broken")
     AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "broken")
     with pytest.raises(TrainingError, match=r"the loss is nan before the first step\. Lower"):
-        train(
+        train_prm(
             tmp_path / "prm",
             f"base={tmp_path / 'broken'}",
             f"labels=[{labels}]",
@@ -217,7 +217,7 @@ def test_what_cannot_be_trained_is_refused_and_nothing_written(
     ]
     for overrides, error, message in cases:
         with pytest.raises(error, match=message):
-            train(tmp_path / "prm", f"base={base}", *overrides)
+            train_prm(tmp_path / "prm", f"base={base}", *overrides)
     assert not (tmp_path / "prm").exists()
 
 
@@ -245,7 +245,7 @@ def test_a_step_token_that_means_something_else_is_refused(
     )
     tokenizer.save_pretrained(chat)
 
-    def look(*more: str) -> None:
+    def run_preflight(*more: str) -> None:
         preflight(
             load_config(
                 TrainConfig,
@@ -255,10 +255,10 @@ def test_a_step_token_that_means_something_else_is_refused(
         )
 
     with pytest.raises(ConfigError, match=fault) as caught:
-        look(*([] if token is None else [f"step_token={json.dumps(token)}"]))
-    said = str(caught.value)
-    assert "step_token=null" in said and (token is None or repr(token) in said)
-    look("step_token=<|free|>" if token else "step_token=null")
+        run_preflight(*([] if token is None else [f"step_token={json.dumps(token)}"]))
+    message = str(caught.value)
+    assert "step_token=null" in message and (token is None or repr(token) in message)
+    run_preflight("step_token=<|free|>" if token else "step_token=null")
 
 
 def test_adapters_get_their_own_rate_and_the_plan_says_so(labels: str, tmp_path: Path) -> None:
@@ -282,20 +282,22 @@ def test_adapters_get_their_own_rate_and_the_plan_says_so(labels: str, tmp_path:
 @pytest.mark.parametrize("how", ["itself", "copy", "other folder", "other labels"])
 def test_runs_that_hold_the_same_solutions_are_refused(tmp_path: Path, how: str) -> None:
     rows = arith_rows(12)
-    one = write_run(tmp_path / "one", rows)
-    other = f"{tmp_path}/./one" if how == "itself" else str(tmp_path / "other")
+    first_run = write_run(tmp_path / "one", rows)
+    second_run = f"{tmp_path}/./one" if how == "itself" else str(tmp_path / "other")
     if how == "copy":
-        shutil.copytree(one, other)
+        shutil.copytree(first_run, second_run)
     elif how == "other folder":
-        write_run(Path(other), rows[:4])
+        write_run(Path(second_run), rows[:4])
     elif how == "other labels":
-        write_run(Path(other), [replace(row, first_error=None) for row in rows])
-    with pytest.raises(ConfigError, match=f"^labels: {other} holds .* solutions of {one}, so each"):
+        write_run(Path(second_run), [replace(row, first_error=None) for row in rows])
+    with pytest.raises(
+        ConfigError, match=f"^labels: {second_run} holds .* solutions of {first_run}, so each"
+    ):
         preflight(
             load_config(
                 TrainConfig,
                 None,
-                [f"out={tmp_path / 'prm'}", f"labels=[{one},{other}]", "base=none"],
+                [f"out={tmp_path / 'prm'}", f"labels=[{first_run},{second_run}]", "base=none"],
             )
         )
 

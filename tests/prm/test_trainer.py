@@ -30,17 +30,17 @@ from mclabel.prm.training.items import (
 )
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
-from tests.prm.test_train import train
+from tests.prm.test_train import train_prm
 from tests.support.labelled import arith_rows, write_run
 from tests.support.process_group import train_in_group
 
 
-def weights(out: Path) -> dict[str, torch.Tensor]:
+def read_weights(out: Path) -> dict[str, torch.Tensor]:
     return load_file(out / "model" / "model.safetensors")
 
 
 def assert_close(a: Path, b: Path, tolerance: float) -> None:
-    ours, theirs = weights(a), weights(b)
+    ours, theirs = read_weights(a), read_weights(b)
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         assert (tensor - theirs[name]).abs().max() < tolerance, name
@@ -50,8 +50,8 @@ def assert_close(a: Path, b: Path, tolerance: float) -> None:
 def test_pieces_add_up_to_the_batch(base: str, labels: str, tmp_path: Path) -> None:
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "batch_size=8"]
     common += ["balance=true", "weights=rollouts", "backbone_lr=1.0e-3", "head_lr=1.0e-3"]
-    train(tmp_path / "whole", *common)
-    train(tmp_path / "cut", *common, "micro_tokens=300", "gradient_checkpointing=true")
+    train_prm(tmp_path / "whole", *common)
+    train_prm(tmp_path / "cut", *common, "micro_tokens=300", "gradient_checkpointing=true")
     assert_close(tmp_path / "whole", tmp_path / "cut", 1e-4)
 
 
@@ -67,7 +67,7 @@ def test_pieces_hold_no_more_than_they_may() -> None:
         )
         for i, n in enumerate(lengths)
     ]
-    whole = collate([TrainingItem(one, None, None) for one in examples])
+    whole = collate([TrainingItem(example, None, None) for example in examples])
     rows = sort_longest_first(whole)
     assert [choose_num_pieces(whole, rows, n) for n in ((1600, 1599, 800, 400, 399, 1))] == [
         1,
@@ -101,7 +101,7 @@ def test_every_way_trains_and_scores(
     base: str, labels: str, tmp_path: Path, changes: list[str]
 ) -> None:
     assert (
-        train(
+        train_prm(
             tmp_path / "prm",
             f"labels=[{labels}]",
             f"base={base}",
@@ -115,7 +115,7 @@ def test_every_way_trains_and_scores(
     prm = PRM.load(tmp_path / "prm")
     scores = prm.score([r.problem.text for r in rows], [r.solution.text for r in rows])
     assert [len(s) for s in scores] == [len(r.steps) for r in rows]
-    assert all(0 <= score <= 1 for one in scores for score in one)
+    assert all(0 <= score <= 1 for step_scores in scores for score in step_scores)
     assert prm.manifest.kind == ("orm" if "target=outcome_steps" in changes else "prm")
 
 
@@ -137,7 +137,7 @@ def test_balance_gives_both_sides_half() -> None:
 
 def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    train(
+    train_prm(
         tmp_path / "prm",
         f"labels=[{labels}]",
         f"base={base}",
@@ -178,7 +178,7 @@ def test_a_missing_package_is_named_before_anything_is_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # as if the module were not installed
     with pytest.raises(ConfigError, match=fault):
-        train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", key)
+        train_prm(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", key)
     assert not (tmp_path / "prm").exists()
 
 
@@ -194,7 +194,7 @@ def test_adapters_of_a_base_in_bfloat16_are_float32(base: str) -> None:
 
 @pytest.mark.slow
 def test_early_stopping_keeps_the_best_weights(base: str, labels: str, tmp_path: Path) -> None:
-    report = train(
+    report = train_prm(
         tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=400", "batch_size=8",
         "backbone_lr=3.0e-3", "head_lr=3.0e-3", "eval_steps=10", "patience=3", "validation=0.3",
     )  # fmt: skip
@@ -214,7 +214,7 @@ def test_early_stopping_keeps_the_best_weights(base: str, labels: str, tmp_path:
 
 def test_tensorboard_is_written(base: str, labels: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    train(
+    train_prm(
         tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=1",
         "report_to=tensorboard",
     )  # fmt: skip
@@ -228,10 +228,10 @@ def test_a_run_goes_on_with_the_blocks_it_began_with(
     rows = arith_rows(60)
     run = write_run(tmp_path / "labels", rows[:30])
     common = [f"labels=[{run}]", f"base={base}", "max_steps=2"]
-    first = train(tmp_path / "prm", *common)
+    first = train_prm(tmp_path / "prm", *common)
     commit_block(Store(run), "f" * 16, "test", rows[30:], None, {})
-    assert train(tmp_path / "prm", *common) == first
-    later = train(tmp_path / "other", *common)
+    assert train_prm(tmp_path / "prm", *common) == first
+    later = train_prm(tmp_path / "other", *common)
     assert later.num_solutions + later.num_validation == 60
 
 
@@ -241,15 +241,15 @@ def test_a_step_token_that_was_never_trained_gets_the_mean(base: str) -> None:
         rows = network.get_input_embeddings().weight
         with torch.no_grad():
             rows[5] = value
-        said = prepare_step_token(network, 5, len(rows))
+        message = prepare_step_token(network, 5, len(rows))
         usual = torch.cat([rows[:5], rows[6:]]).norm(dim=1).median()
-        assert "the mean" in said
+        assert "the mean" in message
         assert rows[5].isfinite().all() and rows[5].norm() < usual
         assert "kept" in prepare_step_token(network, 7, len(rows))
 
 
 def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> None:
-    train(
+    train_prm(
         tmp_path / "prm",
         f"labels=[{labels}]",
         f"base={base}",
@@ -274,10 +274,10 @@ def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> No
 def train_in_two(out: Path, *overrides: str, by_ray: bool = False) -> TrainReport:
     """Train in two workers, started by Ray or forked; both ways form the same group."""
     if by_ray:
-        return train(out, *overrides, "workers=2", "ray.num_cpus=1")
+        return train_prm(out, *overrides, "workers=2", "ray.num_cpus=1")
     train_in_group([f"out={out}", *overrides, "workers=2"], out.parent)
     # the training has already ended, so this only reports
-    return train(out, *overrides, "workers=2")
+    return train_prm(out, *overrides, "workers=2")
 
 
 @pytest.mark.slow
@@ -285,9 +285,9 @@ def train_in_two(out: Path, *overrides: str, by_ray: bool = False) -> TrainRepor
 def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path, how: list[str]) -> None:
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=4", "batch_size=8", *how]
     common += ["head_lr=1.0e-3", "save_steps=3"]
-    train(tmp_path / "one", *common)
+    train_prm(tmp_path / "one", *common)
     assert train_in_two(tmp_path / "two", *common) == replace(
-        train(tmp_path / "two", *common), model=str(tmp_path / "two/model")
+        train_prm(tmp_path / "two", *common), model=str(tmp_path / "two/model")
     )
     assert_close(tmp_path / "one", tmp_path / "two", 1e-4)
 
@@ -307,7 +307,7 @@ def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
     common += ["epochs=1.5", "batch_size=8", *more]
     common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=7", "patience=5"]
     common += ["eval_steps=3", "micro_tokens=300"]
-    train(tmp_path / "one", *common)
+    train_prm(tmp_path / "one", *common)
     train_in_two(tmp_path / "split", *common, "shard=true", by_ray=by_ray)
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
     shutil.rmtree(tmp_path / "split/model")
@@ -315,7 +315,7 @@ def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
         if folder.name != "checkpoint-7":
             shutil.rmtree(folder)
     if by_ray:  # each training continues with the other way of starting workers
-        train(tmp_path / "split", *common)
+        train_prm(tmp_path / "split", *common)
     else:
         train_in_two(tmp_path / "split", *common, "shard=true")
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)

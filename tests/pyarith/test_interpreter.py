@@ -14,11 +14,11 @@ from mclabel.domains.pyarith.problems import Function, generate_problems
 from mclabel.domains.pyarith.solutions import write_solution
 
 
-def python(text: str, inputs: list[list[int]]) -> tuple[int, ...]:
+def run_python(text: str, inputs: list[list[int]]) -> tuple[int, ...]:
     """Return the results of Python itself, which is safe only for texts in this file."""
     names: dict[str, Any] = {}
     exec(text, names)
-    return tuple(names["solve"](*one) for one in inputs)
+    return tuple(names["solve"](*arguments) for arguments in inputs)
 
 
 def test_it_returns_what_python_returns() -> None:
@@ -28,7 +28,9 @@ def test_it_returns_what_python_returns() -> None:
             text = write_solution(
                 function, rng=random.Random(number), forms=True, strength=strength
             ).text
-            assert run_solve(text, problem.gold["inputs"]) == python(text, problem.gold["inputs"])
+            assert run_solve(text, problem.gold["inputs"]) == run_python(
+                text, problem.gold["inputs"]
+            )
 
 
 FORMS = [
@@ -46,7 +48,7 @@ FORMS = [
 @pytest.mark.parametrize("text", FORMS)
 def test_other_forms_return_what_python_returns(text: str) -> None:
     inputs = [[3, 8], [2, 11], [5, 6]]
-    assert run_solve(text, inputs) == python(text, inputs)
+    assert run_solve(text, inputs) == run_python(text, inputs)
 
 
 HEAD = "def solve(p, q):\n    "

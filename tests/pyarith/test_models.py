@@ -13,7 +13,7 @@ from mclabel.domains.pyarith import bundled_model
 from mclabel.domains.pyarith.interpreter import run_solve
 from mclabel.domains.pyarith.problems import Function, generate_problems
 from mclabel.domains.pyarith.solutions import SolutionVerifier
-from tests.arith.test_models import completed
+from tests.arith.test_models import complete_problems
 
 TOKENIZER = AutoTokenizer.from_pretrained(bundled_model("policy"))
 
@@ -31,7 +31,7 @@ def test_the_tokenizer_has_ariths_ids_first_and_one_for_an_indentation() -> None
 @pytest.mark.slow
 def test_it_errs_by_misconception_and_not_always() -> None:
     problems = generate_problems(60, seed=11, split="test")
-    completions = completed("pyarith:policy", problems, 1, max_tokens=240)
+    completions = complete_problems("pyarith:policy", problems, 1, max_tokens=240)
     texts = [text for _, text in completions]
     right = [
         run_solve(text, p.gold["inputs"]) == tuple(p.gold["outputs"])

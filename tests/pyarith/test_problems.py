@@ -14,11 +14,11 @@ from mclabel.domains.pyarith.solutions import WrittenSolution, write_reference, 
 from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 
-def function_of(problem: Problem) -> Function:
+def read_function(problem: Problem) -> Function:
     return Function.from_json(problem.meta["function"])
 
 
-def passes(problem: Problem, text: str) -> bool:
+def passes_cases(problem: Problem, text: str) -> bool:
     return run_solve(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
 
 
@@ -26,12 +26,12 @@ def test_references_pass_the_hidden_tests(problems: list[Problem]) -> None:
     for problem in problems:
         assert set(problem.gold) == {"fn_name", "inputs", "outputs", "examples"}
         assert len(problem.gold["inputs"]) == len(problem.gold["outputs"]) >= 5
-        assert passes(problem, write_reference(function_of(problem)))
+        assert passes_cases(problem, write_reference(read_function(problem)))
 
 
 def test_nothing_else_of_the_story_passes_them(problems: list[Problem]) -> None:
     for problem in problems:
-        function, gold = function_of(problem), problem.gold
+        function, gold = read_function(problem), problem.gold
         assert len(set(gold["outputs"])) > 1  # the function is not constant
         columns = list(zip(*gold["inputs"], strict=True))
         values = [function.compute_values(inputs) or [] for inputs in gold["inputs"]]
@@ -54,7 +54,7 @@ def test_splits_are_apart_and_families_are_held_out() -> None:
     } == {"riddles"}
 
 
-def steps(text: str) -> list[str]:
+def split_steps(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 
 
@@ -76,7 +76,7 @@ def test_references_in_all_forms_have_no_wrong_step(problems: list[Problem]) -> 
             write_reference(function),
             write_solution(function, rng=random.Random(number), forms=True).text,
         ):
-            assert find_true_first_error(problem.meta, steps(text)) is None
+            assert find_true_first_error(problem.meta, split_steps(text)) is None
 
 
 def test_misreadings_are_found_where_they_are(problems: list[Problem]) -> None:
@@ -84,12 +84,12 @@ def test_misreadings_are_found_where_they_are(problems: list[Problem]) -> None:
     for number, problem in enumerate(problems):
         function = Function.from_json(problem.meta["function"])
         written = write_solution(function, rng=random.Random(number), strength=2.0)
-        found = find_true_first_error(problem.meta, steps(written.text))
+        first_error = find_true_first_error(problem.meta, split_steps(written.text))
         if written.misread:
             misread += 1
-            assert found == first_affected(function, written), (problem.text, written.text)
+            assert first_error == first_affected(function, written), (problem.text, written.text)
         else:
-            assert found is None
+            assert first_error is None
     assert misread > 24
 
 
@@ -139,12 +139,12 @@ WRONG = [
 
 @pytest.mark.parametrize("body", RIGHT)
 def test_equivalent_forms_are_right(body: str, meta: dict[str, str]) -> None:
-    assert find_true_first_error(meta, steps(HEAD + body)) is None
+    assert find_true_first_error(meta, split_steps(HEAD + body)) is None
 
 
 @pytest.mark.parametrize(("body", "error"), WRONG)
 def test_wrong_statements_are_found(body: str, error: int, meta: dict[str, str]) -> None:
-    text = steps(HEAD + body)
+    text = split_steps(HEAD + body)
     assert find_true_first_error(meta, text) == error
     # Later lines do not change the verdict on a step.
     assert find_true_first_error(meta, text[:error]) is None
@@ -154,10 +154,13 @@ def test_wrong_statements_are_found(body: str, error: int, meta: dict[str, str])
 def test_helpers_are_right_by_their_operation(meta: dict[str, str]) -> None:
     body = "    boxes = p * q\n    ada = boxes - r\n    return share(ada, 2)\n"
     half = "def share(n, k):\n    return n // k\n"
-    assert find_true_first_error(meta, steps(half + HEAD + body)) is None
+    assert find_true_first_error(meta, split_steps(half + HEAD + body)) is None
     add = "def share(n, k):\n    return n + k\n"
-    assert find_true_first_error(meta, steps(add + HEAD + body)) == 1
-    assert find_true_first_error(meta, steps(half + HEAD + body.replace("ada, 2", "ada, r"))) == 5
+    assert find_true_first_error(meta, split_steps(add + HEAD + body)) == 1
+    assert (
+        find_true_first_error(meta, split_steps(half + HEAD + body.replace("ada, 2", "ada, r")))
+        == 5
+    )
 
 
 def test_several_lines_in_a_step_and_fences(meta: dict[str, str]) -> None:

@@ -30,7 +30,7 @@ def test_markdown() -> None:
 
 
 def test_wide_tables_fit_the_terminal() -> None:
-    def drawn(num_columns: int) -> list[str]:
+    def draw_grid(num_columns: int) -> list[str]:
         names = tuple(f"measure {number}" for number in range(num_columns))
         grid = Grid(
             title="T",
@@ -44,9 +44,9 @@ def test_wide_tables_fit_the_terminal() -> None:
         assert lines[0] == "So it is." and max(map(len, lines)) <= MAX_WIDTH
         return [" ".join(line.split()) for line in lines]
 
-    assert "all 0.66 [.60, .72] 0.66 [.60, .72]" in drawn(2)
-    assert "all" + " 0.66" * 7 in drawn(7) and "[.60, .72] " * 6 + "[.60, .72]" in drawn(7)
-    assert {"measure 0 0.66 [.60, .72]", "measure 11 0.66 [.60, .72]"} <= set(drawn(12))
+    assert "all 0.66 [.60, .72] 0.66 [.60, .72]" in draw_grid(2)
+    assert "all" + " 0.66" * 7 in draw_grid(7) and "[.60, .72] " * 6 + "[.60, .72]" in draw_grid(7)
+    assert {"measure 0 0.66 [.60, .72]", "measure 11 0.66 [.60, .72]"} <= set(draw_grid(12))
 
 
 @pytest.mark.parametrize(

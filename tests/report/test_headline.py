@@ -38,7 +38,7 @@ from tests.support.shown import (
 )
 
 
-def head(tmp_path: Path, *runs: str) -> str:
+def read_head(tmp_path: Path, *runs: str) -> str:
     """Return the text of the report's head, in one line."""
     page = report_page(runs, str(tmp_path / "report.html")).read_text(encoding="utf-8")
     section = re.search(r'<section id="headline">(.*?)</section>', page, flags=re.DOTALL)
@@ -51,7 +51,7 @@ def head(tmp_path: Path, *runs: str) -> str:
 
 
 def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
-    told = head(tmp_path, plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED))
+    text = read_head(tmp_path, plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED))
     for words in (
         "3 solutions to 3 problems, in 7 steps end right 33% 0 to 96%",
         "labelled with an error 67%",
@@ -66,7 +66,7 @@ def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
         "One solution, step by step",
         "Choosing among samples",
     ):
-        assert words in told
+        assert words in text
 
 
 def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: Path) -> None:
@@ -90,17 +90,17 @@ def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: P
     ],
 )
 def test_evaluations_alone(tmp_path: Path, accuracy: dict[str, float], words: str) -> None:
-    told = head(tmp_path, evaluation(tmp_path / "best", num_problems=12, **accuracy))
-    assert words in told and "With fewer than 20 problems, the intervals are too narrow." in told
-    assert "Labelled solutions" not in told and "step by step" not in told
+    text = read_head(tmp_path, evaluation(tmp_path / "best", num_problems=12, **accuracy))
+    assert words in text and "With fewer than 20 problems, the intervals are too narrow." in text
+    assert "Labelled solutions" not in text and "step by step" not in text
 
 
 def test_several_runs_are_compared(tmp_path: Path) -> None:
     rows = [solution(n, ["a\n", "b\n", "c"], [4, 4, 4]) for n in range(4)]
-    told = head(tmp_path, plain_run(tmp_path / "one"), write_run(tmp_path / "two", rows, None))
-    assert "Summary of the runs, with 95% intervals" in told and "Labelled solutions" not in told
-    assert re.search(r"one 3 33% .* two 4 100% 40 to 100% 0% 0 to 60% 80 - -", told)
-    both = head(tmp_path, *(evaluation(tmp_path / n, **SCORED) for n in ("a", "b")))
+    text = read_head(tmp_path, plain_run(tmp_path / "one"), write_run(tmp_path / "two", rows, None))
+    assert "Summary of the runs, with 95% intervals" in text and "Labelled solutions" not in text
+    assert re.search(r"one 3 33% .* two 4 100% 40 to 100% 0% 0 to 60% 80 - -", text)
+    both = read_head(tmp_path, *(evaluation(tmp_path / n, **SCORED) for n in ("a", "b")))
     assert "Gain from the PRM: a" in both and "Gain from the PRM: b" in both
 
 
@@ -116,18 +116,22 @@ def test_outcomes_that_decided_which_solutions_are_kept_are_no_draws(tmp_path: P
         }
 
 
-def wrong(number: int, good: list[int]) -> LabeledSolution:
+def make_wrong(number: int, good: list[int]) -> LabeledSolution:
     """Return a wrong solution; `good` holds the number of right rollouts of 4 per step."""
     return solution(number, [f"step {i}\n" for i in range(len(good))], good, outcome=Outcome.WRONG)
 
 
 CASES = {
-    "large fall": ExampleCandidate(row=wrong(1, [4, 4, 0, 0]), has_truth=True, truth=2),
-    "same fall, higher id": ExampleCandidate(row=wrong(2, [4, 4, 0, 0]), has_truth=True, truth=2),
-    "small fall": ExampleCandidate(row=wrong(0, [4, 1, 0, 0]), has_truth=True, truth=2),
-    "long": ExampleCandidate(row=wrong(0, [4] * 12 + [0, 0]), has_truth=True, truth=12),
-    "elsewhere in truth": ExampleCandidate(row=wrong(0, [4, 4, 0, 0]), has_truth=True, truth=1),
-    "error at the start": ExampleCandidate(row=wrong(0, [0, 0, 0]), has_truth=True, truth=0),
+    "large fall": ExampleCandidate(row=make_wrong(1, [4, 4, 0, 0]), has_truth=True, truth=2),
+    "same fall, higher id": ExampleCandidate(
+        row=make_wrong(2, [4, 4, 0, 0]), has_truth=True, truth=2
+    ),
+    "small fall": ExampleCandidate(row=make_wrong(0, [4, 1, 0, 0]), has_truth=True, truth=2),
+    "long": ExampleCandidate(row=make_wrong(0, [4] * 12 + [0, 0]), has_truth=True, truth=12),
+    "elsewhere in truth": ExampleCandidate(
+        row=make_wrong(0, [4, 4, 0, 0]), has_truth=True, truth=1
+    ),
+    "error at the start": ExampleCandidate(row=make_wrong(0, [0, 0, 0]), has_truth=True, truth=0),
     "right": ExampleCandidate(row=solution(0, ["a", "b"], [4, 4]), has_truth=True, truth=None),
 }
 """Candidates for the example solution, best first."""
@@ -148,7 +152,7 @@ def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
     markup, elsewhere, right = (
         example_markup(CASES[name]) for name in ("large fall", "elsewhere in truth", "right")
     )
-    told = unescape(re.sub(r"<[^>]+>", " ", markup))
+    text = unescape(re.sub(r"<[^>]+>", " ", markup))
     assert 'title="4 of 4 right · 95% 0.40 to 1.00"' in markup
     for words in (
         "4 of 4 right",
@@ -157,14 +161,14 @@ def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
         "as a clear case",
         "is labelled correctly",
     ):
-        assert words in told
+        assert words in text
     assert "true first error" in elsewhere and "is labelled correctly" not in elsewhere
     assert "No wrong solution has its first error" in right
 
 
 def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
     markup = example_markup(
-        ExampleCandidate(row=wrong(0, [4] * 30 + [0] * 10), has_truth=False, truth=None)
+        ExampleCandidate(row=make_wrong(0, [4] * 30 + [0] * 10), has_truth=False, truth=None)
     )
     assert markup.count("<li ") == MAX_SHOWN_STEPS
     assert "Steps 10 to 39 of 40 are shown." in markup and 'start="10"' in markup

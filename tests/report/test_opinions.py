@@ -35,11 +35,11 @@ OVER = Flag(step=1, start=6, end=14, reason="reaches over")
 HOSTILE = "<script>window.executed=1</script> [red]x[/red] \x1b[31m\nforged: line \u202e"
 
 
-def wrong(number: int = 1) -> LabeledSolution:
+def make_wrong(number: int = 1) -> LabeledSolution:
     return solution(number, STEPS, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
 
 
-def printed(row: LabeledSolution) -> str:
+def print_row(row: LabeledSolution) -> str:
     file = io.StringIO()
     show_solution(Console(file=file, width=120, color_system=None), row)
     return file.getvalue()
@@ -65,13 +65,13 @@ def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
             answer_is_json=True,
         ),
     )
-    assert re.search(r"^.* {5}y = x *$", printed(row), re.MULTILINE)
-    assert printed(row).count("assert f(1)") == example_page(row).count("assert f(1)") == 3
+    assert re.search(r"^.* {5}y = x *$", print_row(row), re.MULTILINE)
+    assert print_row(row).count("assert f(1)") == example_page(row).count("assert f(1)") == 3
     assert ">    y = x<" in example_page(row)
 
 
 @pytest.mark.parametrize(
-    ("claim", "known", "error", "words"),
+    ("claim", "is_known", "error", "words"),
     [
         ("where", True, 3, "step 3"),
         ("where", True, None, "no error"),
@@ -83,9 +83,11 @@ def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
         ("scores", True, None, "no error"),
     ],
 )
-def test_what_an_opinion_says(claim: Claim, known: bool, error: int | None, words: str) -> None:
+def test_what_an_opinion_says(claim: Claim, is_known: bool, error: int | None, words: str) -> None:
     assert (
-        describe_opinion(SourceOpinion(source="a", claim=claim, is_known=known, first_error=error))
+        describe_opinion(
+            SourceOpinion(source="a", claim=claim, is_known=is_known, first_error=error)
+        )
         == words
     )
 
@@ -125,7 +127,7 @@ def test_places_lie_in_their_step_whatever_was_recorded() -> None:
         Flag(step=7, start=0, end=1, reason="no such step"),
         Flag(step=-1, start=0, end=1, reason="no such step"),
     ]
-    consensus = combined(wrong(), *flags).consensus
+    consensus = combined(make_wrong(), *flags).consensus
     assert group_passages_by_step(consensus, [Step(text="abcd", end=1)]) == {
         0: [
             MarkedPassage(start=0, end=2, words="symbolic, “ab”: before"),
@@ -136,9 +138,9 @@ def test_places_lie_in_their_step_whatever_was_recorded() -> None:
 
 
 def test_the_terminal_names_opinions_and_reasons() -> None:
-    lines = printed(combined(wrong(), START, END)).splitlines()
-    (told,) = [line for line in lines if line.startswith("same_location")]
-    assert told == (
+    lines = print_row(combined(make_wrong(), START, END)).splitlines()
+    (consensus_line,) = [line for line in lines if line.startswith("same_location")]
+    assert consensus_line == (
         "same_location: kept  rollouts: step 1, symbolic: at or before step 1, critic: unknown, "
         "prm: no error"
     )
@@ -148,11 +150,11 @@ def test_the_terminal_names_opinions_and_reasons() -> None:
         "symbolic, “2 + 2 = 5”: 2 + 2 is 4",
         "symbolic, “5.”: follows from it",
     ]
-    assert "same_location: not kept  rollouts" in printed(combined(wrong(), kept=False))
+    assert "same_location: not kept  rollouts" in print_row(combined(make_wrong(), kept=False))
 
 
 def test_hostile_reasons_and_names_are_text_in_the_terminal() -> None:
-    shown = printed(
+    shown = print_row(
         combined(
             solution(1, [f"{HOSTILE}\n", *STEPS[1:]], [3, 0, 0], outcome=Outcome.WRONG),
             replace(START, reason=HOSTILE),
@@ -178,7 +180,7 @@ def test_hostile_reasons_and_names_are_text_in_the_terminal() -> None:
     ],
 )
 def test_the_report_marks_places_in_its_example(flags: tuple[Flag, ...], marked: list[str]) -> None:
-    markup = example_page(combined(wrong(), *flags))
+    markup = example_page(combined(make_wrong(), *flags))
     assert re.findall(r"<mark[^>]*>(.*?)</mark>", unescape(markup), re.DOTALL) == marked
     reasons = re.findall(r"<li>(.*?)</li>", markup.split('class="reasons"')[1].split("</ul>")[0])
     assert len(reasons) == len(flags) and all(flag.reason in markup for flag in flags)
@@ -190,11 +192,11 @@ def test_the_report_marks_places_in_its_example(flags: tuple[Flag, ...], marked:
 def test_the_report_says_how_many_are_kept_by_which_rule(tmp_path: Path) -> None:
     run = write_run(
         tmp_path / "run",
-        [combined(wrong(number), START, kept=number > 0) for number in range(3)],
+        [combined(make_wrong(number), START, kept=number > 0) for number in range(3)],
         None,
     )
     assert GatheredRun(find_runs([run])[0]).compute_facts()["kept"] == "2 of 3 by same_location"
-    plain = write_run(tmp_path / "plain", [wrong()], None)
+    plain = write_run(tmp_path / "plain", [make_wrong()], None)
     (line,) = re.findall(
         r'<th scope="row">kept</th>(.*?)</tr>',
         report_page([run, plain], str(tmp_path / "both.html")).read_text(encoding="utf-8"),
@@ -216,24 +218,26 @@ def test_the_viewer_is_told_opinions_and_places_and_finds_what_is_not_kept(
             tmp_path / "run",
             (
                 [
-                    wrong(0),
-                    combined(wrong(1), START, END),
-                    combined(wrong(2), kept=False),
+                    make_wrong(0),
+                    combined(make_wrong(1), START, END),
+                    combined(make_wrong(2), kept=False),
                 ]
             ),
             None,
         )
     ) as viewer:
         viewer.wait_for(3)
-        told: list[dict[str, Any]] = [viewer.get("solution", id=f"solution-{n}") for n in range(3)]
+        answers: list[dict[str, Any]] = [
+            viewer.get("solution", id=f"solution-{n}") for n in range(3)
+        ]
         assert viewer.get("state")["counts"]["marks"]["unkept"] == 1
         assert [
             (row["solution_id"], row["kept"])
             for row in viewer.get("solutions", mark="unkept")["rows"]
         ] == [("solution-2", False)]
-    assert told[0]["consensus"] is None
-    assert [step["places"] for step in told[0]["steps"]] == [[], [], []]
-    assert told[1]["consensus"] == {
+    assert answers[0]["consensus"] is None
+    assert [step["places"] for step in answers[0]["steps"]] == [[], [], []]
+    assert answers[1]["consensus"] == {
         "rule": "same_location",
         "kept": True,
         "word": "kept",
@@ -244,9 +248,9 @@ def test_the_viewer_is_told_opinions_and_places_and_finds_what_is_not_kept(
             {"source": "prm", "words": "no error"},
         ],
     }
-    assert told[1]["steps"][1]["places"] == [
+    assert answers[1]["steps"][1]["places"] == [
         {"start": 2, "end": 11, "words": "symbolic, “2 + 2 = 5”: 2 + 2 is 4"},
         {"start": 16, "end": 18, "words": "symbolic, “5.”: follows from it"},
     ]
-    assert told[2]["consensus"]["kept"] is False
-    assert told[2]["consensus"]["opinions"][1]["words"] == "nothing found"
+    assert answers[2]["consensus"]["kept"] is False
+    assert answers[2]["consensus"]["opinions"][1]["words"] == "nothing found"

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.browser
 HOSTILE = "<script>window.executed=1</script><img src=x onerror=window.executed=2> \x1b \u202e"
 
 
-def row(number: int, step: str) -> LabeledSolution:
+def make_row(number: int, step: str) -> LabeledSolution:
     return solution(
         number,
         ["We add.\n", step, "So \\boxed{5}."],
@@ -37,21 +37,25 @@ def row(number: int, step: str) -> LabeledSolution:
     )
 
 
-def place(start: int, end: int, reason: str = "why") -> Flag:
+def make_flag(start: int, end: int, reason: str = "why") -> Flag:
     return Flag(step=1, start=start, end=end, reason=reason)
 
 
 @pytest.fixture(scope="module")
 def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerHere]:
-    edges = combined(row(0, "2 + 2 = 5, so 5."), place(0, 9, "2 + 2 is 4"), place(14, 16))
-    over = combined(row(1, "2 + 2 = 5, so 5."), place(0, 9), place(4, 12), kept=False)
-    formula = combined(row(2, "As $2 + 2 = 5$ we see 5 of it."), place(8, 13), place(22, 23))
-    wide = combined(row(3, "😀😀 2 \u202e+ 2 = 5"), place(3, 4), place(13, 99))
-    hostile = combined(row(4, "<b>5</b>"), place(0, 8, HOSTILE), source="<i>judge</i>")
+    edges = combined(
+        make_row(0, "2 + 2 = 5, so 5."), make_flag(0, 9, "2 + 2 is 4"), make_flag(14, 16)
+    )
+    over = combined(make_row(1, "2 + 2 = 5, so 5."), make_flag(0, 9), make_flag(4, 12), kept=False)
+    formula = combined(
+        make_row(2, "As $2 + 2 = 5$ we see 5 of it."), make_flag(8, 13), make_flag(22, 23)
+    )
+    wide = combined(make_row(3, "😀😀 2 \u202e+ 2 = 5"), make_flag(3, 4), make_flag(13, 99))
+    hostile = combined(make_row(4, "<b>5</b>"), make_flag(0, 8, HOSTILE), source="<i>judge</i>")
     twin = replace(
-        row(5, "It is 5."),
+        make_row(5, "It is 5."),
         problem=edges.problem,
-        solution=replace(row(5, "It is 5.").solution, problem_id=edges.problem.id),
+        solution=replace(make_row(5, "It is 5.").solution, problem_id=edges.problem.id),
     )
     rows = [edges, over, formula, wide, hostile, twin]
     with ViewerHere(write_run(tmp_path_factory.mktemp("opinions") / "run", rows, None)) as process:
@@ -82,11 +86,11 @@ def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerHe
     assert facts["symbolic"] == "at or before step 1" and facts["critic"] == "unknown"
     assert texts(page, ".step mark") == ["2 + 2 = 5", "5."]
     assert texts(page, ".step:nth-child(2) .prose") == ["2 + 2 = 5, so 5."]
-    told = ["symbolic, “2 + 2 = 5”: 2 + 2 is 4", "symbolic, “5.”: why"]
-    assert texts(page, ".step:nth-child(2) .reasons li") == told
+    reasons = ["symbolic, “2 + 2 = 5”: 2 + 2 is 4", "symbolic, “5.”: why"]
+    assert texts(page, ".step:nth-child(2) .reasons li") == reasons
     assert [
         mark.get_attribute("title") for mark in page.find_elements("css selector", ".step mark")
-    ] == told
+    ] == reasons
 
 
 def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: ViewerHere) -> None:

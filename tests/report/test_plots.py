@@ -86,12 +86,12 @@ def test_no_id_is_twice_in_a_page_and_every_reference_is_to_its_own_plot(tmp_pat
     )
     plots = re.findall(r"<svg .*?</svg>", page, flags=re.DOTALL)
     assert len(plots) == 7
-    found = re.findall(r'\sid="([^"]+)"', page)
-    assert len(found) == len(set(found))
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
     for plot in plots:
-        own = set(re.findall(r'\sid="([^"]+)"', plot))
+        own_ids = set(re.findall(r'\sid="([^"]+)"', plot))
         refers = set(re.findall(r'(?:url\(|href=")#([^")]+)', plot))
-        assert refers and refers == own
+        assert refers and refers == own_ids
 
 
 def test_of_many_numbered_ticks_some_have_no_name_but_words_all_do() -> None:
@@ -113,11 +113,11 @@ def test_best_of_n_has_a_line_a_method_and_the_best_first_in_the_legend() -> Non
         for method, m in means.items()
     }
     plot = plot_accuracy_curves("t", accuracy, references=["prm"])
-    names = [one.name for one in plot.series if one.name]
+    names = [series.name for series in plot.series if series.name]
     assert names == ["prm:last, 60.0%", "majority, 50.0%", "random, 40.0%"]
-    assert [one.is_thin for one in plot.series] == [True, True, False, False, False]
-    assert {one.dash for one in plot.series if one.hue == 0} == {"-."}
-    assert [one.name for one in plot.series if one.is_band] == names[:2]
+    assert [series.is_thin for series in plot.series] == [True, True, False, False, False]
+    assert {series.dash for series in plot.series if series.hue == 0} == {"-."}
+    assert [series.name for series in plot.series if series.is_band] == names[:2]
     assert list(plot.ticks.values()) == ["1", "2", "6"]
 
 
@@ -128,6 +128,6 @@ def test_reliability_shows_shares_with_their_intervals_and_counts() -> None:
     assert (first.predicted, first.observed, first.num_predictions) == (0.05, 0.5, 2)
     assert (last.observed, last.high) == (1.0, 1.0)
     plot = reliability_plot("t", {"a": [first, last], "nothing": []})
-    assert [one.name for one in plot.series] == ["perfect", "a"]
+    assert [series.name for series in plot.series] == ["perfect", "a"]
     assert plot.below is not None
     assert list(plot.below.series[0].y) == pytest.approx([2 / 3, *[0] * 8, 1 / 3])

@@ -24,12 +24,12 @@ from tests.support.labelled import arith_rows
 from tests.support.shown import hostile_run, plain_run, report_page, solution, write_run
 
 
-def written(tmp_path: Path, *runs: str) -> str:
+def write_page(tmp_path: Path, *runs: str) -> str:
     return report_page(runs, str(tmp_path / "report.html")).read_text(encoding="utf-8")
 
 
 def test_a_page_says_what_was_run(tmp_path: Path) -> None:
-    page = written(tmp_path, plain_run(tmp_path / "run"))
+    page = write_page(tmp_path, plain_run(tmp_path / "run"))
     assert "estimator.rollouts" in page and "not recorded" in page
     rows = dict(re.findall(r'<th scope="row">([^<]+)</th><td class="figure">([^<]+)</td>', page))
     # There are 2 + 3 + 2 steps. The last step of each solution has its outcome, and each other
@@ -47,7 +47,7 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     second = write_run(
         tmp_path / "two", [solution(0, ["We add $1$ and $2$.\n", "So \\boxed{3}."], [0, 4])], None
     )
-    assert "Agreement of runs" in written(tmp_path, first, second)
+    assert "Agreement of runs" in write_page(tmp_path, first, second)
     (row,) = compute_agreement([GatheredRun(run) for run in find_runs([first, second])])
     assert list(row.values()) == ["one, two", 1, 0.0, 0.0]
 
@@ -55,11 +55,11 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
 def test_a_run_of_selected_solutions_says_what_its_figures_describe(tmp_path: Path) -> None:
     """Solutions drawn at random represent the pool; solutions chosen by a rule only themselves."""
     rows = arith_rows(4)
-    assert "were selected" not in written(tmp_path, write_run(tmp_path / "whole", rows, None))
+    assert "were selected" not in write_page(tmp_path, write_run(tmp_path / "whole", rows, None))
     drawn = [replace(row, selection_probability=0.25, chosen_by_outcome=True) for row in rows]
-    page = written(tmp_path, write_run(tmp_path / "drawn", drawn, None))
+    page = write_page(tmp_path, write_run(tmp_path / "drawn", drawn, None))
     assert SELECTED in page and DESCRIBED["pool"] in page
-    page = written(
+    page = write_page(
         tmp_path,
         write_run(
             tmp_path / "ruled", [replace(row, selection_probability=1.0) for row in drawn], None
@@ -72,7 +72,7 @@ def test_undecided_solutions_are_not_shown_as_free_of_errors(tmp_path: Path) -> 
     sound, wrong, open_ = (solution(n, [f"{n}\n", "b"], [4 * (n != 1), 4]) for n in range(3))
     open_ = replace(open_, steps=((replace(open_.steps[0], hard=None), open_.steps[1])))
     folder = write_run(tmp_path / "run", [sound, wrong, open_], None)
-    page = written(tmp_path, folder)
+    page = write_page(tmp_path, folder)
     assert re.findall(
         r'<th scope="row">(none|undecided)</th><td class="figure">([.\d]+)', page
     ) == [("none", "0.333"), ("undecided", "0.333")]
@@ -84,7 +84,7 @@ def test_undecided_solutions_are_not_shown_as_free_of_errors(tmp_path: Path) -> 
 
 
 def test_only_the_scripts_of_the_package_may_run(tmp_path: Path) -> None:
-    page = written(tmp_path, hostile_run(tmp_path / "run"))
+    page = write_page(tmp_path, hostile_run(tmp_path / "run"))
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     directives = dict(d.strip().split(" ", 1) for d in policy[1].split(";"))
@@ -125,7 +125,7 @@ def test_an_evaluation_of_another_version_is_refused(tmp_path: Path) -> None:
     best.mkdir()
     (best / "best_of_n.json").write_text('{"result": {"accuracy": {}}}')
     with pytest.raises(ShardError, match="was written by another version"):
-        written(tmp_path, str(best))
+        write_page(tmp_path, str(best))
 
 
 def test_a_folder_stands_for_the_runs_in_it(tmp_path: Path) -> None:
@@ -161,10 +161,11 @@ def test_text_is_escaped_and_bounded() -> None:
         )
         for num in (1, 2)
     ]
-    one, more = (macros.chart("f", plot, "<b>") for plot in plots)
-    assert "<svg" in more and "<svg" not in one  # a single point is printed as a figure
+    one_point, two_points = (macros.chart("f", plot, "<b>") for plot in plots)
+    assert "<svg" in two_points and "<svg" not in one_point  # a single point is printed as a figure
     assert not re.search(
-        "</?script>|<b>", (one + more + macros.table("<b>", [{"<b>": "<b>", "<b>a": "<b>"}]))
+        "</?script>|<b>",
+        (one_point + two_points + macros.table("<b>", [{"<b>": "<b>", "<b>a": "<b>"}])),
     )
 
 

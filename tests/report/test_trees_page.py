@@ -50,13 +50,15 @@ def tree(
     )
 
 
-def run_of(folder: Path, *trees: StoredTree) -> str:
+def write_trees_run(folder: Path, *trees: StoredTree) -> str:
     write_trees(Store(str(folder), create=True), "0" * 16, "test", trees, {})
     return write_run(folder, [solution(0, ["so\n"], [0])], None)
 
 
-def shown(folder: Path, *trees: StoredTree) -> str:
-    page = report_page([run_of(folder, *trees)], f"{folder}.html").read_text(encoding="utf-8")
+def show_trees(folder: Path, *trees: StoredTree) -> str:
+    page = report_page([write_trees_run(folder, *trees)], f"{folder}.html").read_text(
+        encoding="utf-8"
+    )
     return page[page.index('<section id="trees-0">') : page.rindex("</section>")]
 
 
@@ -72,7 +74,7 @@ SMALL = tree(
 
 
 def test_nodes_are_nested_and_marked(tmp_path: Path) -> None:
-    markup = shown(tmp_path / "run", SMALL)
+    markup = show_trees(tmp_path / "run", SMALL)
     assert markup.count("<details") == 1
     opened = re.search(r'<details class="node" open="">(.*?)</details>', markup, re.DOTALL)
     assert opened is not None
@@ -87,7 +89,7 @@ def test_nodes_are_nested_and_marked(tmp_path: Path) -> None:
 
 def test_one_tree_of_each_kind_is_shown(tmp_path: Path) -> None:
     missed = [node("bad", weight=1), node("good", weight=1, right=True)]
-    markup = shown(
+    markup = show_trees(
         tmp_path / "run",
         SMALL,
         tree("two", *SMALL.nodes, chosen="end"),
@@ -106,7 +108,7 @@ def test_size_is_bounded_and_the_result_is_kept(
 ) -> None:
     monkeypatch.setattr(page, "MAX_NODES", 5)
     many = [node(f"n{i}", text="x" * 5000) for i in range(100)]
-    markup = shown(
+    markup = show_trees(
         tmp_path / "run",
         tree("big", *many, node("a"), node("b", "a"), node("c", "b", weight=1), chosen="c"),
     )
@@ -116,7 +118,7 @@ def test_size_is_bounded_and_the_result_is_kept(
     chain = [node(f"d{i}", f"d{i - 1}" if i else "") for i in range(3000)]
     monkeypatch.setattr(page, "MAX_NODES", 4000)
     assert (
-        len(re.findall(r'class="node[ "]', shown(tmp_path / "deep", tree("deep", *chain))))
+        len(re.findall(r'class="node[ "]', show_trees(tmp_path / "deep", tree("deep", *chain))))
         == page.MAX_LEVELS
     )
 

@@ -23,10 +23,10 @@ def test_files_are_those_of_the_checksums(folder: Path) -> None:
             line.split("  ") for line in (folder / "SHA256SUMS").read_text().splitlines()
         )
     }
-    there = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
-    del there["SHA256SUMS"]
-    assert listed.keys() == there.keys()
-    for name, path in there.items():
+    present = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
+    del present["SHA256SUMS"]
+    assert listed.keys() == present.keys()
+    for name, path in present.items():
         assert hashlib.sha256(path.read_bytes()).hexdigest() == listed[name], name
     assert all(
         f"{package}/LICENSE" in listed for package in {name.split("/")[0] for name in listed}

@@ -44,7 +44,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerHere]:
 
 
 @pytest.mark.parametrize(
-    ("question", "found"),
+    ("question", "expected_ids"),
     [
         ({}, ["0", "1", "2"]),
         ({"outcome": "wrong"}, ["1"]),
@@ -70,10 +70,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerHere]:
     ],
     ids=str,
 )
-def test_filters_and_search(plain: ViewerHere, question: dict[str, str], found: list[str]) -> None:
+def test_filters_and_search(
+    plain: ViewerHere, question: dict[str, str], expected_ids: list[str]
+) -> None:
     page = plain.get("solutions", **question)
-    assert [row["solution_id"].removeprefix("solution-") for row in page["rows"]] == found
-    assert page["total"] == len(found)
+    assert [row["solution_id"].removeprefix("solution-") for row in page["rows"]] == expected_ids
+    assert page["total"] == len(expected_ids)
 
 
 def test_counts_name_what_can_be_filtered(plain: ViewerHere) -> None:
@@ -181,9 +183,9 @@ def test_an_exported_row(plain: ViewerHere) -> None:
 
 
 def test_a_run_is_known_by_its_manifest_wherever_it_lies(tmp_path: Path) -> None:
-    one, other = Path(plain_run(tmp_path / "one")), Path(plain_run(tmp_path / "other"))
-    copy = shutil.copytree(one, tmp_path / "copy")
-    runs = find_runs([str(folder) for folder in (one, copy, other)])
+    first, second = Path(plain_run(tmp_path / "one")), Path(plain_run(tmp_path / "other"))
+    copy = shutil.copytree(first, tmp_path / "copy")
+    runs = find_runs([str(folder) for folder in (first, copy, second)])
     assert [read_run_identity(run) for run in runs] == ["one", "one", "other"]
     (copy / "run.json").write_text('{"config": {}, "id": "<script>"}')
     assert read_run_identity(runs[1]) != "<script>"
@@ -215,21 +217,21 @@ def test_the_reason_on_record_is_given_with_a_rollout_and_an_answer(tmp_path: Pa
     row = solution(1, ["We add.\n", "That makes 5."], [3, 4])
     reasons = [None, "the checker raised KeyError at <b>x</b>.py:3: 'a'", None, "too_short"]
     rollouts = [
-        replace(one, prediction=None, reason=reason)
-        for one, reason in zip(rollouts_of(row), reasons, strict=True)
+        replace(rollout, prediction=None, reason=reason)
+        for rollout, reason in zip(rollouts_of(row), reasons, strict=True)
     ]
     with ViewerHere(write_run(tmp_path / "run", [row], rollouts)) as viewer:
         viewer.wait_for(1)
-        found = viewer.get("rollouts", id="solution-1", step=0)
-    assert [one["reason"] for one in found["rows"]] == reasons
-    assert [one["reason"] for one in found["answers"]] == [None, "too_short"]
+        answer = viewer.get("rollouts", id="solution-1", step=0)
+    assert [rollout["reason"] for rollout in answer["rows"]] == reasons
+    assert [answer_row["reason"] for answer_row in answer["answers"]] == [None, "too_short"]
 
 
 def test_rollouts_and_why_they_were_graded_so(plain: ViewerHere) -> None:
-    found = plain.get("rollouts", id="solution-1", step=0)
-    assert [(a["answer"]["text"], a["count"]) for a in found["answers"]] == [("3", 3), ("4", 1)]
-    assert [row["index"] for row in found["rows"]] == [0, 1, 2, 3]
-    assert found["rows"][2]["text"]["text"] == "So it is \\boxed{3}. (2)"
+    answer = plain.get("rollouts", id="solution-1", step=0)
+    assert [(a["answer"]["text"], a["count"]) for a in answer["answers"]] == [("3", 3), ("4", 1)]
+    assert [row["index"] for row in answer["rows"]] == [0, 1, 2, 3]
+    assert answer["rows"][2]["text"]["text"] == "So it is \\boxed{3}. (2)"
     assert [
         (g["verdict"], g["reason"]) for g in plain.get("grades", id="solution-1", step=0)["grades"]
     ] == [
@@ -270,9 +272,9 @@ def test_only_who_knows_the_token_is_let_in(plain: ViewerHere) -> None:
         status, headers, body = plain.ask(path)
         assert status == 403 and b"which contains the token" in body
         assert "default-src 'none'" in headers["content-security-policy"]
-    other = plain.cookie[:-1] + ("y" if plain.cookie.endswith("x") else "x")
+    wrong_cookie = plain.cookie[:-1] + ("y" if plain.cookie.endswith("x") else "x")
     for path, cookie, host, expected in (
-        ("/", other, None, 403),
+        ("/", wrong_cookie, None, 403),
         ("/", plain.cookie, "evil.example", 421),
         ("/", plain.cookie, f"evil.example:{plain.port}", 421),
         ("/", plain.cookie, "localhost:9000", 200),

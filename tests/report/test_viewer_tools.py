@@ -48,19 +48,19 @@ def page(viewer: ViewerHere) -> Iterator[WebDriver]:
         assert logged_problems(browser) == [] and violations(browser) == []
 
 
-def value(browser: WebDriver, selector: str) -> Any:
+def read_value(browser: WebDriver, selector: str) -> Any:
     return browser.execute_script(f"return document.querySelector('{selector}').value")
 
 
-def pressed(browser: WebDriver, selector: str) -> bool:
+def is_pressed(browser: WebDriver, selector: str) -> bool:
     return browser.find_element("css selector", selector).get_attribute("aria-pressed") == "true"
 
 
-def result(browser: WebDriver, words: str) -> None:
+def await_result(browser: WebDriver, words: str) -> None:
     until(lambda: words in texts(browser, "#export-result")[0], words)
 
 
-def downloaded(browser: WebDriver, folder: Path, button: str) -> list[Any]:
+def download_lines(browser: WebDriver, folder: Path, button: str) -> list[Any]:
     """Press a button that downloads a file, and return the file's lines."""
     folder.mkdir()
     browser.execute_cdp_cmd(
@@ -74,7 +74,7 @@ def downloaded(browser: WebDriver, folder: Path, button: str) -> list[Any]:
     ]
 
 
-def copied(browser: WebDriver, viewer: ViewerHere, button: str, done: str) -> list[Any]:
+def copy_lines(browser: WebDriver, viewer: ViewerHere, button: str, done: str) -> list[Any]:
     """Press a button that copies lines to the clipboard, and return the lines."""
     browser.execute_cdp_cmd(
         "Browser.grantPermissions", {"origin": viewer.origin, "permissions": CLIPBOARD}
@@ -95,9 +95,9 @@ def test_what_the_filter_finds_is_written_and_copied(
 ) -> None:
     open_page(page, f"{viewer.origin}/?level=hard&id=solution-1", ".steps li")
     press(page, "f")
-    until(lambda: pressed(page, "#flag"), "the flag")
+    until(lambda: is_pressed(page, "#flag"), "the flag")
     press(page, "x")
-    rows = downloaded(page, tmp_path / "found", "#save-found")
+    rows = download_lines(page, tmp_path / "found", "#save-found")
     assert [row["solution_id"] for row in rows] == ["solution-1", "solution-2"]
     assert rows[0] == {
         **viewer.get("export", level="hard")["rows"][0],
@@ -105,8 +105,8 @@ def test_what_the_filter_finds_is_written_and_copied(
         "flag": True,
         "note": "",
     }
-    result(page, "2 solutions written to a file.")
-    assert copied(page, viewer, "#copy-found", "2 solutions copied.") == rows
+    await_result(page, "2 solutions written to a file.")
+    assert copy_lines(page, viewer, "#copy-found", "2 solutions copied.") == rows
 
 
 def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
@@ -120,43 +120,47 @@ def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
     press(page, "f")
     until(lambda: texts(page, "#list .mine .chip") == ["⚑ flagged, note"], "the list says so")
     page.refresh()
-    until(lambda: pressed(page, "#flag") if texts(page, "#flag") else False, "kept")
-    assert value(page, "#note").startswith("looks <img")
+    until(lambda: is_pressed(page, "#flag") if texts(page, "#flag") else False, "kept")
+    assert read_value(page, "#note").startswith("looks <img")
     open_page(
         page, f"{viewer.origin}/?run=1&id=solution-1", ".steps li"
     )  # the same id in another run
-    assert value(page, "#note") == "" and not pressed(page, "#flag")
+    assert read_value(page, "#note") == "" and not is_pressed(page, "#flag")
     press(page, "x")
-    notes = downloaded(page, tmp_path / "notes", "#save-notes")
+    notes = download_lines(page, tmp_path / "notes", "#save-notes")
     assert [(n["run_name"], n["solution_id"], n["flag"]) for n in notes] == [
         ("one", "solution-1", True)
     ]
-    with chromium() as other:
-        count_violations(other)
-        open_page(other, viewer.address, "#list a", 3)
-        press(other, "x")
+    with chromium() as other_page:
+        count_violations(other_page)
+        open_page(other_page, viewer.address, "#list a", 3)
+        press(other_page, "x")
         import_notes(
-            other,
+            other_page,
             tmp_path / "notes.jsonl",
             [*notes, 5, {}, {**notes[0], "flag": 1}, {**notes[0], "solution_id": "x" * 999}],
         )
-        result(other, "1 note imported, 4 lines without a note, the first is line 2.")
+        await_result(other_page, "1 note imported, 4 lines without a note, the first is line 2.")
         import_notes(
-            other,
+            other_page,
             tmp_path / "older.jsonl",
             [{**notes[0], "at": "2001-01-01T00:00:00Z", "note": "older"}],
         )
-        result(other, "0 notes imported, 1 already stored in the same or a newer version.")
-        click(other, "#noted-list button")
-        until(lambda: texts(other, ".steps li"), "the solution")
-        assert value(other, "#note") == notes[0]["note"] and pressed(other, "#flag")
-        press(other, "x")
-        click(other, "#drop-notes")
-        other.switch_to.alert.accept()
-        result(other, "1 note deleted.")
-        other.refresh()
-        until(lambda: texts(other, ".steps li"), "the solution again")
-        assert value(other, "#note") == "" and violations(other) == []
+        await_result(
+            other_page, "0 notes imported, 1 already stored in the same or a newer version."
+        )
+        click(other_page, "#noted-list button")
+        until(lambda: texts(other_page, ".steps li"), "the solution")
+        assert read_value(other_page, "#note") == notes[0]["note"] and is_pressed(
+            other_page, "#flag"
+        )
+        press(other_page, "x")
+        click(other_page, "#drop-notes")
+        other_page.switch_to.alert.accept()
+        await_result(other_page, "1 note deleted.")
+        other_page.refresh()
+        until(lambda: texts(other_page, ".steps li"), "the solution again")
+        assert read_value(other_page, "#note") == "" and violations(other_page) == []
 
 
 def test_a_note_on_another_text_says_so(
@@ -165,13 +169,13 @@ def test_a_note_on_another_text_says_so(
     open_page(page, f"{viewer.origin}/?id=solution-1", ".steps li")
     press(page, "f")
     press(page, "x")
-    [note] = downloaded(page, tmp_path / "notes", "#save-notes")
+    [note] = download_lines(page, tmp_path / "notes", "#save-notes")
     import_notes(
         page,
         tmp_path / "changed.jsonl",
         [{**note, "digest": "0" * 16, "at": "2999-01-01T00:00:00Z"}],
     )
-    result(page, "1 note imported")
+    await_result(page, "1 note imported")
     until(lambda: "different solution text" in texts(page, "#stale")[0], "the warning")
 
 
@@ -182,7 +186,8 @@ def test_a_browser_that_keeps_nothing_says_so(page: WebDriver, viewer: ViewerHer
     )
     press(page, "f")
     until(lambda: "cannot store more notes" in texts(page, "#fault")[0], "the fault")
-    assert pressed(page, "#flag") or texts(page, "#list .mine .chip")  # kept while the page is open
+    # kept while the page is open
+    assert is_pressed(page, "#flag") or texts(page, "#list .mine .chip")
     logged_problems(page)  # clears the logged error
 
 
@@ -200,10 +205,10 @@ def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerHere) -> 
         )
         == [True, False, False] * 2
     )
-    found = page.execute_script(
+    positions = page.execute_script(
         "return [...document.querySelectorAll('.step')].map(e => e.getBoundingClientRect().top)"
     )
-    assert found[:3] == found[3:]  # the steps are aligned in rows
+    assert positions[:3] == positions[3:]  # the steps are aligned in rows
     open_page(page, page.current_url, ".side", 2)
     press(page, "c")  # after the last sample, one solution is shown alone
     until(lambda: not texts(page, ".side") and texts(page, ".steps li"), "alone")
@@ -241,8 +246,8 @@ def test_a_long_solution_is_drawn_as_far_as_it_is_looked_at(tmp_path: Path) -> N
         viewer.wait_for(2)
         open_page(browser, viewer.address, "#list a", 2)
         assert {
-            len(one.find_elements("css selector", "span"))
-            for one in browser.find_elements("css selector", ".strip")
+            len(strip.find_elements("css selector", "span"))
+            for strip in browser.find_elements("css selector", ".strip")
         } == {64}
         open_page(browser, f"{viewer.origin}/?id=solution-0", ".step", 100)
         browser.execute_script("document.querySelector('.rest').scrollIntoView()")

@@ -19,7 +19,7 @@ from tests.support.shown import solution, write_run
 
 
 @contextmanager
-def indexed(folder: Path, *runs: list[LabeledSolution]) -> Iterator[Index]:
+def open_index(folder: Path, *runs: list[LabeledSolution]) -> Iterator[Index]:
     index = Index(find_runs([write_run(folder / str(n), run, None) for n, run in enumerate(runs)]))
     try:
         index.refresh()
@@ -28,7 +28,7 @@ def indexed(folder: Path, *runs: list[LabeledSolution]) -> Iterator[Index]:
         index.close()
 
 
-def labelled(
+def make_row(
     number: int, *hard: bool | None, outcome: Outcome = Outcome.RIGHT, error: int | None = None
 ) -> LabeledSolution:
     """Return a solution with these hard labels whose true steps have no error."""
@@ -50,46 +50,48 @@ def labelled(
     )
 
 
-def found(index: Index, **asked: str) -> list[str]:
-    page = Listing(index).list_page(ListingQuery(**asked), 0, 100)  # type: ignore[arg-type]
+def list_ids(index: Index, **query: str) -> list[str]:
+    page = Listing(index).list_page(ListingQuery(**query), 0, 100)  # type: ignore[arg-type]
     return [row["solution_id"].removeprefix("solution-") for row in page["rows"]]
 
 
 def test_the_index_holds_what_the_records_say(tmp_path: Path) -> None:
     kinds = [hard for size in range(4) for hard in product((True, False, None), repeat=size)]
-    errors = [[None, *(i for i, one in enumerate(hard) if one is False)] for hard in kinds]
+    errors = [
+        [None, *(i for i, is_sound in enumerate(hard) if is_sound is False)] for hard in kinds
+    ]
     number = count()
     rows = [
-        labelled(next(number), *hard, outcome=outcome, error=error)
+        make_row(next(number), *hard, outcome=outcome, error=error)
         for hard, places in zip(kinds, errors, strict=True)
         for outcome in Outcome
         for error in places
     ]
-    with indexed(tmp_path, rows) as index:
-        known = {r["solution_id"]: r["decided"] for r in index.query("FROM solutions")}
-    assert known == {row.solution.id: row.is_decided for row in rows}
-    assert set(known.values()) == {True, False}
+    with open_index(tmp_path, rows) as index:
+        decided_by_id = {r["solution_id"]: r["decided"] for r in index.query("FROM solutions")}
+    assert decided_by_id == {row.solution.id: row.is_decided for row in rows}
+    assert set(decided_by_id.values()) == {True, False}
 
 
 def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path: Path) -> None:
     rows = [
-        labelled(0, True, True),
-        labelled(1, False, True, error=0),
-        labelled(2, None, True),
-        labelled(3, True, None, outcome=Outcome.UNGRADED),  # undecided, though all labels are known
-        labelled(4, True, None),  # the last step's label is not evidence of an error
+        make_row(0, True, True),
+        make_row(1, False, True, error=0),
+        make_row(2, None, True),
+        make_row(3, True, None, outcome=Outcome.UNGRADED),  # undecided, though all labels are known
+        make_row(4, True, None),  # the last step's label is not evidence of an error
     ]
-    with indexed(tmp_path, rows) as index:
-        assert {name: found(index, error=name) for name in ERRORS} == {
+    with open_index(tmp_path, rows) as index:
+        assert {name: list_ids(index, error=name) for name in ERRORS} == {
             "any": ["1"],
             "none": ["0", "4"],
             "undecided": ["2", "3"],
         }
-        assert found(index, mark="undecided") == ["2"]
-        assert found(index, mark="truth") == ["1"]
-        told = count_facets(index, 0)
-        assert told["total"] == 5 and told["errors"] == {"any": 1, "none": 2, "undecided": 2}
-        assert {name: told["marks"][name] for name in ("undecided", "truth")} == {
+        assert list_ids(index, mark="undecided") == ["2"]
+        assert list_ids(index, mark="truth") == ["1"]
+        facets = count_facets(index, 0)
+        assert facets["total"] == 5 and facets["errors"] == {"any": 1, "none": 2, "undecided": 2}
+        assert {name: facets["marks"][name] for name in ("undecided", "truth")} == {
             "undecided": 1,
             "truth": 1,
         }
@@ -103,18 +105,18 @@ def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path
             selection.export_part(ListingQuery(), 0)["rows"],
             [Details(index).solution(0, row.solution.id) for row in rows],
         ]
-        for one in served:
-            assert [row["decided"] for row in one] == [True, True, False, False, True]
+        for served_rows in served:
+            assert [row["decided"] for row in served_rows] == [True, True, False, False, True]
 
 
 def test_runs_are_compared_where_both_are_decided(tmp_path: Path) -> None:
-    first = [labelled(0, True, False, True, error=1), labelled(1, *[True] * 4)]
-    with indexed(
+    first = [make_row(0, True, False, True, error=1), make_row(1, *[True] * 4)]
+    with open_index(
         tmp_path,
         first,
-        [labelled(0, None, True, True), labelled(1, True, False, True, True, error=1)],
+        [make_row(0, None, True, True), make_row(1, True, False, True, True, error=1)],
     ) as index:
-        assert found(index, mark="runs") == ["1"]
+        assert list_ids(index, mark="runs") == ["1"]
         seen = Details(index).solution(0, "solution-0")
-        assert [one["decided"] for one in seen["others"]] == [False]
+        assert [other_run["decided"] for other_run in seen["others"]] == [False]
         assert seen["samples"][0]["decided"] is True

@@ -12,36 +12,38 @@ from mclabel.core.settings import Chosen
 from mclabel.rl.credits import CheckedCredit, Credit, CreditSettings, Segment, StepEvidence
 
 
-def settings(kind: str, **keys: Any) -> CreditSettings:
-    found = Chosen("credits", default="outcome").settings({"kind": kind, **keys})
-    assert isinstance(found, CreditSettings)
-    return found
+def make_settings(kind: str, **keys: Any) -> CreditSettings:
+    credit_settings = Chosen("credits", default="outcome").settings({"kind": kind, **keys})
+    assert isinstance(credit_settings, CreditSettings)
+    return credit_settings
 
 
-def assigned(group: Sequence[StepEvidence], kind: str, **keys: Any) -> list[list[tuple[int, Any]]]:
+def assign_credits(
+    group: Sequence[StepEvidence], kind: str, **keys: Any
+) -> list[list[tuple[int, Any]]]:
     """Return the ends and the approximate credits of each solution's segments."""
     return [
-        [(one.end, pytest.approx(one.credit)) for one in own]
-        for own in CheckedCredit(settings(kind, **keys)).assign(group)
+        [(segment.end, pytest.approx(segment.credit)) for segment in segments]
+        for segments in CheckedCredit(make_settings(kind, **keys)).assign(group)
     ]
 
 
-def evidence_of(num_steps: int, reward: float, **more: Any) -> StepEvidence:
+def make_evidence(num_steps: int, reward: float, **more: Any) -> StepEvidence:
     return StepEvidence(num_steps=num_steps, reward=reward, **more)
 
 
-OUTCOMES = [evidence_of(3, 1), evidence_of(2, 0), evidence_of(0, 0), evidence_of(1, 1)]
+OUTCOMES = [make_evidence(3, 1), make_evidence(2, 0), make_evidence(0, 0), make_evidence(1, 1)]
 THIRD = 2 / 3
 ERRORS = [
-    evidence_of(3, 1, first_error=1),
-    evidence_of(4, 0, first_error=2),
-    evidence_of(2, 0),
-    evidence_of(1, 0),
+    make_evidence(3, 1, first_error=1),
+    make_evidence(4, 0, first_error=2),
+    make_evidence(2, 0),
+    make_evidence(1, 0),
 ]
 LEAST = [
-    evidence_of(3, 1, scores=(0.5, 0.75, 0.625)),
-    evidence_of(2, 0, scores=(1, 0.25)),
-    evidence_of(0, 0, scores=()),
+    make_evidence(3, 1, scores=(0.5, 0.75, 0.625)),
+    make_evidence(2, 0, scores=(1, 0.25)),
+    make_evidence(0, 0, scores=()),
 ]
 """Solutions with least scores .5, .25 and 0, and with outcome credits of 2/3 and -1/3."""
 ABOVE, BELOW = 2 / 3 - 0.125, -1 / 3 - 0.25
@@ -49,10 +51,10 @@ OTHERS = {"leave_one_out": True}
 BY_HAND: list[tuple[str, dict[str, Any], list[StepEvidence], list[list[tuple[int, float]]]]] = [
     ("outcome", {}, OUTCOMES, [[(3, 0.5)], [(2, -0.5)], [], [(1, 0.5)]]),
     ("outcome", OTHERS, OUTCOMES, [[(3, THIRD)], [(2, -THIRD)], [], [(1, THIRD)]]),
-    ("outcome", {}, [evidence_of(2, 1)], [[(2, 0)]]),
-    ("outcome", OTHERS, [evidence_of(2, 1)], [[(2, 0)]]),
+    ("outcome", {}, [make_evidence(2, 1)], [[(2, 0)]]),
+    ("outcome", OTHERS, [make_evidence(2, 1)], [[(2, 0)]]),
     ("first_error", {}, ERRORS, [[(3, 0.75)], [(2, 0), (4, -0.25)], [(2, -0.25)], [(1, -0.25)]]),
-    ("first_error", {}, [evidence_of(2, 0, first_error=0), evidence_of(2, 1)],
+    ("first_error", {}, [make_evidence(2, 0, first_error=0), make_evidence(2, 1)],
      [[(2, -0.5)], [(2, 0.5)]]),
     ("prm_min", {}, LEAST, [
         [(1, 0.5 + ABOVE), (2, 0.625 + ABOVE), (3, 0.625 + ABOVE)],
@@ -74,7 +76,7 @@ def test_credits_by_hand(
     group: list[StepEvidence],
     expected: list[list[tuple[int, float]]],
 ) -> None:
-    assert assigned(group, kind, **keys) == expected
+    assert assign_credits(group, kind, **keys) == expected
 
 
 class OwnCredit(Credit):
@@ -83,14 +85,14 @@ class OwnCredit(Credit):
     class Settings(CreditSettings):
         """The returned credits."""
 
-        given: str
+        returned: str
 
     def assign(self, group: Sequence[StepEvidence]) -> Any:
-        return eval(self.settings.given, {"Segment": Segment})
+        return eval(self.settings.returned, {"Segment": Segment})
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("returned", "message"),
     [
         ("[()]", r"increasing ends .* number of steps, 3"),
         ("[(Segment(end=2, credit=0),)]", r"end at \[2\]"),
@@ -108,10 +110,12 @@ class OwnCredit(Credit):
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
-def test_a_credit_of_ones_own_is_checked(given: str, message: str) -> None:
+def test_a_credit_of_ones_own_is_checked(returned: str, message: str) -> None:
     kind = f"{__name__}:OwnCredit"
-    assert assigned(
-        [evidence_of(3, 1)], kind, given="[(Segment(end=1, credit=0.5), Segment(end=3, credit=-1))]"
+    assert assign_credits(
+        [make_evidence(3, 1)],
+        kind,
+        returned="[(Segment(end=1, credit=0.5), Segment(end=3, credit=-1))]",
     ) == [[(1, 0.5), (3, -1)]]
     with pytest.raises(ComponentError, match=message):
-        assigned([evidence_of(3, 1)], kind, given=given)
+        assign_credits([make_evidence(3, 1)], kind, returned=returned)

@@ -43,13 +43,13 @@ class Running(InThread[Rewarder]):
         return RewardClient(self.url, timeout_s=WAIT_S, **more)
 
     def post(self, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
-        connection = self.posting(path, body, **headers)
+        connection = self.start_post(path, body, **headers)
         answer = connection.getresponse()
         content = json.loads(answer.read())
         connection.close()
         return answer.status, content
 
-    def posting(self, path: str, body: bytes, **headers: str) -> http.client.HTTPConnection:
+    def start_post(self, path: str, body: bytes, **headers: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         connection.request(
             "POST",
@@ -64,7 +64,7 @@ class Running(InThread[Rewarder]):
 
 
 @contextmanager
-def serving(
+def run_server(
     *, token: str | None = None, limits: RequestLimits | None = None, **keys: Any
 ) -> Iterator[Running]:
     config = ServeRewardsConfig.model_validate(keys)
@@ -88,7 +88,7 @@ def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def server(prm: str) -> Iterator[Running]:
-    with serving(prm=prm, credit="prm_min") as running:
+    with run_server(prm=prm, credit="prm_min") as running:
         yield running
     assert running.error is None
 
@@ -96,23 +96,23 @@ def server(prm: str) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Running]:
     """Yield a server without a PRM."""
-    with serving() as running:
+    with run_server() as running:
         yield running
     assert running.error is None
 
 
 def test_outcomes_scores_and_credits(server: Running, prm: str) -> None:
-    found = right, wrong = server.client().score(
-        [RewardItem(problem=PROBLEMS[0], completion=one, answer="2") for one in (RIGHT, WRONG)]
+    rewards = right, wrong = server.client().score(
+        [RewardItem(problem=PROBLEMS[0], completion=text, answer="2") for text in (RIGHT, WRONG)]
     )
-    assert [(one.outcome, one.reward) for one in found] == [("right", 1), ("wrong", 0)]
+    assert [(reward.outcome, reward.reward) for reward in rewards] == [("right", 1), ("wrong", 0)]
     assert right.ends == (10, len(RIGHT)) and right.ends_segment == (True, True)
-    for one, scores in zip(
-        found,
-        load_prm(prm).score([PROBLEMS[0]] * 2, [[one[:10], one[10:]] for one in (RIGHT, WRONG)]),
+    for reward, scores in zip(
+        rewards,
+        load_prm(prm).score([PROBLEMS[0]] * 2, [[text[:10], text[10:]] for text in (RIGHT, WRONG)]),
         strict=True,
     ):
-        assert one.scores == pytest.approx(scores, abs=1e-5)
+        assert reward.scores == pytest.approx(scores, abs=1e-5)
     assert (
         right.step_rewards
         == right.credits
@@ -123,20 +123,26 @@ def test_outcomes_scores_and_credits(server: Running, prm: str) -> None:
 
 
 def test_groups_are_compared_within_themselves(plain: Running) -> None:
-    two = [RewardItem(problem="p", completion=one, answer="2") for one in (RIGHT, WRONG)]
-    other = [RewardItem(problem="q", completion=one, answer="2") for one in (RIGHT, RIGHT)]
-    found = plain.client().score(
+    first_group = [RewardItem(problem="p", completion=text, answer="2") for text in (RIGHT, WRONG)]
+    second_group = [RewardItem(problem="q", completion=text, answer="2") for text in (RIGHT, RIGHT)]
+    rewards = plain.client().score(
         [
-            two[0],
-            other[0],
+            first_group[0],
+            second_group[0],
             [RewardItem(problem="p", completion=RIGHT, answer="2", group="x")][0],
-            two[1],
-            other[1],
+            first_group[1],
+            second_group[1],
         ]
     )
-    assert [one.credits for one in found] == [(0.5, 0.5), (0, 0), (0, 0), (-0.5, -0.5), (0, 0)]
-    assert found[0].ends_segment == (False, True) and found[0].step_rewards == (0, 0.5)
-    assert all(one.scores == () for one in found)
+    assert [reward.credits for reward in rewards] == [
+        (0.5, 0.5),
+        (0, 0),
+        (0, 0),
+        (-0.5, -0.5),
+        (0, 0),
+    ]
+    assert rewards[0].ends_segment == (False, True) and rewards[0].step_rewards == (0, 0.5)
+    assert all(reward.scores == () for reward in rewards)
     assert plain.client().score([]) == []
 
 
@@ -149,16 +155,16 @@ def test_what_nothing_is_known_of_moves_no_baseline(truncated: str) -> None:
         )
         for text, cut in texts.items()
     ]
-    with serving(prm=None, truncated=truncated) as server:
-        found = server.client().score([*items, replace(items[2], problem="q")])
+    with run_server(prm=None, truncated=truncated) as server:
+        rewards = server.client().score([*items, replace(items[2], problem="q")])
         masked = server.client().health()["num_masked"]
     baseline = 1 / 3 if truncated == "wrong" else 1 / 2
-    assert [one.credits[0] for one in found[:2]] == pytest.approx([1 - baseline, -baseline])
-    assert [(one.outcome, one.masked, one.reward) for one in found[3:]] == [
+    assert [reward.credits[0] for reward in rewards[:2]] == pytest.approx([1 - baseline, -baseline])
+    assert [(reward.outcome, reward.masked, reward.reward) for reward in rewards[3:]] == [
         ("truncated", False, 0) if truncated == "wrong" else ("truncated", True, 1 / 2),
         ("ungraded", True, 0),
     ]
-    assert set(found[4].credits) == {0} and masked == sum(one.masked for one in found)
+    assert set(rewards[4].credits) == {0} and masked == sum(reward.masked for reward in rewards)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +185,7 @@ def test_refusals_are_counted_and_blamed(
     client = server.client()
     before = client.health()
     refused, right = client.score(
-        [RewardItem(problem="p", completion=one, answer="2") for one in (text, RIGHT)]
+        [RewardItem(problem="p", completion=completion, answer="2") for completion in (text, RIGHT)]
     )
     assert (refused.refused, refused.reward, refused.outcome) == (kind, 0, "ungraded")
     assert refused.scores == () and len(refused.ends) == len(refused.credits) == num_steps
@@ -193,18 +199,18 @@ def test_refusals_are_counted_and_blamed(
 
 def test_an_unscored_completion_is_no_evidence(server: Running) -> None:
     before = server.client().health()["num_masked"]
-    found = server.client().score(
-        [RewardItem(problem="p", completion=one, answer="2") for one in ("a\n\ud800", RIGHT)]
+    reward = server.client().score(
+        [RewardItem(problem="p", completion=text, answer="2") for text in ("a\n\ud800", RIGHT)]
     )[0]
-    assert (found.masked, found.reward, found.outcome) == (True, 1, "ungraded")
-    assert set(found.credits) == {0} and server.client().health()["num_masked"] > before
+    assert (reward.masked, reward.reward, reward.outcome) == (True, 1, "ungraded")
+    assert set(reward.credits) == {0} and server.client().health()["num_masked"] > before
 
 
 def test_without_a_checker_the_scores_reward(prm: str) -> None:
-    with serving(prm=prm, check=False, aggregate="mean", credit="first_error") as server:
-        for one in server.client().score([RewardItem(one, RIGHT) for one in PROBLEMS]):
-            assert one.outcome is None
-            assert one.reward == pytest.approx(sum(one.scores) / len(one.scores))
+    with run_server(prm=prm, check=False, aggregate="mean", credit="first_error") as server:
+        for reward in server.client().score([RewardItem(problem, RIGHT) for problem in PROBLEMS]):
+            assert reward.outcome is None
+            assert reward.reward == pytest.approx(sum(reward.scores) / len(reward.scores))
         assert (
             server.client().health().items()
             >= {
@@ -242,18 +248,18 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("body", "status", "message"), HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_bodies(plain: Running, body: bytes, status: int, message: str) -> None:
-    found, content = plain.post("/score", body)
-    assert found == status, content
-    said = content["error"]["message"]
-    assert message in said and len(said) <= 2_000
+    answer_status, content = plain.post("/score", body)
+    assert answer_status == status, content
+    error_message = content["error"]["message"]
+    assert message in error_message and len(error_message) <= 2_000
     assert plain.client().health()["status"] == "ok"
 
 
-def query(prompt: str, completion: str) -> dict[str, Any]:
+def make_query(prompt: str, completion: str) -> dict[str, Any]:
     return {"query": [prompt + completion], "prompts": [prompt], "labels": ["2"]}
 
 
-def post(server: Running, content: dict[str, Any]) -> dict[str, Any]:
+def post_query(server: Running, content: dict[str, Any]) -> dict[str, Any]:
     status, answer = server.post("/get_reward", json.dumps(content).encode())
     assert status == 200, answer
     return answer
@@ -262,20 +268,20 @@ def post(server: Running, content: dict[str, Any]) -> dict[str, Any]:
 def test_openrlhf_form(prm: str) -> None:
     around = ["<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"]
     prompt = PROBLEMS[0].join(around)
-    with serving(prm=prm, check=False, around=around) as server:
+    with run_server(prm=prm, check=False, around=around) as server:
         [expected] = server.client().score([RewardItem(PROBLEMS[0], RIGHT)])
-        answer = post(server, query(prompt, RIGHT + "<|im_end|>"))
+        answer = post_query(server, make_query(prompt, RIGHT + "<|im_end|>"))
         assert answer["rewards"] == answer["scores"] == [expected.reward]
         assert answer["extra_logs"] == {
             "refused": [0],
             "masked": [0],
             **{f"refused_{kind}": [0] for kind in REFUSED_KINDS},
         }
-        unmatched = post(server, query(PROBLEMS[0], RIGHT))
+        unmatched = post_query(server, make_query(PROBLEMS[0], RIGHT))
         assert unmatched["rewards"] == [0] and unmatched["extra_logs"]["refused_unmatched"] == [1]
-        assert post(server, {**query(prompt, RIGHT), "query": ["something else"]})["extra_logs"][
-            "refused_unmatched"
-        ] == [1]
+        assert post_query(server, {**make_query(prompt, RIGHT), "query": ["something else"]})[
+            "extra_logs"
+        ]["refused_unmatched"] == [1]
         assert server.client().health()["num_refused"]["unmatched"] == 2
 
 
@@ -285,10 +291,10 @@ def test_openrlhf_labels(plain: Running) -> None:
         "prompts": ["p", "p", "p", "q"],
         "labels": ["2", 2, 2.0, "1 + 1 = 2.\n#### 2"],
     }
-    answer = post(plain, many)
+    answer = post_query(plain, many)
     assert answer["rewards"] == [1, 0, 0, 1]
     assert answer["extra_logs"]["refused_empty"] == [0, 0, 1, 0]
-    assert post(plain, {"query": [], "prompts": [], "labels": []})["rewards"] == []
+    assert post_query(plain, {"query": [], "prompts": [], "labels": []})["rewards"] == []
     for wrong, message in [
         ({**many, "labels": ["2"]}, "4 query, 4 prompts, 1 labels"),
         ({**many, "labels": None}, "labels[0]: has no gold answer"),
@@ -303,8 +309,10 @@ def test_golds_in_the_forms_of_data_sets(plain: Running) -> None:
     forms: list[Any] = ["1 + 1 = 2.\n#### 2", 2, 2.0, ["5", "2"], '["2"]', Decimal("2.0")]
     forms += [np.array(["2"], dtype=object), {"style": "rule", "ground_truth": "2"}]
     for gold in forms:
-        items = [RewardItem(problem="p", completion=one, answer=gold) for one in (RIGHT, WRONG)]
-        assert [one.outcome for one in plain.client().score(items)] == ["right", "wrong"], gold
+        items = [RewardItem(problem="p", completion=text, answer=gold) for text in (RIGHT, WRONG)]
+        assert [reward.outcome for reward in plain.client().score(items)] == ["right", "wrong"], (
+            gold
+        )
 
 
 def test_completions_of_a_problem_without_a_gold_are_masked(plain: Running) -> None:
@@ -313,14 +321,14 @@ def test_completions_of_a_problem_without_a_gold_are_masked(plain: Running) -> N
     Its completions are masked.
     """
     before = plain.client().health()["num_refused"]["no_gold"]
-    found = plain.client().score(
-        [RewardItem(problem="p", completion=RIGHT, answer=one) for one in ("proof", "N/A", "2")]
+    rewards = plain.client().score(
+        [RewardItem(problem="p", completion=RIGHT, answer=gold) for gold in ("proof", "N/A", "2")]
     )
-    assert [(one.masked, one.refused, one.outcome) for one in found] == [
+    assert [(reward.masked, reward.refused, reward.outcome) for reward in rewards] == [
         *[(True, "no_gold", "ungraded")] * 2,
         (False, None, "right"),
     ]
-    assert set(found[0].credits) == {0}
+    assert set(rewards[0].credits) == {0}
     assert plain.client().health()["num_refused"]["no_gold"] == before + 2
     for bad, message in [(True, "its gold answer must be"), ("", "has no gold answer")]:
         with pytest.raises(RewardError, match=rf"items\[0\]: {message}"):
@@ -354,28 +362,28 @@ def test_requests_share_a_pass_and_those_gone_cost_none(
     prm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies = [json.dumps({"items": [{**ITEM, "completion": f"{n}\nx"}]}).encode() for n in range(6)]
-    with serving(prm=prm) as server:
+    with run_server(prm=prm) as server:
         [rewarder] = server.parts
         scorer = rewarder._scorer
         assert scorer is not None
         with held_passes(monkeypatch) as sizes:
-            first = server.posting("/score", bodies[0])
+            first = server.start_post("/score", bodies[0])
             until(lambda: sizes == [1])
-            others = [server.posting("/score", body) for body in bodies[1:]]
+            others = [server.start_post("/score", body) for body in bodies[1:]]
             until(lambda: scorer.state().num_waiting == 5)
             for gone in others[:2]:
                 gone.close()
             until(lambda: len(rewarder.requests) == 4)
-        assert [one.getresponse().status for one in (first, *others[2:])] == [200] * 4
+        assert [connection.getresponse().status for connection in (first, *others[2:])] == [200] * 4
         assert sizes == [1, 3]
 
 
 def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.dumps({"items": [ITEM]}).encode()
-    with serving(prm=prm, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
+    with run_server(prm=prm, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
         [rewarder] = server.parts
         with held_passes(monkeypatch):
-            asked = [server.posting("/score", body) for _ in range(2)]
+            connections = [server.start_post("/score", body) for _ in range(2)]
             until(lambda: len(rewarder.requests) == 2)
             status, content = server.post("/score", body)
             assert status == 429 and "Try again in 5 seconds" in content["error"]["message"]
@@ -385,17 +393,17 @@ def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> 
                 with pytest.raises(RewardError, match=r"\(429\): 2 requests are already running"):
                     server.client().score([RewardItem("p", "c", "1")])
             assert waits == [0.25, 0.5, 1, 2, 4, 8, 10]
-        assert [one.getresponse().status for one in asked] == [200, 200]
+        assert [connection.getresponse().status for connection in connections] == [200, 200]
 
 
 def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    with serving(prm=prm) as server:
+    with run_server(prm=prm) as server:
         with held_passes(monkeypatch, torch.OutOfMemoryError("it is full")) as sizes:
-            asked = server.posting("/score", json.dumps({"items": [ITEM]}).encode())
+            connection = server.start_post("/score", json.dumps({"items": [ITEM]}).encode())
             until(lambda: sizes == [1])
-        answer = asked.getresponse()
+        answer = connection.getresponse()
         assert answer.status == 503 and b"no memory left (it is full)" in answer.read()
         assert server.thread is not None
         server.thread.join(WAIT_S)
@@ -450,7 +458,7 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(client_module, "FIRST_WAIT_S", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def answer(*bodies: bytes) -> None:
+        def send_bodies(*bodies: bytes) -> None:
             for body in bodies:
                 connection, _ = listening.accept()
                 with connection:
@@ -468,19 +476,19 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
             (b'{"items": [{"reward": 1}]}', "holds no rewards"),
             (b'{"items": []}', "gave 0 rewards for 1"),
         ]:
-            thread = threading.Thread(target=answer, args=(body,) * 3)
+            thread = threading.Thread(target=send_bodies, args=(body,) * 3)
             thread.start()
             with pytest.raises(RewardError, match=rf"{message}.* \(after 3 tries\)"):
                 client.score([RewardItem("p", "c", "1")])
             thread.join(WAIT_S)
-        thread = threading.Thread(target=answer, args=(b"{", b'{"status": "ok"}'))
+        thread = threading.Thread(target=send_bodies, args=(b"{", b'{"status": "ok"}'))
         thread.start()
         assert client.health() == {"status": "ok"}
         thread.join(WAIT_S)
 
 
 def test_a_wrong_token_is_refused() -> None:
-    with serving(token="sesamé") as server:
+    with run_server(token="sesamé") as server:
         for token in (None, "sesame"):
             with pytest.raises(
                 RewardError, match=r"refused the request \(401\): the API key is missing or wrong"

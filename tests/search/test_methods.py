@@ -71,9 +71,9 @@ def test_every_method_ends_within_its_bound(
 def test_the_order_of_arrival_decides_nothing(
     make: Callable[[int], SearchMethod], world: World, orders: tuple[int, int]
 ) -> None:
-    one, other = (search(make(1), world, Random(order)) for order in orders)
-    assert one.asked == other.asked
-    assert one.method.result() == other.method.result()
+    first_search, second_search = (search(make(1), world, Random(order)) for order in orders)
+    assert first_search.asked == second_search.asked
+    assert first_search.method.result() == second_search.method.result()
 
 
 @pytest.mark.parametrize("kind", sorted(SEARCHES))
@@ -92,7 +92,7 @@ def test_a_problem_without_room_is_asked_for_nothing(kind: str) -> None:
     assert method.result() == {}
 
 
-def solved(kind: str, score: Scorer) -> float:
+def measure_share_solved(kind: str, score: Scorer) -> float:
     """Return the share of problems for which a solution is found whose steps are all 1."""
     num_solved = 0
     for seed in range(100):
@@ -105,6 +105,6 @@ def solved(kind: str, score: Scorer) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["beam", "dvts", "rebase", "particle"])
 def test_scores_that_know_something_help(kind: str) -> None:
-    steered = solved(kind, SCORERS["informative"])
-    assert steered > solved("best_of_n", SCORERS["informative"]) + 0.15
-    assert steered > solved(kind, SCORERS["constant"]) + 0.15
+    steered = measure_share_solved(kind, SCORERS["informative"])
+    assert steered > measure_share_solved("best_of_n", SCORERS["informative"]) + 0.15
+    assert steered > measure_share_solved(kind, SCORERS["constant"]) + 0.15

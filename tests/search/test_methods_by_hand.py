@@ -42,8 +42,8 @@ def requests_after(method: SearchMethod, *arrivals: tuple[str, Node]) -> dict[st
     for parent, node in arrivals:
         method.record(parent, node)
     wanted = method.wanted()
-    assert all(one.steps == 1 for one in wanted)
-    return {one.node: one.count for one in wanted}
+    assert all(request.steps == 1 for request in wanted)
+    return {request.node: request.count for request in wanted}
 
 
 def test_best_of_n_by_hand() -> None:

@@ -27,7 +27,7 @@ POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
 SIZES = {"n": 4}
 
 
-def found_by(
+def run_searches(
     settings: SearchSettings, num_problems: int = 2, **policy: object
 ) -> list[SearchResult]:
     """Search problems of arith together, and compare the ledger with the engine's counters."""
@@ -38,10 +38,10 @@ def found_by(
         await engine.start()
         await scorer.start()
         shared = SearchContext(policy=engine, scorer=scorer, settings=settings)
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(
-                search_problem(one, shared)
-                for one in [
+                search_problem(arith_problem, shared)
+                for arith_problem in [
                     problem
                     for _, problem in ArithReader(
                         ArithReader.Settings(limit=num_problems, num_steps=(3, 4))
@@ -50,11 +50,11 @@ def found_by(
             )
         )
         stats = engine.stats()
-        assert sum(one.cost.num_sampled for one in found) == stats.num_sampled_tokens
-        assert stats.num_prefill_tokens == sum(one.cost.num_prompt - 1 for one in found)
+        assert sum(result.cost.num_sampled for result in results) == stats.num_sampled_tokens
+        assert stats.num_prefill_tokens == sum(result.cost.num_prompt - 1 for result in results)
         await scorer.close()
         await engine.close()
-        return found
+        return results
 
     return asyncio.run(search())
 
@@ -66,15 +66,17 @@ def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
     settings = SearchSettings.model_validate(
         {"search": {"kind": method, "every": every, **SIZES}, "scorer": "exact", "seed": every}
     )
-    for found in found_by(settings, num_problems=2 if method == "beam" else 1):
-        assert found.weights
-        for name in found.weights:
-            entry = found.tree.nodes[name]
+    for result in run_searches(settings, num_problems=2 if method == "beam" else 1):
+        assert result.weights
+        for name in result.weights:
+            entry = result.tree.nodes[name]
             assert entry.node.is_finished and len(entry.node.scores) == entry.node.depth
             assert (
-                found.tree.steps(name)[-1].end == len(found.tree.ids(name)) == entry.node.num_tokens
+                result.tree.steps(name)[-1].end
+                == len(result.tree.ids(name))
+                == entry.node.num_tokens
             )
-        assert not found.is_spent
+        assert not result.is_spent
 
 
 @pytest.mark.slow
@@ -82,17 +84,17 @@ def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
     ("method", "tokens"), [*((method, 160) for method in SEARCHES), ("beam", 300)]
 )
 def test_no_search_samples_more_than_its_limit(method: str, tokens: int) -> None:
-    for found in found_by(
+    for result in run_searches(
         SearchSettings.model_validate(
             {"search": {"kind": method, "n": 16}, "scorer": "constant", "tokens": tokens}
         )
     ):
-        assert found.cost.num_sampled <= tokens
+        assert result.cost.num_sampled <= tokens
         # one solution is finished with the tokens reserved for it
-        assert found.is_spent and found.weights
+        assert result.is_spent and result.weights
 
 
-def arith(out: Path, *more: str) -> list[str]:
+def make_command(out: Path, *more: str) -> list[str]:
     keys = ["problems.limit=4", "problems.num_steps=[3,4]", "policy.max_tokens=160"]
     keys += ["search.n=4", "scorer=exact"]
     return ["search", "configs/search/arith-beam.yaml", *keys, f"out={out}", *more]
@@ -100,20 +102,20 @@ def arith(out: Path, *more: str) -> list[str]:
 
 def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert "on 4 problems" in " ".join(run_verb(arith(out)).output.split())
+    assert "on 4 problems" in " ".join(run_verb(make_command(out)).output.split())
     rows, trees = list(read_labels(Store(str(out)))), list(read_trees(Store(str(out))))
     check_trees(trees, {row.problem.id for row in rows})
     for tree in trees:
-        own = [row for row in rows if row.problem.id == tree.problem_id]
-        assert len(own) == len(tree.results)
-        assert all(r.solution.origin == "searched" and r.chosen_by_outcome for r in own)
+        own_rows = [row for row in rows if row.problem.id == tree.problem_id]
+        assert len(own_rows) == len(tree.results)
+        assert all(r.solution.origin == "searched" and r.chosen_by_outcome for r in own_rows)
         assert (
-            min(own, key=lambda row: row.solution.sample_index).solution.outcome == "right"
+            min(own_rows, key=lambda row: row.solution.sample_index).solution.outcome == "right"
         ) == tree.is_chosen_right
     assert verify(Store(str(out))).is_sound
-    run_verb(arith(out))
+    run_verb(make_command(out))
     assert list(read_trees(Store(str(out)))) == trees
-    assert "search.n" in run_verb(arith(out, "search.n=8"), code=2).output
+    assert "search.n" in run_verb(make_command(out, "search.n=8"), code=2).output
     run_verb(
         [
             "label",
@@ -142,14 +144,14 @@ def test_problems_without_golds_are_searched_and_their_answers_written(tmp_path:
     command = ["search", "configs/search/arith-beam.yaml", f"problems.source={source}"]
     command += [f"out={out}", "scorer=constant", "policy.max_tokens=100", "policy.engine=scripted"]
     command += ["search=best_of_n", "search.n=16", "choose=majority"]
-    said = run_verb(command).output
+    printed = run_verb(command).output
     for part in (
         "on 1 problems",
         "1 problems were left out",
         "score 0.50, ",
         f"in {out}/answers.jsonl",
     ):
-        assert part in said
+        assert part in printed
     answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     assert [row["outcome"] for row in answers][1:] == [None, None]
     assert (answers[0]["outcome"] == "right") == (answers[0]["answer"] == "0")
@@ -189,7 +191,7 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
     ],
 )
 def test_bad_input_is_one_clear_word(tmp_path: Path, keys: list[str], message: str) -> None:
-    result = run_verb(arith(tmp_path / "out", *keys), code=2)
+    result = run_verb(make_command(tmp_path / "out", *keys), code=2)
     assert message in " ".join(result.output.split()), result.output
     assert not (tmp_path / "out").exists()
 

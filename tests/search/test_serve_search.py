@@ -63,7 +63,7 @@ class Running(InThread[Searcher]):
         connection.close()
         return answer.status, content
 
-    def hanging(self, **more: Any) -> http.client.HTTPConnection:
+    def start_request(self, **more: Any) -> http.client.HTTPConnection:
         """Return a connection on which a request has been sent and the answer is pending."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         body = json.dumps({"model": "arith:policy", "messages": USER, **more})
@@ -74,7 +74,7 @@ class Running(InThread[Searcher]):
 
 
 @contextmanager
-def serving(
+def run_server(
     *,
     policy: dict[str, Any] = POLICY,
     limits: RequestLimits | None = None,
@@ -101,7 +101,7 @@ def serving(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with serving() as running:
+    with run_server() as running:
         yield running
     assert running.error is None
 
@@ -125,7 +125,7 @@ def test_a_problem_is_answered_with_its_searched_solution(server: Running) -> No
 
 
 def test_the_model_is_listed_and_another_is_not_found(server: Running) -> None:
-    assert [one.id for one in server.client().models.list()] == ["arith:policy"]
+    assert [model.id for model in server.client().models.list()] == ["arith:policy"]
     with pytest.raises(openai.NotFoundError, match="Use model='arith:policy'"):
         server.ask(model="gpt-4o")
 
@@ -134,7 +134,7 @@ def test_a_stream_holds_the_same_solution(server: Running) -> None:
     whole = server.ask()
     chunks = list(server.ask(stream=True, stream_options={"include_usage": True}))
     assert (
-        "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
+        "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
         == whole.choices[0].message.content
     )
     assert len(chunks) > 4
@@ -148,10 +148,10 @@ def test_several_solutions_differ_and_the_chosen_one_is_first(server: Running) -
     """The problem is long, because samples for a short problem are often equal."""
     extra = {"search": {"kind": "best_of_n", "n": 4}, "choose": "majority"}
     messages = [{"role": "user", "content": LONG}]
-    one = server.ask(messages=messages, extra_body=extra)
+    single = server.ask(messages=messages, extra_body=extra)
     two = server.ask(messages=messages, n=2, extra_body=extra)
     texts = [choice.message.content for choice in two.choices]
-    assert len(set(texts)) == 2 and texts[0] == one.choices[0].message.content
+    assert len(set(texts)) == 2 and texts[0] == single.choices[0].message.content
     assert [choice.index for choice in two.choices] == [0, 1]
     streamed: dict[int, str] = {}
     for chunk in server.ask(messages=messages, n=2, stream=True, extra_body=extra):
@@ -233,8 +233,8 @@ HOSTILE = [
     ("body", "status", "message"), HOSTILE, ids=[str(i) for i, _ in enumerate(HOSTILE)]
 )
 def test_hostile_bodies(server: Running, body: bytes, status: int, message: str) -> None:
-    found, content = server.post(body)
-    assert found == status
+    answer_status, content = server.post(body)
+    assert answer_status == status
     assert message in content["error"]["message"]
     assert server.ask(max_tokens=1).choices  # the server still responds
 
@@ -251,15 +251,15 @@ def test_other_pages_cannot_use_a_server_without_a_token(server: Running) -> Non
 
 def test_a_wrong_token_is_refused() -> None:
     with (
-        serving(token="sesame", policy=HANGING) as server,
+        run_server(token="sesame", policy=HANGING) as server,
         pytest.raises(openai.AuthenticationError, match="token"),
     ):
         server.client("none").models.list()
 
 
 def test_too_many_are_turned_away() -> None:
-    with serving(policy=HANGING, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
-        _held = [server.hanging(), server.hanging()]
+    with run_server(policy=HANGING, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
+        _held = [server.start_request(), server.start_request()]
         until(lambda: len(server.parts[0].requests) == 2)
         with pytest.raises(openai.RateLimitError, match="Try again in 5 seconds") as refused:
             server.ask()
@@ -270,10 +270,10 @@ def test_too_many_are_turned_away() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_ends_its_search(stream: bool) -> None:
-    with serving(policy=HANGING) as server:
+    with run_server(policy=HANGING) as server:
         [searcher] = server.parts
         engine = searcher._policy
-        connection = server.hanging(stream=stream)
+        connection = server.start_request(stream=stream)
         until(lambda: engine.stats().num_live == 4)
         connection.close()
         until(lambda: len(searcher.requests) == 0)
@@ -282,8 +282,8 @@ def test_a_client_that_goes_away_ends_its_search(stream: bool) -> None:
 
 def test_comments_keep_a_stream_alive_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mclabel.search.serve.KEEP_ALIVE_S", 0.01)
-    with serving(policy=HANGING) as server:
-        answer = server.hanging(stream=True).getresponse()
+    with run_server(policy=HANGING) as server:
+        answer = server.start_request(stream=True).getresponse()
         assert answer.getheader("content-type", "").startswith("text/event-stream")
         assert [answer.readline() for _ in range(6)] == [b": searching\n", b"\n"] * 3
         server.stop()
@@ -298,7 +298,7 @@ def test_comments_keep_a_stream_alive_and_its_end_is_told(monkeypatch: pytest.Mo
 
 
 def test_a_dead_engine_ends_the_server() -> None:
-    with serving(
+    with run_server(
         policy={"engine": {"kind": "scripted", "crash_rate": 1}, "max_tokens": 1000}
     ) as server:
         with pytest.raises(openai.InternalServerError, match="the engine died") as refused:
@@ -310,11 +310,11 @@ def test_a_dead_engine_ends_the_server() -> None:
 
 
 def test_a_fault_of_the_server_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(*arguments: object, **more: object) -> None:
+    async def fail_by_mistake(*arguments: object, **more: object) -> None:
         raise KeyError("a mistake of ours")
 
-    with serving(policy=HANGING) as server:
-        monkeypatch.setattr(searcher_module, "search_problem", broken)
+    with run_server(policy=HANGING) as server:
+        monkeypatch.setattr(searcher_module, "search_problem", fail_by_mistake)
         with pytest.raises(openai.InternalServerError, match="an error in the server"):
             server.ask()
         with pytest.raises(openai.APIError, match="an error in the server"):
@@ -367,7 +367,7 @@ def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
     try:
         assert process.stdout is not None and any("http://" in line for line in process.stdout)
         server = Running(url=f"http://127.0.0.1:{port}/v1")
-        assert server.hanging(stream=True).getresponse().status == 200
+        assert server.start_request(stream=True).getresponse().status == 200
         process.send_signal(number)
         out, errors = process.communicate(timeout=WAIT_S)
         assert (process.returncode, errors) == (0, ""), out + errors

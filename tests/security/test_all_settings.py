@@ -44,15 +44,19 @@ def all_settings() -> list[type[Settings]]:
         if not module.name.startswith(OF_OTHER_TRAINERS) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     return sorted(
-        (one for one in set(_derived(Settings)) if one.__module__.startswith("mclabel.")),
-        key=lambda one: (one.__module__, one.__qualname__),
+        (
+            kind
+            for kind in set(_list_subclasses(Settings))
+            if kind.__module__.startswith("mclabel.")
+        ),
+        key=lambda kind: (kind.__module__, kind.__qualname__),
     )
 
 
-def _derived(kind: type[Settings]) -> Iterator[type[Settings]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _derived(one)
+def _list_subclasses(kind: type[Settings]) -> Iterator[type[Settings]]:
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _list_subclasses(subclass)
 
 
 @pytest.fixture(scope="module")
@@ -88,26 +92,28 @@ def test_every_number_is_bounded(fields: dict[str, FieldInfo]) -> None:
     unbounded = [
         name
         for name, info in fields.items()
-        for bounds in _numbers(info.annotation, tuple(info.metadata))
+        for bounds in _list_numbers(info.annotation, tuple(info.metadata))
         if not _is_bounded(bounds)
     ]
     assert not unbounded
 
 
-def _numbers(annotation: Any, marks: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _list_numbers(annotation: Any, marks: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """Yield the annotations of each number in a type, at any level of nesting."""
     if annotation in (int, float):
         yield marks
     elif get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
-        found = [m for one in more for m in (one.metadata if isinstance(one, FieldInfo) else [one])]
-        yield from _numbers(inner, (*marks, *found))
+        inner_marks = [
+            m for mark in more for m in (mark.metadata if isinstance(mark, FieldInfo) else [mark])
+        ]
+        yield from _list_numbers(inner, (*marks, *inner_marks))
     elif is_dataclass(annotation) and isinstance(annotation, type):
-        for one in get_type_hints(annotation, include_extras=True).values():
-            yield from _numbers(one, ())
+        for inner_type in get_type_hints(annotation, include_extras=True).values():
+            yield from _list_numbers(inner_type, ())
     elif get_origin(annotation) is not Literal:
-        for one in get_args(annotation):
-            yield from _numbers(one, marks)
+        for inner_type in get_args(annotation):
+            yield from _list_numbers(inner_type, marks)
 
 
 def _is_bounded(marks: tuple[Any, ...]) -> bool:
@@ -118,7 +124,7 @@ def _is_bounded(marks: tuple[Any, ...]) -> bool:
         if isinstance(mark, kind)
     ]
     return any(isinstance(mark, Ge | Gt) for mark in marks) and any(
-        math.isfinite(one) for one in above
+        math.isfinite(bound) for bound in above
     )
 
 
@@ -138,7 +144,7 @@ def _is_refused(kind: type[Settings], name: str, value: object) -> bool:
     try:
         kind.model_validate({name: value})
     except ValidationError as error:
-        return any(one["loc"][:1] == (name,) for one in error.errors())
+        return any(fault["loc"][:1] == (name,) for fault in error.errors())
     return False
 
 
@@ -164,7 +170,7 @@ def test_settings_by_key_are_looked_into() -> None:
     class Outer(Settings):
         methods: dict[str, Risky]
 
-    found = list(
+    risky_keys = list(
         list_harmful_values(Outer.model_validate({"methods": {"a": {"trust_remote_code": True}}}))
     )
-    assert [(key, value) for key, value, _ in found] == [("methods.a.trust_remote_code", True)]
+    assert [(key, value) for key, value, _ in risky_keys] == [("methods.a.trust_remote_code", True)]

@@ -54,14 +54,14 @@ def hostile_rows() -> list[LabeledSolution]:
     ]
 
 
-def trees(folder: Path) -> str:
+def write_hostile_run(folder: Path) -> str:
     nodes = [node("a", text=ALL), node("b", "a", text=ALL, weight=1)]
     store = Store(str(folder), create=True)
     write_trees(store, "0" * 16, "test", [tree(ALL[:50], *nodes, chosen="b", text=ALL)], {})
     return write_run(folder, hostile_rows(), None)
 
 
-def choices(folder: Path) -> str:
+def write_evaluation(folder: Path) -> str:
     """Return an evaluation whose scorers, groups and examples have hostile texts."""
     place = Path(evaluation(folder, **SCORED, **{ALL[:300]: 0.5})) / "best_of_n.json"
     report = json.loads(place.read_text())
@@ -76,8 +76,8 @@ def choices(folder: Path) -> str:
 RUNS: dict[str, Callable[[Path], str]] = {
     "labels": hostile_run,
     "opinions": lambda folder: write_run(folder, hostile_rows(), None),
-    "trees": trees,
-    "choices": choices,
+    "trees": write_hostile_run,
+    "choices": write_evaluation,
 }
 
 
@@ -151,9 +151,9 @@ def views_of_annotation(browser: WebDriver, folder: Path) -> Iterator[str]:
         browser.get(page.addresses["ana"])
         until(lambda: len(texts(browser, ".step")) == 3, "the steps")
         yield "annotation"
-        for person, said in (("ana", ["good", "bad", None]), ("ben", ["good"] * 3)):
+        for person, opinions in (("ana", ["good", "bad", None]), ("ben", ["good"] * 3)):
             assert (
-                page.post(page.opinion(person, "solution-0", said, note=ALL[:1000]), person)[0]
+                page.post(page.opinion(person, "solution-0", opinions, note=ALL[:1000]), person)[0]
                 == 200
             )
         browser.get(page.addresses["overseer"])

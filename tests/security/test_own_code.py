@@ -48,7 +48,7 @@ class Mine(FixedEstimator):
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Yield the name of an importable module, which leaves a mark when it is imported."""
     name = f"own_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(OWN)
@@ -57,11 +57,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop(name, None)
 
 
-def is_imported(folder: Path, own: str) -> bool:
-    return (folder / f"{own}.imported").exists()
+def is_imported(folder: Path, module: str) -> bool:
+    return (folder / f"{module}.imported").exists()
 
 
-def written(folder: Path, **content: object) -> str:
+def write_yaml(folder: Path, **content: object) -> str:
     path = folder / "stranger.yaml"
     path.write_text(json.dumps(content))
     return str(path)
@@ -70,7 +70,7 @@ def written(folder: Path, **content: object) -> str:
 def label_yaml(folder: Path, **content: object) -> str:
     problems = {"source": str(write_problems(folder, 2))}
     policy = {"engine": "scripted"}
-    return written(
+    return write_yaml(
         folder, **({"problems": problems, "policy": policy, "ray": {"address": "none"}} | content)
     )
 
@@ -87,30 +87,32 @@ def label_yaml(folder: Path, **content: object) -> str:
     ],
 )
 def test_a_file_imports_nothing_by_itself(
-    tmp_path: Path, own: str, content: dict[str, object], key: str, name: str
+    tmp_path: Path, module: str, content: dict[str, object], key: str, name: str
 ) -> None:
-    content = json.loads(json.dumps(content).replace("OWN", own))
+    content = json.loads(json.dumps(content).replace("OWN", module))
     config = label_yaml(tmp_path, **content)
     for more in ([], ["--dry-run"]):
         result = CliRunner().invoke(main, ["label", config, f"out={tmp_path}/out", *more])
         message = " ".join(result.output.split())
-        name = name.replace("OWN", own)
-        assert result.exit_code == 2 and not is_imported(tmp_path, own)
+        name = name.replace("OWN", module)
+        assert result.exit_code == 2 and not is_imported(tmp_path, module)
         assert (
             f"{key.removesuffix('.kind')}: {name} is code that is named only in a file" in message
         )
-        assert f"pass --allow {own}, or {key}={name} on the command line" in message
+        assert f"pass --allow {module}, or {key}={name} on the command line" in message
 
 
 @pytest.mark.parametrize("key", ["target", "weights", "loss"])
-def test_a_training_file_imports_nothing_by_itself(tmp_path: Path, own: str, key: str) -> None:
-    config = written(tmp_path, **{key: f"{own}:is_right"}, base="arith:strong", labels=["x"])
-    message = rf"{key}: {own}:is_right is code .* pass --allow {own}, or {key}={own}:is_right on"
+def test_a_training_file_imports_nothing_by_itself(tmp_path: Path, module: str, key: str) -> None:
+    config = write_yaml(tmp_path, **{key: f"{module}:is_right"}, base="arith:strong", labels=["x"])
+    message = (
+        rf"{key}: {module}:is_right is code .* pass --allow {module}, or {key}={module}:is_right on"
+    )
     with pytest.raises(ConfigError, match=message):
         load_config(TrainConfig, config, [f"out={tmp_path}/out"])
-    assert not is_imported(tmp_path, own)
-    load_config(TrainConfig, config, [f"out={tmp_path}/out"], allow=[own])
-    load_config(TrainConfig, config, [f"out={tmp_path}/out", f"{key}={own}:is_right"])
+    assert not is_imported(tmp_path, module)
+    load_config(TrainConfig, config, [f"out={tmp_path}/out"], allow=[module])
+    load_config(TrainConfig, config, [f"out={tmp_path}/out", f"{key}={module}:is_right"])
 
 
 @pytest.mark.parametrize(
@@ -123,18 +125,20 @@ def test_a_training_file_imports_nothing_by_itself(tmp_path: Path, own: str, key
         ["--allow=OWN:is_right"],
     ],
 )
-def test_what_the_command_line_names_runs(tmp_path: Path, own: str, more: list[str]) -> None:
-    config = label_yaml(tmp_path, checker=f"{own}:is_right")
-    more = [one.replace("OWN", own) for one in more]
+def test_what_the_command_line_names_runs(tmp_path: Path, module: str, more: list[str]) -> None:
+    config = label_yaml(tmp_path, checker=f"{module}:is_right")
+    more = [argument.replace("OWN", module) for argument in more]
     run_verb(["label", config, f"out={tmp_path}/out", *more])
 
 
-def test_another_name_of_a_module_is_not_allowed_by_one(tmp_path: Path, own: str) -> None:
-    config = label_yaml(tmp_path, checker=f"{own}:is_right")
+def test_another_name_of_a_module_is_not_allowed_by_one(tmp_path: Path, module: str) -> None:
+    config = label_yaml(tmp_path, checker=f"{module}:is_right")
     with pytest.raises(ConfigError, match="is_right is code that is named only in a file"):
-        load_config(LabelConfig, config, ["out=x"], allow=[f"{own}:read", own[:-1], f"{own}.sub"])
+        load_config(
+            LabelConfig, config, ["out=x"], allow=[f"{module}:read", module[:-1], f"{module}.sub"]
+        )
     with pytest.raises(ConfigError, match="is_right is code that is named only in a file"):
-        load_config(LabelConfig, config, ["out=x", f"problems.source={own}:read"])
+        load_config(LabelConfig, config, ["out=x", f"problems.source={module}:read"])
 
 
 @pytest.mark.parametrize(
@@ -149,16 +153,16 @@ def test_another_name_of_a_module_is_not_allowed_by_one(tmp_path: Path, own: str
     ],
 )
 def test_an_allowed_module_lends_nothing_that_it_imports(
-    tmp_path: Path, own: str, name: str, message: str
+    tmp_path: Path, module: str, name: str, message: str
 ) -> None:
-    config = label_yaml(tmp_path, checker=f"{own}:{name}")
+    config = label_yaml(tmp_path, checker=f"{module}:{name}")
     with pytest.raises(ConfigError, match=message):
-        load_config(LabelConfig, config, ["out=x"], allow=[own])
+        load_config(LabelConfig, config, ["out=x"], allow=[module])
 
 
-def test_a_python_caller_names_what_it_likes(tmp_path: Path, own: str) -> None:
-    assert mc.grade("so it is 12", "12", checker=f"{own}:is_right").verdict == "right"
-    assert find_component("estimators", f"{own}:Mine").__name__ == "Mine"
+def test_a_python_caller_names_what_it_likes(tmp_path: Path, module: str) -> None:
+    assert mc.grade("so it is 12", "12", checker=f"{module}:is_right").verdict == "right"
+    assert find_component("estimators", f"{module}:Mine").__name__ == "Mine"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_a_file_alone_trusts_no_other_code(
     tmp_path: Path, kind: type, content: dict[str, object], key: str, value: str
 ) -> None:
     needed = {"base": "arith:strong", "labels": ["x"]} if kind is TrainConfig else {}
-    config = written(tmp_path, **needed, **content)
+    config = write_yaml(tmp_path, **needed, **content)
     message = (
         rf"  {re.escape(key)}: .*, so a file alone must not .* pass {re.escape(f'{key}={value}')}"
     )
@@ -223,11 +227,11 @@ def test_a_file_alone_trusts_no_other_code(
 
 def test_harmless_values_of_a_file_stand(tmp_path: Path) -> None:
     engine = {"kind": "vllm", "engine_args": {"enforce_eager": True, "block_size": 16, "x": None}}
-    config = written(
+    config = write_yaml(
         tmp_path, policy={"engine": engine, "trust_remote_code": False}, ray={"address": "auto"}
     )
-    found = load_config(LabelConfig, config, ["out=x"])
-    assert found.policy.engine.model_dump()["engine_args"] == engine["engine_args"]
+    loaded = load_config(LabelConfig, config, ["out=x"])
+    assert loaded.policy.engine.model_dump()["engine_args"] == engine["engine_args"]
 
 
 def labelled_run(folder: Path, *changes: str) -> Path:
@@ -237,21 +241,21 @@ def labelled_run(folder: Path, *changes: str) -> Path:
     return out
 
 
-def record(run: Path, **changes: object) -> None:
+def change_record(run: Path, **changes: object) -> None:
     """Change the recorded configuration of a run, and update the digest."""
     manifest, _ = parse_checked_object((run / "run.json").read_bytes())
     manifest["config"] |= changes
     (run / "run.json").write_text(json.dumps(add_digest(manifest)))
 
 
-def regrade(run: Path, *more: str) -> tuple[int, str]:
+def run_regrade(run: Path, *more: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["regrade", str(run), "-o", f"{run}-again", *more])
     return result.exit_code, " ".join(result.output.split())
 
 
 def test_a_recorded_checker_is_not_called(tmp_path: Path) -> None:
     run, canary = labelled_run(tmp_path), tmp_path / "canary"
-    record(
+    change_record(
         run,
         checker={
             "kind": "subprocess:getoutput",
@@ -259,22 +263,23 @@ def test_a_recorded_checker_is_not_called(tmp_path: Path) -> None:
             "version": "1",
         },
     )
-    code, said = regrade(run)
+    code, message = run_regrade(run)
     assert code == 2 and not canary.exists()
-    assert "checker: subprocess:getoutput is code that is named only in a file" in said
-    assert "pass --allow subprocess, or checker.kind=subprocess:getoutput" in said
-    assert regrade(run, "checker=math", "--change-checker")[0] == 0 and not canary.exists()
+    assert "checker: subprocess:getoutput is code that is named only in a file" in message
+    assert "pass --allow subprocess, or checker.kind=subprocess:getoutput" in message
+    assert run_regrade(run, "checker=math", "--change-checker")[0] == 0 and not canary.exists()
 
 
-def test_a_recorded_estimator_is_not_imported(tmp_path: Path, own: str) -> None:
+def test_a_recorded_estimator_is_not_imported(tmp_path: Path, module: str) -> None:
     run = labelled_run(tmp_path)
-    record(run, estimator={"kind": f"{own}:Mine", "rollouts": 2})
-    for more in ([], ["checker=math"], [f"checker={own}:is_right"]):
-        code, said = regrade(run, *more)
+    change_record(run, estimator={"kind": f"{module}:Mine", "rollouts": 2})
+    for more in ([], ["checker=math"], [f"checker={module}:is_right"]):
+        code, message = run_regrade(run, *more)
         assert (
-            code == 2 and f"its estimator {own}:Mine is code that is named only in a file" in said
+            code == 2
+            and f"its estimator {module}:Mine is code that is named only in a file" in message
         )
-        assert f"pass --allow {own}" in said and not is_imported(tmp_path, own)
-    code, said = regrade(run, f"--allow={own}:Mine")
-    assert code == 0, said
-    assert is_imported(tmp_path, own)
+        assert f"pass --allow {module}" in message and not is_imported(tmp_path, module)
+    code, message = run_regrade(run, f"--allow={module}:Mine")
+    assert code == 0, message
+    assert is_imported(tmp_path, module)

@@ -38,17 +38,17 @@ from tests.support.labelled import arith_rows, write_run
 Damage = Callable[[Path], None]
 
 
-def pipe(path: Path) -> None:
+def make_pipe(path: Path) -> None:
     path.unlink(missing_ok=True)
     os.mkfifo(path)
 
 
-def zeros(path: Path) -> None:
+def link_zeros(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.symlink_to("/dev/zero")
 
 
-DAMAGES: dict[Damage, str] = {pipe: "a pipe", zeros: "a device"}
+DAMAGES: dict[Damage, str] = {make_pipe: "a pipe", link_zeros: "a device"}
 NAMES = ["config.json", "model.safetensors", "tokenizer.json", "prm.json", "whatever.jinja"]
 
 
@@ -97,7 +97,7 @@ def test_a_run_holds_plain_files(tmp_path: Path, name: str, damage: Damage) -> N
     damage(path)
     message = f"{path.name} is {DAMAGES[damage]}, and only plain files are read"
     store = Store(str(run))
-    for read in (store.read, lambda one: store.download(one, tmp_path / "copy")):
+    for read in (store.read, lambda file_name: store.download(file_name, tmp_path / "copy")):
         with pytest.raises(MclabelError, match=message):
             read(str(path.relative_to(run)))
     if name == MANIFEST:
@@ -124,7 +124,7 @@ def test_a_link_to_a_plain_file_is_one(prm: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"max_tokens": -5}, "max_tokens: must be at least 1"),
         ({"max_tokens": True}, "max_tokens: must be a whole number, is true"),
@@ -138,16 +138,16 @@ def test_a_link_to_a_plain_file_is_one(prm: Path, tmp_path: Path) -> None:
         ({"format": 2}, "its format is not 1"),
     ],
 )
-def test_a_prms_manifest_is_checked(prm: Path, changes: dict[str, object], said: str) -> None:
+def test_a_prms_manifest_is_checked(prm: Path, changes: dict[str, object], message: str) -> None:
     path = prm / "prm.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     with pytest.raises(DataError, match=re.escape(f"{path}: not a PRM's manifest: ")) as refused:
         PrmManifest.read(prm)
-    assert said in str(refused.value) and "Copy the whole folder" in str(refused.value)
+    assert message in str(refused.value) and "Copy the whole folder" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         (
             "trainer_state.json",
@@ -169,17 +169,17 @@ def test_a_prms_manifest_is_checked(prm: Path, changes: dict[str, object], said:
     ],
 )
 def test_a_damaged_file_of_the_trainer_is_named(
-    tmp_path: Path, name: str, content: bytes, said: str
+    tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
     (tmp_path / "trainer_state.json").write_text('{"global_step": 1}')
     check_trainer_files(tmp_path)
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(TrainingError, match=re.escape(f"{tmp_path / name}: {said}")) as refused:
+    with pytest.raises(TrainingError, match=re.escape(f"{tmp_path / name}: {message}")) as refused:
         check_trainer_files(tmp_path)
     assert f"Remove the folder {tmp_path} to train from the start" in str(refused.value)
 
 
-def checkpoint(folder: Path, step: int) -> Path:
+def make_checkpoint(folder: Path, step: int) -> Path:
     """Return a checkpoint of a few bytes that is marked as complete."""
     made = folder / f"checkpoint-{step}"
     made.mkdir(parents=True)
@@ -189,44 +189,44 @@ def checkpoint(folder: Path, step: int) -> Path:
     return made
 
 
-def flip(path: Path) -> None:
+def flip_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "message"),
     [
         (
-            lambda one: flip(one / "trained.safetensors"),
+            lambda path: flip_byte(path / "trained.safetensors"),
             "trained.safetensors: damaged: its content",
         ),
-        (lambda one: (one / "trained.safetensors").unlink(), "trained.safetensors: missing"),
-        (lambda one: flip(one / "complete"), "complete: damaged"),
-        (lambda one: (one / "complete").write_text(""), "complete: damaged"),
+        (lambda path: (path / "trained.safetensors").unlink(), "trained.safetensors: missing"),
+        (lambda path: flip_byte(path / "complete"), "complete: damaged"),
+        (lambda path: (path / "complete").write_text(""), "complete: damaged"),
         (
-            lambda one: (one / "pytorch_model.bin").write_bytes(b"x"),
+            lambda path: (path / "pytorch_model.bin").write_bytes(b"x"),
             "pytorch_model.bin: does not belong to the checkpoint",
         ),
         (
-            lambda one: shutil.copy(one.with_name("checkpoint-2") / "complete", one),
+            lambda path: shutil.copy(path.with_name("checkpoint-2") / "complete", path),
             "complete: belongs to the checkpoint of step 2",
         ),
         (
-            lambda one: (one / "trainer_state.json").write_text('{"global_step": 1000000000}'),
+            lambda path: (path / "trainer_state.json").write_text('{"global_step": 1000000000}'),
             "trainer_state.json: global_step=1000000000 must be 4",
         ),
     ],
 )
 def test_a_checkpoint_that_is_not_what_was_written_is_refused_and_the_one_before_is_named(
-    tmp_path: Path, harm: Callable[[Path], object], said: str
+    tmp_path: Path, harm: Callable[[Path], object], message: str
 ) -> None:
-    earlier, last = checkpoint(tmp_path, 2), checkpoint(tmp_path, 4)
+    earlier, last = make_checkpoint(tmp_path, 2), make_checkpoint(tmp_path, 4)
     check_checkpoint(last)
     harm(last)
     assert find_last_checkpoint(tmp_path) == last
-    with pytest.raises(TrainingError, match=re.escape(said)) as refused:
+    with pytest.raises(TrainingError, match=re.escape(message)) as refused:
         check_checkpoint(last)
     assert f"Remove the folder {last} to resume from checkpoint-2, the one before" in str(
         refused.value

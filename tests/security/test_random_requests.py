@@ -20,7 +20,7 @@ HANGS_S = 120.0
 """Seconds after which a server counts as hanging; normal answers take milliseconds."""
 
 
-def near(*bounds: int) -> list[Any]:
+def list_neighbours(*bounds: int) -> list[Any]:
     """Return the bounds, and the numbers just below and just above them."""
     return [bound + by for bound in bounds for by in (-1, 0, 1)]
 
@@ -39,7 +39,7 @@ NAMES = (
 )
 """Paths of the viewer's API; the last one does not exist."""
 NUMBERS = (
-    *near(0, 1, 50, 200, 1_000, 10**9, 2**31, 2**63),
+    *list_neighbours(0, 1, 50, 200, 1_000, 10**9, 2**31, 2**63),
     *(10**400, -1.5, 1e308),
     *("nan", "-nan", "inf", "1e400", "\u0663", "\u00b2", "1_0", "+1", " 1 ", "0x1", "", "\0"),
     *("1" * 5_000, "\ud800", "'; DROP TABLE solutions; --", "%", "x" * 20_000),
@@ -58,18 +58,18 @@ ASKED = {name: values for names, values in _ASKED.items() for name in names.spli
 
 def random_path(draw: random.Random, ids: list[str]) -> str:
     """Return a path with parameters, some of which occur several times."""
-    asked = [
+    parameters = [
         (name, draw.choice(ASKED[name]))
         for name in draw.choices(sorted(ASKED), k=draw.randint(0, 4))
     ]
     if draw.random() < 0.6:
-        asked += [("run", 0), ("id", draw.choice(ids)), ("what", draw.choice(TEXTS))]
+        parameters += [("run", 0), ("id", draw.choice(ids)), ("what", draw.choice(TEXTS))]
     if draw.random() < 0.2:
-        asked *= draw.choice([2, 100])
-    draw.shuffle(asked)
+        parameters *= draw.choice([2, 100])
+    draw.shuffle(parameters)
     more = draw.choice(["", "", "", "/", "/..", "/%00", "/" + "a" * draw.choice([2_000, 60_000])])
     folder = "api" if draw.random() < 0.9 else draw.choice(["static", "static/viewer", ".."])
-    query = urlencode([(name, str(one)) for name, one in asked], errors="surrogatepass")
+    query = urlencode([(name, str(value)) for name, value in parameters], errors="surrogatepass")
     return f"/{folder}/{draw.choice(NAMES)}{more}?{query}"
 
 

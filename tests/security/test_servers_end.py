@@ -101,8 +101,8 @@ def test_a_server_that_hangs_is_ended_by_a_signal(
         env={**os.environ, "COLUMNS": "200", "PYTHONPATH": f"{package}:{tmp_path}"},
     )
     try:
-        found = (re.search(r"http://\S+", line) for line in process.stdout)
-        address = urlsplit(next(one[0] for one in found if one is not None))
+        matches = (re.search(r"http://\S+", line) for line in process.stdout)
+        address = urlsplit(next(match[0] for match in matches if match is not None))
         client = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=WAIT_S)
         headers = {"content-type": "application/json"}
         if address.query:

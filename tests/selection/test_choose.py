@@ -14,10 +14,10 @@ from mclabel.select.pool import ChosenSolutions, choose_solutions, compute_unifo
 NAN = float("nan")
 
 
-def chosen(keys: list[float], problems: str, wrong: str = "", **settings: Any) -> ChosenSolutions:
+def choose(keys: list[float], problems: str, wrong: str = "", **settings: Any) -> ChosenSolutions:
     return choose_solutions(
         [f"s{place}" for place in range(len(keys))],
-        np.array([ord(one) for one in problems]) - ord("a"),
+        np.array([ord(letter) for letter in problems]) - ord("a"),
         np.array(keys),
         np.array([str(place) in wrong for place in range(len(keys))]),
         **{
@@ -32,14 +32,14 @@ def chosen(keys: list[float], problems: str, wrong: str = "", **settings: Any) -
 
 def test_problems_take_turns() -> None:
     keys = [0.9, 0.8, 0.7, 0.6, 0.5, NAN]
-    assert chosen(keys, "aaabbb", budget=2).certain.tolist() == [0, 3]
-    assert chosen(keys, "aaabbb", budget=4).certain.tolist() == [0, 3, 1, 4]
-    assert chosen(keys, "aaabbb", budget=5).certain.tolist() == [0, 3, 1, 4, 2]
-    assert chosen(keys, "aaabbb", budget=3, per_problem=2).certain.tolist() == [0, 3, 1]
+    assert choose(keys, "aaabbb", budget=2).certain.tolist() == [0, 3]
+    assert choose(keys, "aaabbb", budget=4).certain.tolist() == [0, 3, 1, 4]
+    assert choose(keys, "aaabbb", budget=5).certain.tolist() == [0, 3, 1, 4, 2]
+    assert choose(keys, "aaabbb", budget=3, per_problem=2).certain.tolist() == [0, 3, 1]
 
 
 @pytest.mark.parametrize(
-    ("budget", "more", "said"),
+    ("budget", "more", "message"),
     [
         (6, {}, "to choose 6 solutions, but of 6 in the pool it ranks 5 and can choose 5"),
         (
@@ -49,21 +49,21 @@ def test_problems_take_turns() -> None:
         ),
     ],
 )
-def test_too_few_to_choose_from(budget: int, more: dict[str, int], said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        chosen([0.9, 0.8, 0.7, 0.6, 0.5, NAN], "aaabbb", budget=budget, **more)
+def test_too_few_to_choose_from(budget: int, more: dict[str, int], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        choose([0.9, 0.8, 0.7, 0.6, 0.5, NAN], "aaabbb", budget=budget, **more)
 
 
 def test_four_of_five_are_convincing_wrong_answers() -> None:
     keys = [place / 10 for place in range(10)]
     settings: dict[str, Any] = {"wrong_share": 0.8, "budget": 5}
-    assert chosen(keys, "abcdefghij", "01234567", **settings).certain.tolist() == [7, 6, 5, 4, 9]
+    assert choose(keys, "abcdefghij", "01234567", **settings).certain.tolist() == [7, 6, 5, 4, 9]
     # If one kind has too few solutions, the other kind fills the remaining places.
-    assert chosen(keys, "abcdefghij", "01", **settings).certain.tolist() == [1, 0, 9, 8, 7]
-    assert chosen(keys, "abcdefghij", "0123456789", **settings).certain.tolist() == [9, 8, 7, 6, 5]
+    assert choose(keys, "abcdefghij", "01", **settings).certain.tolist() == [1, 0, 9, 8, 7]
+    assert choose(keys, "abcdefghij", "0123456789", **settings).certain.tolist() == [9, 8, 7, 6, 5]
     # Both kinds count towards the limit per problem.
-    one = chosen(keys, "aaaaabbbbb", "01234567", **settings, per_problem=3)
-    assert Counter(place // 5 for place in one.certain.tolist()) == {0: 2, 1: 3}
+    selection = choose(keys, "aaaaabbbbb", "01234567", **settings, per_problem=3)
+    assert Counter(place // 5 for place in selection.certain.tolist()) == {0: 2, 1: 3}
 
 
 def test_a_share_of_the_budget_is_drawn() -> None:
@@ -75,11 +75,11 @@ def test_every_other_solution_is_drawn_with_the_probability_that_is_given() -> N
     """Over 2,000 seeds, each of the 16 others (one without a score) is drawn 4 times in 16."""
     keys, counts = [place / 20 for place in range(19)] + [NAN], Counter[int]()
     for seed in range(2000):
-        one = chosen(keys, "a" * 20, budget=8, uniform_share=0.5, seed=seed)
-        assert one.certain.tolist() == [18, 17, 16, 15] and len(one.drawn) == 4
-        assert one.probability == 4 / 16
-        assert not set(one.drawn.tolist()) & set(one.certain.tolist())
-        counts.update(one.drawn.tolist())
+        selection = choose(keys, "a" * 20, budget=8, uniform_share=0.5, seed=seed)
+        assert selection.certain.tolist() == [18, 17, 16, 15] and len(selection.drawn) == 4
+        assert selection.probability == 4 / 16
+        assert not set(selection.drawn.tolist()) & set(selection.certain.tolist())
+        counts.update(selection.drawn.tolist())
     assert set(counts) == {*range(15), 19}
     off = [(count - 500) / (2000 * 0.25 * 0.75) ** 0.5 for count in counts.values()]
     assert max(map(abs, off)) < 4
@@ -89,8 +89,8 @@ def test_the_order_of_the_pool_does_not_matter() -> None:
     names = [f"s{place}" for place in range(40)]
     keys, turned = np.array([0.1, 0.5] * 20), np.random.default_rng(0).permutation(40)
 
-    def ids(order: Any) -> tuple[list[str], list[str]]:
-        one = choose_solutions(
+    def choose_in_order(order: Any) -> tuple[list[str], list[str]]:
+        selection = choose_solutions(
             [names[place] for place in order],
             np.arange(40)[order] % 4,
             keys[order],
@@ -102,13 +102,17 @@ def test_the_order_of_the_pool_does_not_matter() -> None:
             per_problem=None,
         )
         named = [names[place] for place in order]
-        return [named[p] for p in one.certain], sorted(named[p] for p in one.drawn)
+        return [named[p] for p in selection.certain], sorted(named[p] for p in selection.drawn)
 
-    assert ids(np.arange(40)) == ids(turned)
+    assert choose_in_order(np.arange(40)) == choose_in_order(turned)
 
 
 def test_all_of_a_pool_can_be_chosen() -> None:
-    one = chosen([0.1, 0.2, NAN], "abc", budget=3, uniform_share=0.34)
-    assert (one.certain.tolist(), one.drawn.tolist(), one.probability) == ([1, 0], [2], 1.0)
-    none = chosen([0.1, 0.2], "ab", budget=2)
+    selection = choose([0.1, 0.2, NAN], "abc", budget=3, uniform_share=0.34)
+    assert (selection.certain.tolist(), selection.drawn.tolist(), selection.probability) == (
+        [1, 0],
+        [2],
+        1.0,
+    )
+    none = choose([0.1, 0.2], "ab", budget=2)
     assert (none.drawn.tolist(), none.probability) == ([], 1.0)

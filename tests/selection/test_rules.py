@@ -17,53 +17,55 @@ from mclabel.select.pool import (
 )
 
 
-def solution(scores: Any = (0.9, 0.5), **row: Any) -> ScoredSolution:
+def make_solution(scores: Any = (0.9, 0.5), **row: Any) -> ScoredSolution:
     content = {"scores": list(scores), **row}
     return make_scored_solution("solution x", "P", ("a\n", "b"), content, Outcome.WRONG, min)
 
 
-def key(name: str, row: ScoredSolution) -> float:
-    found = find_rule(name).key
-    assert found is not None
-    return found(row)
+def compute_key(name: str, row: ScoredSolution) -> float:
+    rule_key = find_rule(name).key
+    assert rule_key is not None
+    return rule_key(row)
 
 
 def test_convincing_is_the_score_of_the_solution() -> None:
-    assert key("convincing", solution()) == 0.5
+    assert compute_key("convincing", make_solution()) == 0.5
     assert find_rule("uniform").key is None
 
 
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def own_rules(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("own_rules")
     monkeypatch.setitem(sys.modules, "own_rules", module)
     return module
 
 
-def test_a_function_of_ones_own_takes_what_it_needs(own: ModuleType) -> None:
-    def spread(scores: tuple[float, ...], outcome: Outcome | None, weight: float = 2.0) -> float:
+def test_a_function_of_ones_own_takes_what_it_needs(own_rules: ModuleType) -> None:
+    def measure_spread(
+        scores: tuple[float, ...], outcome: Outcome | None, weight: float = 2.0
+    ) -> float:
         return weight * (max(scores) - min(scores)) + (outcome == "wrong")
 
-    own.spread, own.lines = spread, lambda solution: solution.count("\n")
-    assert key("own_rules:spread", solution()) == pytest.approx(1.8)
-    assert key("own_rules:lines", solution()) == 1.0
+    own_rules.spread, own_rules.lines = measure_spread, lambda solution: solution.count("\n")
+    assert compute_key("own_rules:spread", make_solution()) == pytest.approx(1.8)
+    assert compute_key("own_rules:lines", make_solution()) == 1.0
 
 
 @pytest.mark.parametrize("gives", [float("nan"), float("inf"), "high", None, True])
-def test_what_is_no_number_names_the_solution(own: ModuleType, gives: Any) -> None:
-    own.bad = lambda score: gives
+def test_what_is_no_number_names_the_solution(own_rules: ModuleType, gives: Any) -> None:
+    own_rules.bad = lambda score: gives
     with pytest.raises(ComponentError, match=r"own_rules:bad: for solution x, the function gave"):
-        key("own_rules:bad", solution())
+        compute_key("own_rules:bad", make_solution())
 
 
-def test_a_function_that_raises_names_the_solution(own: ModuleType) -> None:
-    own.bad = lambda score: score / 0
+def test_a_function_that_raises_names_the_solution(own_rules: ModuleType) -> None:
+    own_rules.bad = lambda score: score / 0
     with pytest.raises(ComponentError, match="for solution x, the function raised ZeroDivision"):
-        key("own_rules:bad", solution())
+        compute_key("own_rules:bad", make_solution())
 
 
-def test_what_a_function_may_take(own: ModuleType) -> None:
-    own.bad, own.number = lambda score, length: 0.0, 3
+def test_what_a_function_may_take(own_rules: ModuleType) -> None:
+    own_rules.bad, own_rules.number = lambda score, length: 0.0, 3
     with pytest.raises(ConfigError, match="parameter length gets no value"):
         find_rule("own_rules:bad")
     with pytest.raises(ConfigError, match="must be a function"):

@@ -13,14 +13,14 @@ from tests.support.estimating import make
 def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
     for kind in ("fixed", "first_error", "bisect", "posterior"):
         settings = {"min_gain": 0.06} if kind == "posterior" else {}
-        found = measure(
+        coverage = measure(
             lambda case, kind=kind, settings=settings: make(
                 kind, case.paths, rollouts=32, **settings
             ),
             simulated_cases("recovery", 80, seed=9),
             intervals=True,
         )
-        for rule in found.sources.values():
+        for rule in coverage.sources.values():
             assert rule.labels > 60
             assert rule.covered / rule.labels > 0.95
             assert rule.width / rule.fixed_width < 1.5
@@ -29,7 +29,7 @@ def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         ("Ada has 3 * 4 = 12 pens.\n", "So that makes 12 pens (4 times 3).", True),
         ("Ada has 3 * 4 = 12 pens.", "Ada has 3 + 4 = 7 pens.", False),
@@ -45,8 +45,8 @@ def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
         ("The answer is \\boxed{7}.", "\\boxed{\\text{7}} is the answer", True),
     ],
 )
-def test_step_keys(one: str, other: str, same: bool) -> None:
-    assert (step_key(one) == step_key(other)) is same
+def test_step_keys(first: str, second: str, same: bool) -> None:
+    assert (step_key(first) == step_key(second)) is same
 
 
 def test_restating_steps_are_marked() -> None:

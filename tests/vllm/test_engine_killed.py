@@ -63,11 +63,11 @@ def test_what_a_killed_job_leaves_is_freed_by_the_next_and_one_killed_alone_leav
         process.kill()
     job.communicate(timeout=60)
     check_nothing_is_left(job, set())
-    left = {path for path in memory if path.name.startswith("psm_") and path.exists()}
-    assert left
+    left_files = {path for path in memory if path.name.startswith("psm_") and path.exists()}
+    assert left_files
     again = start(tmp_path, "none", *VLLM, EAGER)
     wait_for_work(tmp_path / "out", again)
-    assert not any(path.exists() for path in left)
+    assert not any(path.exists() for path in left_files)
     again.kill()
     check_nothing_is_left(again, set())
     again.communicate(timeout=60)

@@ -40,7 +40,7 @@ def own_ray(own_cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, content)
 
 
-def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
+def label_run(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
     """Return the numbers of right and of all rollouts, by prefix."""
     config = load_config(LabelConfig, None, [f"out={out}", *JOB, *overrides])
     jobs.label(config, lambda state: None)
@@ -52,14 +52,14 @@ def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
 
 
 def p_value(
-    one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]], rng: np.random.Generator
+    first: dict[str, tuple[int, int]], second: dict[str, tuple[int, int]], rng: np.random.Generator
 ) -> tuple[float, float]:
     """Return p-values of the differences of step values and of the mean, for equal engines.
 
     The rollouts of a prefix are randomly divided into two halves, which is hypergeometric.
     """
-    assert one.keys() == other.keys()
-    right: NDArray[np.int64] = np.array([[one[key][0], other[key][0]] for key in sorted(one)])
+    assert first.keys() == second.keys()
+    right: NDArray[np.int64] = np.array([[first[key][0], second[key][0]] for key in sorted(first)])
     total = right.sum(1)
     dealt = rng.hypergeometric(
         total, 2 * ROLLOUTS - total, ROLLOUTS, size=(NUM_PERMUTATIONS, len(total))
@@ -76,19 +76,19 @@ def test_the_test_sees_a_policy_that_is_a_little_off() -> None:
     rng = np.random.default_rng(0)
     values = rng.beta(0.5, 0.7, size=200)
 
-    def drawn(chances: NDArray[np.float64]) -> dict[str, tuple[int, int]]:
+    def draw_counts(chances: NDArray[np.float64]) -> dict[str, tuple[int, int]]:
         right = rng.binomial(ROLLOUTS, np.clip(chances, 0, 1))
         return {f"{i:03}": (int(r), ROLLOUTS) for i, r in enumerate(right)}
 
-    assert min(p_value(drawn(values), drawn(values), rng)) > ALARM
-    assert p_value(drawn(values), drawn(values - 0.05), rng)[1] < ALARM
-    assert p_value(drawn(values), drawn(rng.permutation(values)), rng)[0] < ALARM
+    assert min(p_value(draw_counts(values), draw_counts(values), rng)) > ALARM
+    assert p_value(draw_counts(values), draw_counts(values - 0.05), rng)[1] < ALARM
+    assert p_value(draw_counts(values), draw_counts(rng.permutation(values)), rng)[0] < ALARM
 
 
 def test_labels_of_three_engines_agree(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    label(
+    label_run(
         tmp_path / "sampled",
         *["ray.address=none", "solutions.per_problem=2", "estimator=outcome"],
     )
@@ -96,12 +96,12 @@ def test_labels_of_three_engines_agree(
         {"problem_id": row.problem.id, "solution": row.solution.text}
         for row in read_labels(Store(str(tmp_path / "sampled")))
     ]
-    given = tmp_path / "given.jsonl"
-    given.write_text("\n".join(map(json.dumps, rows)))
-    same = [f"solutions.path={given}"]
-    hf = label(tmp_path / "hf", "ray.address=none", *same)
+    solutions_path = tmp_path / "given.jsonl"
+    solutions_path.write_text("\n".join(map(json.dumps, rows)))
+    same = [f"solutions.path={solutions_path}"]
+    hf = label_run(tmp_path / "hf", "ray.address=none", *same)
     runs = {
-        "vllm": label(
+        "vllm": label_run(
             tmp_path / "vllm",
             *["policy.engine=vllm", "policy.engine.device=cpu", "policy.max_model_len=512"],
             *[
@@ -113,7 +113,7 @@ def test_labels_of_three_engines_agree(
         ),
     }
     server = f"{{kind: openai, endpoints: [{url!r}], api_key_env: LOCAL_KEY}}"
-    runs["openai"] = label(
+    runs["openai"] = label_run(
         tmp_path / "openai", f"policy.engine={server}", "ray.address=none", *same
     )
     rng = np.random.default_rng(1)

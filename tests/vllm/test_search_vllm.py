@@ -35,24 +35,26 @@ async def search_all(engine: Engine, *, counts_end_tokens: bool) -> None:
             shared = SearchContext(policy=engine, scorer=scorer, settings=settings)
             before = engine.stats().num_sampled_tokens
             problems = generate_problems(3, seed=5, split="test")
-            found = await asyncio.gather(*(search_problem(one, shared) for one in problems))
+            results = await asyncio.gather(
+                *(search_problem(problem, shared) for problem in problems)
+            )
             sampled = engine.stats().num_sampled_tokens - before
             ends = sum(
                 entry.count
-                for one in found
-                for entry in one.tree.sampled_nodes()
+                for result in results
+                for entry in result.tree.sampled_nodes()
                 if entry.node.is_finished
             )
-            counted = sum(one.cost.num_sampled for one in found)
+            counted = sum(result.cost.num_sampled for result in results)
             assert sampled == counted - (0 if counts_end_tokens else ends), method
-            for one in found:
-                assert one.weights, method
-                for name in one.weights:
-                    steps = one.tree.steps(name)
+            for result in results:
+                assert result.weights, method
+                for name in result.weights:
+                    steps = result.tree.steps(name)
                     assert all(
                         find_newline_ends(step.text) == [len(step.text)] for step in steps[:-1]
                     )
-                    assert engine.decode(one.tree.ids(name)) == "".join(s.text for s in steps)
+                    assert engine.decode(result.tree.ids(name)) == "".join(s.text for s in steps)
     finally:
         await engine.close()
 

@@ -29,14 +29,14 @@ def test_step_scores_are_those_of_transformers(
 ) -> None:
     prm = trained_prm(tmp_path, *changes)
     rows = arith_rows(24, seed=5)
-    here = PRM.load(prm, dtype=dtype)
-    encoded = [here.encoder.encode_labelled(row) for row in rows]
+    local_prm = PRM.load(prm, dtype=dtype)
+    encoded = [local_prm.encoder.encode_labelled(row) for row in rows]
     with served(prm, tmp_path / "server.log", dtype=dtype) as url:
         client = ServedPRM.connect(url, prm)
         theirs = client.score_encoded(encoded)
         with pytest.raises(EngineError, match="refused"):
             client._post_json("/pooling", {"model": "another", "input": [1]})
-    ours = here.score_encoded(encoded)
+    ours = local_prm.score_encoded(encoded)
     assert [len(a) for a in ours] == [len(a) for a in theirs]
     flat = np.concatenate(ours)
     assert flat.std() > 0.01  # the scores differ between steps

@@ -50,33 +50,33 @@ def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_st
     """The test uses one engine, because loading takes most of the time."""
     problem = generate_problems(1, seed=5, split="test")[0].text
 
-    async def use(policy: VllmEngine) -> None:
+    async def check_policy(policy: VllmEngine) -> None:
         await policy.start()
         prompt = policy.prompt_ids(problem)
 
-        async def many(seeds: range, prefix: tuple[int, ...] = ()) -> list[Completion]:
-            asked = [policy.sample(prompt, prefix, seed=2**62 + s) for s in seeds]
-            return await asyncio.gather(*asked)
+        async def sample_many(seeds: range, prefix: tuple[int, ...] = ()) -> list[Completion]:
+            requests = [policy.sample(prompt, prefix, seed=2**62 + s) for s in seeds]
+            return await asyncio.gather(*requests)
 
-        lines = await many(range(40))
+        lines = await sample_many(range(40))
         assert {c.finish_reason for c in lines} == {"stop"}
         assert all(c.text.count("\n") == 1 and c.text.endswith("\n") for c in lines)
         assert all(policy.decode(c.ids) == c.text for c in lines)
         assert len({c.text for c in lines}) > 1
         ids = [c.ids for c in lines]
-        assert [c.ids for c in await many(range(40))] == ids
+        assert [c.ids for c in await sample_many(range(40))] == ids
 
         prefix = policy.encode("1")[-1:] * 98
-        assert {len(c.ids) for c in await many(range(10), prefix)} <= {1, 2}
+        assert {len(c.ids) for c in await sample_many(range(10), prefix)} <= {1, 2}
         full = policy.encode("1")[-1:] * 100
         assert await policy.sample(prompt, full, seed=1) == Completion(
             ids=(), text="", finish_reason="length"
         )
-        asked = asyncio.create_task(policy.sample(prompt, (), seed=3))
+        request = asyncio.create_task(policy.sample(prompt, (), seed=3))
         await asyncio.sleep(0.01)
-        asked.cancel()
+        request.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await request
         assert (await policy.sample(prompt, (), seed=3)).finish_reason == "stop"
         assert policy.stats().num_live == 0
         assert policy.stats().num_sampled_tokens >= sum(map(len, ids)) * 2
@@ -85,7 +85,7 @@ def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_st
         seeded = {**CPU, "per_request_seeds": True}
         policy = engine(seeded, temperature=1.5, max_tokens=100, stop=["\n"])
         try:
-            await use(policy)
+            await check_policy(policy)
         finally:
             await policy.close()
 
@@ -100,13 +100,15 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
 
     calls, generate_all = Calls(), AsyncLLM.generate
 
-    async def recording(running: AsyncLLM, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
+    async def record_generation(
+        running: AsyncLLM, *arguments: Any, **named: Any
+    ) -> AsyncIterator[Any]:
         async for output in generate_all(running, *arguments, **named):
-            given, sampled = output.prompt_token_ids, output.outputs[0].token_ids
-            calls.made.append((tuple(given), tuple(sampled)))
+            prompt_ids, sampled = output.prompt_token_ids, output.outputs[0].token_ids
+            calls.made.append((tuple(prompt_ids), tuple(sampled)))
             yield output
 
-    monkeypatch.setattr(AsyncLLM, "generate", recording)
+    monkeypatch.setattr(AsyncLLM, "generate", record_generation)
     policy = engine(model=chat_model(tmp_path), temperature=TEMPERATURE, max_tokens=96)
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 2 * NUM_SOLUTIONS

@@ -20,9 +20,9 @@ def test_worked_solutions_are_right(held_out: bool) -> None:
         *steps, last = worked.solution.split("\n")
         assert len(steps) >= 3
         for step in steps:
-            found = SUM.search(step)
-            assert found is not None, step
-            a, sign, b, value = found.groups()
+            sum_match = SUM.search(step)
+            assert sum_match is not None, step
+            a, sign, b, value = sum_match.groups()
             assert {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[sign] == int(
                 value
             )

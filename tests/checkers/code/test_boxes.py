@@ -35,7 +35,9 @@ sys.stdin.read()
 @pytest.mark.slow
 def test_nothing_gets_out() -> None:
     assert len(PROBES) >= 90
-    assert {name: one for name, one in results().items() if one[0] is not Verdict.RIGHT} == {}
+    assert {
+        name: result for name, result in results().items() if result[0] is not Verdict.RIGHT
+    } == {}
 
 
 @pytest.mark.slow
@@ -48,7 +50,7 @@ def test_nothing_gets_out_of_an_ordinary_users_box() -> None:
     user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     if subprocess.run([*user, "ls", ROOT, packages], capture_output=True).returncode:
         pytest.skip(f"an ordinary user may not read {ROOT} and {packages}")
-    found = subprocess.run(
+    process = subprocess.run(
         [*user, python, "-B", "-m", "tests.support.code_probes"],
         env={"PATH": os.defpath, "PYTHONPATH": f"{ROOT}:{packages}", "HOME": "/nonexistent"},
         cwd=ROOT,
@@ -56,7 +58,7 @@ def test_nothing_gets_out_of_an_ordinary_users_box() -> None:
         text=True,
         timeout=300,
     )
-    assert (found.stdout.strip(), found.returncode) == ("{}", 0), found.stderr[-3_000:]
+    assert (process.stdout.strip(), process.returncode) == ("{}", 0), process.stderr[-3_000:]
 
 
 def test_probes_find_what_is_open() -> None:
@@ -64,8 +66,10 @@ def test_probes_find_what_is_open() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", os.environ["PATH"])
         checker = code_checker(sandbox="none", processes=1)
-    found = grades(checker, GOLD, [program(PROBES[name]) for name in names])
-    through = {name for name, one in zip(names, found, strict=True) if one.verdict is Verdict.WRONG}
+    graded = grades(checker, GOLD, [program(PROBES[name]) for name in names])
+    through = {
+        name for name, grade in zip(names, graded, strict=True) if grade.verdict is Verdict.WRONG
+    }
     assert through >= {"passwords", "localhost", "etc", "other processes", "sys"}
 
 
@@ -84,10 +88,10 @@ print({one.reason for one in found})
 def test_waiting_for_a_core_does_not_count() -> None:
     """Six programs of half a second run at once on one core, with a limit of one second."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _CROWDED], env=environment, cwd=ROOT, capture_output=True, text=True
     )
-    assert found.stdout.strip() == "{'passed'}", found.stderr
+    assert process.stdout.strip() == "{'passed'}", process.stderr
 
 
 def test_boxes_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_from_a_ray_actor() -> None:
         def verdicts(self) -> list[str]:
             checker = code_checker(processes=2)
             programs = ["def f(x): return x", "def f(x): return 2"]
-            return [one.verdict.value for one in grades(checker, "assert f(1) == 1", programs)]
+            return [grade.verdict.value for grade in grades(checker, "assert f(1) == 1", programs)]
 
     actor: Any = ray.remote(Grader).options(num_cpus=0, max_concurrency=2).remote()
     calls = [actor.verdicts.remote() for _ in range(2)]
@@ -153,5 +157,5 @@ def test_without_a_sandbox_it_refuses_with_the_remedy(
 def test_a_program_that_cannot_be_started_is_not_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "MAX_FILES", 1 << 20)
     gold = {"inputs": ["x" * (3 << 20)], "outputs": ["1"]}  # more than the box's folder can hold
-    (found,) = grades(code_checker(processes=1), gold, ["print(1)"])
-    assert (found.verdict, found.reason.partition(":")[0]) == (Verdict.UNKNOWN, "sandbox")
+    (graded,) = grades(code_checker(processes=1), gold, ["print(1)"])
+    assert (graded.verdict, graded.reason.partition(":")[0]) == (Verdict.UNKNOWN, "sandbox")

@@ -21,10 +21,10 @@ def checker() -> Iterator[CodeChecker]:
 
 def test_what_is_right_is_right(checker: CodeChecker) -> None:
     right = "def add(a, b):\n    return a + b\n"
-    found = grades(
+    graded = grades(
         checker, GOLD, [right, f"Here:\n```python\n{right}```\nDone.", "    return a + b\n"]
     )
-    assert [(one.verdict, one.reason, one.layer) for one in found] == 3 * [
+    assert [(grade.verdict, grade.reason, grade.layer) for grade in graded] == 3 * [
         (Verdict.RIGHT, "passed", "split")
     ]
 
@@ -36,16 +36,18 @@ def test_no_cheat_is_right(checker: CodeChecker, inside: bool) -> None:
     cheats = {**CHEATS, **KILLS_ITSELF}
     if inside:
         cheats = {name: cheats[name] for name in ("exit 0", "os._exit", "prints", "memory", "loop")}
-    found = grades(checker, {**GOLD, "inside": inside}, list(cheats.values()))
-    shown = {name: (one.verdict.name, one.reason) for name, one in zip(cheats, found, strict=True)}
-    assert {name: one for name, one in shown.items() if one[0] != "WRONG"} == {}
+    graded = grades(checker, {**GOLD, "inside": inside}, list(cheats.values()))
+    shown = {
+        name: (grade.verdict.name, grade.reason) for name, grade in zip(cheats, graded, strict=True)
+    }
+    assert {name: outcome for name, outcome in shown.items() if outcome[0] != "WRONG"} == {}
     assert grades(checker, GOLD, ["def add(a, b): return a + b"])[0].verdict is Verdict.RIGHT
 
 
 def test_reasons_say_what_happened(checker: CodeChecker) -> None:
     names = ["opaque", "exit 0", "os._exit", "syntax", "nothing", "constant", "output"]
-    found = grades(checker, GOLD, [CHEATS[name] for name in names])
-    assert [one.reason for one in found] == [
+    graded = grades(checker, GOLD, [CHEATS[name] for name in names])
+    assert [grade.reason for grade in graded] == [
         "test_failed:0", "raised:SystemExit", "exited", "syntax_error", "no_code",
         "test_failed:1", "output",
     ]  # fmt: skip
@@ -55,9 +57,13 @@ def test_reasons_say_what_happened(checker: CodeChecker) -> None:
 def test_no_forged_result_is_right_and_honest_ones_are(checker: CodeChecker) -> None:
     """Some programs forge results by return values, exceptions or objects of the tests."""
     rows = [json.loads(line) for line in Path(__file__).with_name("forgers.jsonl").open()]
-    found = {row["name"]: grades(checker, row["gold"], [row["program"]])[0] for row in rows}
+    grade_by_name = {row["name"]: grades(checker, row["gold"], [row["program"]])[0] for row in rows}
     honest = {row["name"] for row in rows if row["is_honest"]}
-    assert len(found) == len(rows) >= 80
-    assert {name for name, one in found.items() if one.verdict is Verdict.RIGHT} == honest
-    doubtful = {one.reason for one in found.values() if one.verdict is Verdict.UNKNOWN}
+    assert len(grade_by_name) == len(rows) >= 80
+    assert {
+        name for name, grade in grade_by_name.items() if grade.verdict is Verdict.RIGHT
+    } == honest
+    doubtful = {
+        grade.reason for grade in grade_by_name.values() if grade.verdict is Verdict.UNKNOWN
+    }
     assert doubtful <= {"own_comparison"}

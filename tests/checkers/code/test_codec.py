@@ -39,7 +39,7 @@ _plain = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    st.integers(min_value=1 << 200, max_value=1 << 900).map(lambda one: -one),
+    st.integers(min_value=1 << 200, max_value=1 << 900).map(lambda number: -number),
     st.floats(allow_nan=False),
     st.complex_numbers(allow_nan=False),
     st.text(st.characters(exclude_categories=())),
@@ -49,7 +49,7 @@ _plain = st.one_of(
     st.decimals(allow_nan=False),
     st.builds(range, st.integers(-9, 9), st.integers(-9, 9), st.integers(1, 3)),
 )
-_keys = _plain.filter(lambda one: not isinstance(one, bytearray))
+_keys = _plain.filter(lambda key: not isinstance(key, bytearray))
 _keys = st.one_of(_keys, st.tuples(_keys, _keys), st.frozensets(_keys, max_size=3))
 _values = st.recursive(
     _plain,
@@ -64,22 +64,22 @@ _values = st.recursive(
 )
 
 
-def shape(value: Any) -> Any:
+def describe_types(value: Any) -> Any:
     """Return a value together with the types of all its elements; the order of sets is ignored."""
     kind = type(value).__name__
     if isinstance(value, dict):
-        return kind, [(shape(key), shape(one)) for key, one in value.items()]
+        return kind, [(describe_types(key), describe_types(item)) for key, item in value.items()]
     if isinstance(value, set | frozenset):
-        return kind, sorted(repr(shape(one)) for one in value)
+        return kind, sorted(repr(describe_types(item)) for item in value)
     if isinstance(value, list | tuple | deque):
-        return kind, [shape(one) for one in value]
+        return kind, [describe_types(item) for item in value]
     return kind, repr(value)
 
 
 @settings(max_examples=100, deadline=None)
 @given(_values)
 def test_values_come_back(value: Any) -> None:
-    assert shape(decode(encode(value, LIMIT), LIMIT)) == shape(value)
+    assert describe_types(decode(encode(value, LIMIT), LIMIT)) == describe_types(value)
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,18 @@ def test_values_come_back(value: Any) -> None:
     ],
 )
 def test_subclasses_become_plain(value: Any, plain: Any) -> None:
-    assert shape(decode(encode(value, LIMIT), LIMIT)) == shape(plain)
+    assert describe_types(decode(encode(value, LIMIT), LIMIT)) == describe_types(plain)
 
 
 def test_views_are_no_lists_and_dates_stay_dates() -> None:
     values = {1: 3, 2: 4}
     for view in (values.keys(), values.items()):
-        found = decode(encode(view, LIMIT), LIMIT)
-        assert found == view and type(found) is type(view) and list(found) == list(view)
+        decoded = decode(encode(view, LIMIT), LIMIT)
+        assert decoded == view and type(decoded) is type(view) and list(decoded) == list(view)
     zone = datetime.timezone(datetime.timedelta(hours=-3, minutes=-30))
     moment = datetime.datetime(2026, 2, 28, 23, 59, 58, 7, zone)
-    for one in (moment, moment.date(), moment.timetz(), datetime.timedelta(-1, 5, 6), math.nan):
-        assert shape(decode(encode(one, LIMIT), LIMIT)) == shape(one)
+    for value in (moment, moment.date(), moment.timetz(), datetime.timedelta(-1, 5, 6), math.nan):
+        assert describe_types(decode(encode(value, LIMIT), LIMIT)) == describe_types(value)
 
 
 def test_what_is_no_plain_data_or_too_much_is_not_written() -> None:
@@ -146,14 +146,14 @@ _json = st.recursive(
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.one_of(st.binary(), _json.map(lambda one: json.dumps(one).encode())))
+@given(st.one_of(st.binary(), _json.map(lambda value: json.dumps(value).encode())))
 def test_hostile_bytes_give_plain_values_or_none(text: bytes) -> None:
     try:
-        found = decode(text, LIMIT)
+        decoded = decode(text, LIMIT)
     except Malformed:
         return
     modules = {"builtins", "collections", "datetime", "decimal", "fractions"}
-    assert type(found).__module__ in modules or isinstance(found, tuple)
+    assert type(decoded).__module__ in modules or isinstance(decoded, tuple)
 
 
 @pytest.mark.parametrize(

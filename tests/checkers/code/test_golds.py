@@ -109,11 +109,11 @@ CASES: list[tuple[Any, str, Verdict, str, str]] = [
 @pytest.mark.slow
 def test_verdicts(checker: CodeChecker) -> None:
     for gold, code, *wanted in CASES:
-        (found,) = grades(checker, gold, [code])
-        weak = "weak: " if found.layer == "inside" else ""
+        (graded,) = grades(checker, gold, [code])
+        weak = "weak: " if graded.layer == "inside" else ""
         verdict, reason, layer = wanted
-        assert [found.verdict, found.reason, found.layer] == [verdict, weak + reason, layer]
-        assert is_weak_verdict(found.reason) == (layer == "inside")
+        assert [graded.verdict, graded.reason, graded.layer] == [verdict, weak + reason, layer]
+        assert is_weak_verdict(graded.reason) == (layer == "inside")
 
 
 def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeChecker) -> None:
@@ -124,9 +124,9 @@ def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeC
         "def f(x):\n    return [] * 1 + 1 / 0",
         "def g(x): return 4",
     ]
-    found = [one.answer for one in grades(checker, gold, codes)]
-    assert checker.group([found]) == [[0, 0, 1, 2, 2, 3]]
-    assert found[2:] == [
+    answers = [grade.answer for grade in grades(checker, gold, codes)]
+    assert checker.group([answers]) == [[0, 0, 1, 2, 2, 3]]
+    assert answers[2:] == [
         "4; 4",
         *2 * ["ZeroDivisionError; ZeroDivisionError"],
         "no_function; no_function",
@@ -162,9 +162,9 @@ def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeC
 def test_golds_that_cannot_be_used_are_refused(
     checker: CodeChecker, gold: Any, reason: str
 ) -> None:
-    found = refusal(checker, gold)
-    assert found is not None
-    assert re.search(reason, found), found
+    message = refusal(checker, gold)
+    assert message is not None
+    assert re.search(reason, message), message
 
 
 def test_golds_that_can_be_used_are_not_refused(checker: CodeChecker) -> None:
@@ -215,7 +215,7 @@ def test_it_works_without_threads_and_after_a_fork(checker: CodeChecker) -> None
     assert asyncio.run(checker.grade([item]))[0].verdict is RIGHT
 
 
-def _cases() -> list[dict[str, Any]]:
+def _read_cases() -> list[dict[str, Any]]:
     lines = Path(__file__).with_name("golds.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
@@ -224,13 +224,14 @@ def _cases() -> list[dict[str, Any]]:
 def test_golds_of_every_form_have_the_verdicts_that_their_programs_deserve() -> None:
     """A verdict may be unknown only if the program needs a package outside the standard library."""
     checker = code_checker(time_s=2)
-    found = {
-        case["name"]: grades(checker, case["gold"], [case["completion"]])[0] for case in _cases()
+    grade_by_name = {
+        case["name"]: grades(checker, case["gold"], [case["completion"]])[0]
+        for case in _read_cases()
     }
-    wanted = {case["name"]: case["want"] for case in _cases() if case["want"] is not None}
+    wanted = {case["name"]: case["want"] for case in _read_cases() if case["want"] is not None}
     assert len(wanted) >= 74
-    wrong = {name for name, want in wanted.items() if found[name].verdict.value != want}
-    assert {name: found[name] for name in wrong} == {}
+    wrong = {name for name, want in wanted.items() if grade_by_name[name].verdict.value != want}
+    assert {name: grade_by_name[name] for name in wrong} == {}
 
 
 @pytest.mark.slow
@@ -262,9 +263,9 @@ def test_golds_of_every_form_have_the_verdicts_that_their_programs_deserve() -> 
 def test_golds_that_fail_by_themselves_are_unknown(
     checker: CodeChecker, tests: str, reason: str
 ) -> None:
-    (found,) = grades(checker, tests, ["class F: x = 1\ndef f(x): return x"])
-    assert found.verdict is UNKNOWN or reason == "inside|passed"
-    assert re.search(reason, found.reason), found
+    (graded,) = grades(checker, tests, ["class F: x = 1\ndef f(x): return x"])
+    assert graded.verdict is UNKNOWN or reason == "inside|passed"
+    assert re.search(reason, graded.reason), graded
     assert reason == "inside|passed" or re.search(reason, refusal(checker, tests) or "")
 
 

@@ -28,7 +28,7 @@ def checker() -> Iterator[CodeChecker]:
     yield code_checker(processes=2)
 
 
-def _grades(checker: CodeChecker, completions: dict[str, str]) -> dict[str, Grade]:
+def _grade_solutions(checker: CodeChecker, completions: dict[str, str]) -> dict[str, Grade]:
     problems: dict[str, Any] = data.read_problems()
     items = [
         GradeItem(
@@ -41,10 +41,10 @@ def _grades(checker: CodeChecker, completions: dict[str, str]) -> dict[str, Grad
 
 @pytest.mark.slow
 def test_its_solutions_are_right_and_none_meets_its_tests(checker: CodeChecker) -> None:
-    solutions = {n: one["canonical_solution"] for n, one in data.read_problems().items()}
-    found = _grades(checker, solutions)
-    assert len(found) == 164
-    assert Counter((one.verdict, one.layer) for one in found.values()) == {
+    solutions = {n: task["canonical_solution"] for n, task in data.read_problems().items()}
+    grade_by_name = _grade_solutions(checker, solutions)
+    assert len(grade_by_name) == 164
+    assert Counter((grade.verdict, grade.layer) for grade in grade_by_name.values()) == {
         (Verdict.RIGHT, "split"): 164
     }
 
@@ -67,7 +67,7 @@ def test_a_program_whose_box_is_killed_is_tried_once_more_and_then_unknown(
     monkeypatch.setattr(BoxPair, "test_program", run)
     code = "import time\ndef f(x):\n    time.sleep(.3)\n    return x\n"
     names = ["once", "never", "twice", "never"]
-    found = grades(checker, "assert f(1) == 1", [f"{code}#{name}" for name in names])
-    verdicts = [one.verdict.value for one in found]
+    graded = grades(checker, "assert f(1) == 1", [f"{code}#{name}" for name in names])
+    verdicts = [grade.verdict.value for grade in graded]
     assert verdicts == ["right", "right", "unknown", "right"]
-    assert found[2].reason.startswith("sandbox: ") and kills == {"once": 0, "twice": 0}
+    assert graded[2].reason.startswith("sandbox: ") and kills == {"once": 0, "twice": 0}

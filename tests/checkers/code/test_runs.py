@@ -18,7 +18,7 @@ LABEL = f"{CONFIGS}/label/pyarith.yaml"
 FEW = ("estimator={kind: fixed, rollouts: 2}", "policy.engine.max_live=64")
 
 
-def command(*words: object) -> str:
+def run_command(*words: object) -> str:
     return run_verb([str(word) for word in words]).output
 
 
@@ -29,11 +29,11 @@ def rows_of(run: Path) -> list[LabeledSolution]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("code") / "run"
-    command("label", LABEL, f"out={out}", "problems.limit=2", *FEW, "ray.address=none")
+    run_command("label", LABEL, f"out={out}", "problems.limit=2", *FEW, "ray.address=none")
     return out
 
 
-def check(rows: list[LabeledSolution], problems: int) -> None:
+def check_rows(rows: list[LabeledSolution], problems: int) -> None:
     assert len({row.problem.id for row in rows}) == problems
     assert {row.solution.outcome for row in rows} <= {Outcome.RIGHT, Outcome.WRONG}
     assert has_exact_truth(rows)
@@ -46,15 +46,15 @@ def check(rows: list[LabeledSolution], problems: int) -> None:
 
 
 def test_a_run_has_statements_and_exact_truth(run: Path) -> None:
-    check(rows_of(run), 2)
-    assert "Wrong steps against exact truth" in command("eval", "labels", run)
-    shown = command("show", run, "--limit", 1)
+    check_rows(rows_of(run), 2)
+    assert "Wrong steps against exact truth" in run_command("eval", "labels", run)
+    shown = run_command("show", run, "--limit", 1)
     assert "     return " in shown and '{"fn_name":' in shown
 
 
 def test_exports_hold_code_and_the_gold_as_data(run: Path, tmp_path: Path) -> None:
     rows = {row.solution.text: row for row in rows_of(run)}
-    command("export", run, "--to", "prm800k", "-o", tmp_path / "prm800k")
+    run_command("export", run, "--to", "prm800k", "-o", tmp_path / "prm800k")
     for line in (tmp_path / "prm800k/data.jsonl").read_text().splitlines():
         question = json.loads(line)["question"]
         row = rows["\n".join(question["pre_generated_steps"])]

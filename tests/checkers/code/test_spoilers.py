@@ -69,40 +69,40 @@ def f():
 """
 
 
-def _programs() -> list[str]:
+def _write_programs() -> list[str]:
     """Return spoilers that then answer right or wrong, and programs that inspect their box."""
     state = _STATE.replace("NUM", str(len(os.sched_getaffinity(0))))
     state = _HEAD + state.replace("NICE", str(os.getpriority(os.PRIO_PROCESS, 0)))
-    found = [state] * 30
+    programs = [state] * 30
     for number, spoiler in enumerate(SPOILERS.values()):
         tried = f"def f():\n    try:\n        {spoiler}\n    except Exception: pass\n"
-        found.append(f"{_HEAD}{tried}    return {'as new' if number % 2 else 'spoiled'!r}\n")
-        found.append(state + f"\ntry:\n    {spoiler}\nexcept Exception: pass\n")
-    return found
+        programs.append(f"{_HEAD}{tried}    return {'as new' if number % 2 else 'spoiled'!r}\n")
+        programs.append(state + f"\ntry:\n    {spoiler}\nexcept Exception: pass\n")
+    return programs
 
 
 @pytest.mark.slow
 def test_every_program_has_the_verdict_that_it_has_alone() -> None:
-    programs = _programs()
+    programs = _write_programs()
     limits = {"time_s": 1.5}
     alone = {
-        program: (one.verdict, one.reason)
+        program: (grade.verdict, grade.reason)
         for program in dict.fromkeys(programs)
-        for one in grades(code_checker(processes=1, **limits), GOLD, [program])
+        for grade in grades(code_checker(processes=1, **limits), GOLD, [program])
     }
     assert alone[programs[0]] == (Verdict.RIGHT, "passed")
     checker, chance = code_checker(processes=2, **limits), random.Random(0)
     order = [chance.choice(programs) for _ in range(100)]
-    found = grades(checker, GOLD, order)
-    pairs = zip(order, [(one.verdict, one.reason) for one in found], strict=True)
-    assert [(program, one) for program, one in pairs if one != alone[program]] == []
+    graded = grades(checker, GOLD, order)
+    pairs = zip(order, [(grade.verdict, grade.reason) for grade in graded], strict=True)
+    assert [(program, outcome) for program, outcome in pairs if outcome != alone[program]] == []
 
 
 def test_what_a_program_does_to_the_first_process_is_its_own() -> None:
     """A spoiler that limits the box's first process must not change the next verdict."""
     code = [_HEAD + f"{SPOILERS[name]}\ndef f(): return 1" for name in list(SPOILERS)[:3]]
     honest = "x = bytearray(200 << 20)\ndef f(): return 'as new'"
-    found = grades(
+    graded = grades(
         code_checker(processes=1), GOLD, [code[0], honest, code[1], honest, code[2], honest]
     )
-    assert [one.verdict.value for one in found] == ["wrong", "right"] * 3
+    assert [grade.verdict.value for grade in graded] == ["wrong", "right"] * 3

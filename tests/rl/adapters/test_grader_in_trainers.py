@@ -42,7 +42,7 @@ RIGHT = [float(verdict == "right") for verdict in VERDICTS]
 UNKNOWN = [float(verdict == "unknown") for verdict in VERDICTS]
 
 
-def example(name: str) -> ModuleType:
+def load_example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -70,7 +70,7 @@ def test_one_verdict_from_any_thread() -> None:
 
 @pytest.mark.parametrize("where", ["main thread", "other thread", "event loop"])
 def test_a_reward_function_of_trl(where: str) -> None:
-    reward = example("trl_reward").right_answer
+    reward = load_example("trl_reward").right_answer
     expected = [None if unknown else right for right, unknown in zip(RIGHT, UNKNOWN, strict=True)]
     chats = [[{"role": "assistant", "content": text}] for text in TEXTS]
 
@@ -78,21 +78,21 @@ def test_a_reward_function_of_trl(where: str) -> None:
         return reward(prompts=TEXTS, completions=chats, answer=GOLDS)
 
     if where == "event loop":
-        found = asyncio.run(on_loop())
+        rewards = asyncio.run(on_loop())
     elif where == "other thread":
         with ThreadPoolExecutor(1) as thread:
-            found = thread.submit(reward, TEXTS, GOLDS).result(timeout=300)
+            rewards = thread.submit(reward, TEXTS, GOLDS).result(timeout=300)
     else:
-        found = reward(prompts=TEXTS, completions=TEXTS, answer=GOLDS, completion_ids=[], extra=1)
-    assert found == expected
+        rewards = reward(prompts=TEXTS, completions=TEXTS, answer=GOLDS, completion_ids=[], extra=1)
+    assert rewards == expected
 
 
 def test_compute_score_of_verl() -> None:
-    score = example("verl_reward").compute_score
+    score = load_example("verl_reward").compute_score
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(score, ["math"] * len(TEXTS), TEXTS, GOLDS, timeout=300))
-    assert [one["score"] for one in found] == RIGHT == [one["acc"] for one in found]
-    assert [one["unknown"] for one in found] == UNKNOWN
+        scores = list(threads.map(score, ["math"] * len(TEXTS), TEXTS, GOLDS, timeout=300))
+    assert [row["score"] for row in scores] == RIGHT == [row["acc"] for row in scores]
+    assert [row["unknown"] for row in scores] == UNKNOWN
 
 
 class Written:
@@ -160,11 +160,11 @@ def test_managers_of_verl_call_it(name: str) -> None:
     if name == "remote":
         ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        found = asyncio.run(scored())
+        scores = asyncio.run(scored())
     finally:
         ray.shutdown()
-    assert [one["reward_score"] for one in found] == RIGHT
-    assert [one["reward_extra_info"]["unknown"] for one in found] == UNKNOWN
+    assert [row["reward_score"] for row in scores] == RIGHT
+    assert [row["reward_extra_info"]["unknown"] for row in scores] == UNKNOWN
 
 
 def test_the_alarm_of_verl_leaves_the_grader_whole() -> None:
@@ -188,9 +188,9 @@ def test_a_task_of_verifiers() -> None:
     from verifiers.v1.graph import MessageNode
     from verifiers.v1.trace import AgentInfo, Trace, TraceTask
 
-    module = example("verifiers_task")
+    module = load_example("verifiers_task")
 
-    def given(text: str, gold: str) -> tuple[Any, Any]:
+    def make_task(text: str, gold: str) -> tuple[Any, Any]:
         task = module.AnswerTask(module.AnswerData(prompt="?", answer=gold))
         trace = Trace(
             task=TraceTask(type="AnswerTask", data=task.data),
@@ -199,7 +199,7 @@ def test_a_task_of_verifiers() -> None:
         )
         return task, trace
 
-    pairs = [given(text, gold) for text, gold, _ in CASES]
+    pairs = [make_task(text, gold) for text, gold, _ in CASES]
 
     async def scored() -> None:
         await asyncio.gather(*(task.score(trace) for task, trace in pairs))
@@ -217,7 +217,7 @@ def test_a_rubric_of_verifiers() -> None:
     pytest.importorskip("verifiers.legacy", reason="verifiers 0.3, which has rubrics, is missing")
     from verifiers.types import AssistantMessage  # the type of completions in real rollouts
 
-    environment = example("verifiers_rubric").load_environment(
+    environment = load_example("verifiers_rubric").load_environment(
         [{"question": "?", "answer": gold} for gold in GOLDS]
     )
     states = [
@@ -243,21 +243,21 @@ def test_a_scorer_of_inspect_ai(
     monkeypatch.setenv("INSPECT_ASYNC_BACKEND", backend)
 
     def log_of(task: Any, outputs: dict[str, str]) -> Any:
-        def output(messages: Any, *_: Any) -> Any:
-            found = ModelOutput.from_content("mockllm/model", outputs[messages[-1].text])
-            found.usage = ModelUsage()  # otherwise a tokenizer is downloaded to count tokens
-            return found
+        def answer_message(messages: Any, *_: Any) -> Any:
+            model_output = ModelOutput.from_content("mockllm/model", outputs[messages[-1].text])
+            model_output.usage = ModelUsage()  # otherwise a tokenizer is downloaded to count tokens
+            return model_output
 
         (log,) = inspect_ai.eval(
             task,
-            model=get_model("mockllm/model", custom_outputs=output),
+            model=get_model("mockllm/model", custom_outputs=answer_message),
             log_dir=str(tmp_path / "logs"),
             display="none",
         )
         assert log.status == "success", log.error
         return log
 
-    module = example("inspect_scorer")
+    module = load_example("inspect_scorer")
     outputs = {str(number): text for number, text in enumerate(TEXTS)}
     log = log_of(
         inspect_ai.Task(

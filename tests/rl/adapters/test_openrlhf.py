@@ -25,12 +25,12 @@ def test_completions_are_cut_out_of_queries() -> None:
             RewardClient(server.url),
             problem_of=lambda prompt: prompt.split("user\n")[1].split("<|im_end|>")[0],
         )
-        found = reward_func(
+        rewards = reward_func(
             [f"<s>{PROMPT}It is 5.\n<|im_end|>\n", f"{PROMPT}<|im_end|>"],
             [PROMPT, PROMPT],
             ["5", 5],
         )
-    assert found == {
+    assert rewards == {
         "rewards": [1.0, 0.0],
         "scores": [1.0, 0.0],
         "extra_logs": {"refused": [0.0, 1.0], "masked": [0.0, 0.0]},
@@ -88,4 +88,4 @@ def test_its_executor_calls_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert server.asked[0][0]["completion"].strip() == text.strip()
     assert output["reward"] == output["scores"] == 1.0
     made = [torch.tensor([value]) for value in (output["reward"], output["extra_logs"]["refused"])]
-    assert [one.shape for one in made] == [(1,), (1,)], "as its SamplesGenerator makes them"
+    assert [tensor.shape for tensor in made] == [(1,), (1,)], "as its SamplesGenerator makes them"

@@ -40,7 +40,7 @@ REPEATED = StepRewards(
 
 
 @pytest.mark.parametrize(
-    ("found", "ids", "credits", "rewards"),
+    ("step_rewards", "ids", "credits", "rewards"),
     [
         # The end token belongs to the last step.
         (TWO, IDS, [0.5, 0.5, 0.5, -1.0, -1.0, -1.0], [0.0, 0.0, 0.5, 0.0, 0.0, -1.0]),
@@ -50,10 +50,10 @@ REPEATED = StepRewards(
     ],
 )
 def test_each_token_has_the_credit_of_its_step(
-    found: StepRewards, ids: list[int], credits: list[float], rewards: list[float]
+    step_rewards: StepRewards, ids: list[int], credits: list[float], rewards: list[float]
 ) -> None:
-    assert spread_credits_over_tokens(found, ids, Letters()) == credits
-    assert place_rewards_at_step_ends(found, ids, Letters()) == rewards
+    assert spread_credits_over_tokens(step_rewards, ids, Letters()) == credits
+    assert place_rewards_at_step_ends(step_rewards, ids, Letters()) == rewards
 
 
 def test_steps_of_another_text_are_an_error() -> None:

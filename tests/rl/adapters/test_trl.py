@@ -33,12 +33,12 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    found = AutoTokenizer.from_pretrained(MODEL)
-    found.pad_token = found.pad_token or found.eos_token
-    return found
+    loaded = AutoTokenizer.from_pretrained(MODEL)
+    loaded.pad_token = loaded.pad_token or loaded.eos_token
+    return loaded
 
 
-def make(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
+def make_trainer(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
     settings = {
         "output_dir": str(tmp_path),
         "per_device_train_batch_size": 4,
@@ -65,7 +65,7 @@ def make(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
     )
 
 
-def lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
+def reward_lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [float(len(set(ids))) for ids in completion_ids]
 
 
@@ -82,9 +82,9 @@ Plain = type("Plain", (Watching, GRPOTrainer), {})
 Stepwise = type("Stepwise", (Watching, StepGRPOTrainer), {})
 
 
-def completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
+def list_completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
     """Return the unmasked ids of each completion, and the advantages of its tokens."""
-    found = []
+    rows = []
     for _, inputs in trainer.seen:
         for ids, mask, advantages in zip(
             *(inputs[f"completion_{name}"] for name in ("ids", "mask")),
@@ -92,20 +92,20 @@ def completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
             strict=True,
         ):
             assert not advantages[~mask.bool()].any()
-            found.append((ids[mask.bool()].tolist(), advantages[mask.bool()].tolist()))
-    return found
+            rows.append((ids[mask.bool()].tolist(), advantages[mask.bool()].tolist()))
+    return rows
 
 
 def gradients_after(trainer: Any) -> dict[str, torch.Tensor]:
     """Return the gradients of one whole training step, before the optimizer changes the weights."""
     kept: dict[str, torch.Tensor] = {}
 
-    def keep(*_: Any) -> None:
+    def keep_gradients(*_: Any) -> None:
         for name, weight in trainer.model.named_parameters():
             kept[name] = weight.grad.detach().clone()
 
     trainer.create_optimizer()
-    trainer.optimizer.register_step_pre_hook(keep)
+    trainer.optimizer.register_step_pre_hook(keep_gradients)
     trainer.train()
     return kept
 
@@ -116,20 +116,25 @@ def test_equal_advantages_give_the_losses_and_gradients_of_trl(
     loss_type: str, tmp_path: Path, tokenizer: Any
 ) -> None:
     config = {"loss_type": loss_type, "scale_rewards": "group"}
-    plain = make(Plain, tmp_path, tokenizer, reward_funcs=lengths, config=config)
+    plain = make_trainer(Plain, tmp_path, tokenizer, reward_funcs=reward_lengths, config=config)
     expected = gradients_after(plain)
 
-    def same(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
-        rewards = torch.tensor(lengths(completion_ids)).view(-1, 4)
+    def spread_advantages(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
+        rewards = torch.tensor(reward_lengths(completion_ids)).view(-1, 4)
         centred = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
         return [
             [float(x)] * len(ids) for x, ids in zip(centred.flatten(), completion_ids, strict=True)
         ]
 
-    stepwise = make(
-        Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=same, config=config
+    stepwise = make_trainer(
+        Stepwise,
+        tmp_path,
+        tokenizer,
+        reward_funcs=reward_lengths,
+        step_credit=spread_advantages,
+        config=config,
     )
-    found = gradients_after(stepwise)
+    gradients = gradients_after(stepwise)
     assert len(plain.seen) == len(stepwise.seen) == 2
     for (loss, inputs), (own_loss, own_inputs) in zip(plain.seen, stepwise.seen, strict=True):
         assert torch.equal(inputs["completion_ids"], own_inputs["completion_ids"])
@@ -138,37 +143,37 @@ def test_equal_advantages_give_the_losses_and_gradients_of_trl(
         assert own_loss == pytest.approx(loss, abs=1e-6)
     assert max(float(grad.abs().max()) for grad in expected.values()) > 1e-4
     for name, grad in expected.items():
-        torch.testing.assert_close(found[name], grad, atol=1e-6, rtol=0)
+        torch.testing.assert_close(gradients[name], grad, atol=1e-6, rtol=0)
 
 
 def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
     tmp_path: Path, tokenizer: Any
 ) -> None:
     """The credits are None, as for completions that could not be graded."""
-    known: list[list[int]] = []
+    credited: list[list[int]] = []
 
-    def credit(completion_ids: list[list[int]], **_: Any) -> list[list[float] | None]:
-        known.extend(ids for k, ids in enumerate(completion_ids) if k % 4)
+    def credit_some(completion_ids: list[list[int]], **_: Any) -> list[list[float] | None]:
+        credited.extend(ids for k, ids in enumerate(completion_ids) if k % 4)
         return [None if k % 4 == 0 else [1.0] * len(x) for k, x in enumerate(completion_ids)]
 
-    trainer = make(
+    trainer = make_trainer(
         Stepwise,
         tmp_path,
         tokenizer,
-        reward_funcs=lengths,
-        step_credit=credit,
+        reward_funcs=reward_lengths,
+        step_credit=credit_some,
         config={"beta": 0.1, "loss_type": "dr_grpo", "scale_rewards": "none"},
     )
     trainer.train()
-    rows = completions(trainer)
-    assert sorted(ids for ids, _ in rows) == [[], [], *sorted(known)]
+    rows = list_completions(trainer)
+    assert sorted(ids for ids, _ in rows) == [[], [], *sorted(credited)]
     assert all(all(advantages) for _, advantages in rows)
 
 
 def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     with RewardServer() as server:
         credit = ServerCredit(server.url, tokenizer)
-        trainer = make(
+        trainer = make_trainer(
             Stepwise,
             tmp_path,
             tokenizer,
@@ -183,7 +188,7 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     (log,) = [row for row in trainer.state.log_history if "reward" in row]
     assert log["rewards/refused"] == 0 and "rewards/process_reward/mean" in log
     num_ended = 0
-    for ids, tokens in completions(trainer):
+    for ids, tokens in list_completions(trainer):
         num_lines = len(tokenizer.decode(ids, skip_special_tokens=True).splitlines())
         assert sorted(set(tokens)) == pytest.approx(
             sorted({(k + 1) / num_lines for k in range(num_lines)})
@@ -197,9 +202,9 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
 def test_the_page_works(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/rl-trainers.md").read_text(encoding="utf-8")
     (block,) = [
-        one
-        for one in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-        if "GRPOConfig(" in one
+        code
+        for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        if "GRPOConfig(" in code
     ]
     small = f"use_cpu=True, bf16=False, report_to=[], output_dir={str(tmp_path)!r}, "
     with RewardServer() as server:
@@ -256,12 +261,12 @@ def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_losses_for_whole_completions_are_refused(tmp_path: Path, tokenizer: Any) -> None:
-    def one(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
+    def give_one_credit(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
         return [[1.0] for _ in completion_ids]
 
-    options = {"reward_funcs": lengths, "step_credit": one}
+    options = {"reward_funcs": reward_lengths, "step_credit": give_one_credit}
     with pytest.raises(ValueError, match="needs one advantage per completion"):
-        make(
+        make_trainer(
             StepGRPOTrainer,
             tmp_path,
             tokenizer,
@@ -269,4 +274,4 @@ def test_losses_for_whole_completions_are_refused(tmp_path: Path, tokenizer: Any
             **options,
         )
     with pytest.raises(ValueError, match="step_credit gave"):
-        make(StepGRPOTrainer, tmp_path, tokenizer, **options).train()
+        make_trainer(StepGRPOTrainer, tmp_path, tokenizer, **options).train()

@@ -62,7 +62,7 @@ os._exit(0)
 """
 
 
-def train(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_training(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     script = folder / "training.py"
     script.write_text(TRAINING)
     return subprocess.run(
@@ -86,7 +86,7 @@ def train(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_groups_are_whole(tmp_path: Path) -> None:
     with RewardServer() as server:
-        done = train(server.url, tmp_path)
+        done = run_training(server.url, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert [len(items) for items in server.asked] == [8], "one request, of the first process"
     assert [(tmp_path / f"checked{rank}").read_text() for rank in "01"] == ["xxxx"] * 2

@@ -31,15 +31,15 @@ OURS = "pkg://mclabel.rl.adapters.verl"
 TEXTS = ("2 + 3 = 5\n", "2 + 3 = 6\nso 6\n", "\n")
 
 
-def configured(*overrides: str) -> Any:
+def load_verl_config(*overrides: str) -> Any:
     with initialize_config_dir(
         str(Path(verl.__file__).parent / "trainer/config"), version_base=None
     ):
         return compose("ppo_trainer", [f"actor_rollout_ref.model.path={MODEL}", *overrides])
 
 
-def managed(name: str, *overrides: str) -> Any:
-    return configured(
+def load_manager_config(name: str, *overrides: str) -> Any:
+    return load_verl_config(
         "reward.num_workers=1",
         "reward.reward_manager.source=importlib",
         f"reward.reward_manager.name={name}",
@@ -75,7 +75,7 @@ def batch() -> Any:
         dim=1,
     )
 
-    def column(values: list[Any]) -> Any:
+    def make_column(values: list[Any]) -> Any:
         made = np.empty(len(values), dtype=object)
         made[:] = values
         return made
@@ -83,11 +83,11 @@ def batch() -> Any:
     return DataProto(
         batch=TensorDict(tensors, batch_size=len(TEXTS)),
         non_tensor_batch={
-            "data_source": column(["arith"] * 3),
-            "raw_prompt": column([[{"role": "user", "content": "2 + 3?"}]] * 3),
-            "reward_model": column([{"ground_truth": "5"}] * 3),
-            "extra_info": column([{"problem": "2 + 3?"}] * 3),
-            "uid": column(["a"] * 3),
+            "data_source": make_column(["arith"] * 3),
+            "raw_prompt": make_column([[{"role": "user", "content": "2 + 3?"}]] * 3),
+            "reward_model": make_column([{"ground_truth": "5"}] * 3),
+            "extra_info": make_column([{"problem": "2 + 3?"}] * 3),
+            "uid": make_column(["a"] * 3),
         },
     )
 
@@ -99,12 +99,12 @@ def test_the_naive_manager_calls_compute_score(batch: Any, monkeypatch: pytest.M
 
         async def scored() -> list[Any]:
             return await RewardLoopWorker(
-                configured(f"reward.custom_reward_function.path={OURS}")
+                load_verl_config(f"reward.custom_reward_function.path={OURS}")
             ).compute_score_batch(batch)
 
         outputs = asyncio.run(scored())
-    assert [one["reward_score"] for one in outputs] == [1.0, 0.0, 0.0]
-    assert [one["reward_extra_info"]["refused"] for one in outputs] == [0.0, 0.0, 1.0]
+    assert [output["reward_score"] for output in outputs] == [1.0, 0.0, 0.0]
+    assert [output["reward_extra_info"]["refused"] for output in outputs] == [0.0, 0.0, 1.0]
 
 
 def test_a_manager_gives_one_number_where_verl_takes_no_more(
@@ -114,10 +114,12 @@ def test_a_manager_gives_one_number_where_verl_takes_no_more(
         monkeypatch.setenv("MCLABEL_REWARDS_URL", server.url)
 
         async def scored() -> list[Any]:
-            return await RewardLoopWorker(managed("StepRewardManager")).compute_score_batch(batch)
+            return await RewardLoopWorker(
+                load_manager_config("StepRewardManager")
+            ).compute_score_batch(batch)
 
         outputs = asyncio.run(scored())
-    assert [one["reward_score"] for one in outputs] == [1.0, 0.0, 0.0]
+    assert [output["reward_score"] for output in outputs] == [1.0, 0.0, 0.0]
     assert [len(items) for items in server.asked] == [3], "one request for what is asked at once"
 
 
@@ -143,7 +145,9 @@ def rm_scores(config: Any, batch: Any, url: str) -> Any:
 
 @pytest.mark.ray
 def test_step_credits_become_advantages(batch: Any, local_ray: None) -> None:
-    config = managed("StepCreditManager", *COLOCATED, "algorithm.adv_estimator=step_credit")
+    config = load_manager_config(
+        "StepCreditManager", *COLOCATED, "algorithm.adv_estimator=step_credit"
+    )
     with RewardServer() as server:
         scored = rm_scores(config, batch, server.url)
     assert [len(items) for items in server.asked] == [3]
@@ -151,17 +155,19 @@ def test_step_credits_become_advantages(batch: Any, local_ray: None) -> None:
     data = batch.union(scored)
     data.batch["token_level_rewards"] = data.batch["rm_scores"]
     data = compute_advantage(data, config.algorithm.adv_estimator, config=config.algorithm)
-    one, two, refused = data.batch["advantages"]
+    first, second, refused = data.batch["advantages"]
     mask = data.batch["response_mask"].bool()
-    assert set(one[mask[0]].tolist()) == {1.0} and not one[~mask[0]].any()
-    assert two[mask[1]].unique().tolist() == [0.5, 1.0]
-    assert two[mask[1]].tolist() == sorted(two[mask[1]].tolist())
+    assert set(first[mask[0]].tolist()) == {1.0} and not first[~mask[0]].any()
+    assert second[mask[1]].unique().tolist() == [0.5, 1.0]
+    assert second[mask[1]].tolist() == sorted(second[mask[1]].tolist())
     assert not refused.any()
 
 
 @pytest.mark.ray
 def test_step_rewards_are_summed_by_verl(batch: Any, local_ray: None) -> None:
-    config = managed("StepRewardManager", *COLOCATED, "algorithm.adv_estimator=reinforce_plus_plus")
+    config = load_manager_config(
+        "StepRewardManager", *COLOCATED, "algorithm.adv_estimator=reinforce_plus_plus"
+    )
     with RewardServer() as server:
         data = batch.union(rm_scores(config, batch, server.url))
     assert data.batch["rm_scores"].sum(1).tolist() == [1.0, 1.5, 0.0]
@@ -179,14 +185,14 @@ def test_what_is_wrong_is_said(batch: Any, monkeypatch: pytest.MonkeyPatch) -> N
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     monkeypatch.delenv("MCLABEL_REWARDS_URL", raising=False)
     with pytest.raises(RewardError, match="MCLABEL_REWARDS_URL is not set"):
-        load_reward_manager(managed("StepRewardManager"), tokenizer)
+        load_reward_manager(load_manager_config("StepRewardManager"), tokenizer)
     with pytest.raises(RewardError, match="as `problem` or `question`"):
         compute_score("arith", "5", "5", {"index": 1})
     with RewardServer(lambda item: StepRewards(float("nan"))) as server:
         monkeypatch.setenv("MCLABEL_REWARDS_URL", server.url)
 
         async def scored() -> Any:
-            manager = load_reward_manager(managed("StepRewardManager"), tokenizer)
+            manager = load_reward_manager(load_manager_config("StepRewardManager"), tokenizer)
             return await asyncio.gather(*(manager.run_single(batch[k : k + 1]) for k in range(3)))
 
         with pytest.raises(RewardError, match="not finite"):
