@@ -233,7 +233,7 @@ class PrefixTable:
             sampled=solution.origin == "sampled" and self._kept_regardless_of_outcome,
             step_tokens=tuple(s.end - a for s, a in zip(solution.steps, starts, strict=True)),
             step_keys=tuple(step_key(s.text) for s in solution.steps),
-            restating=mark_restating_steps(self._problem.text, [s.text for s in solution.steps]),
+            step_factors=compute_step_factors(self._problem.text, [s.text for s in solution.steps]),
             commitments=commitments,
         )
 
@@ -394,23 +394,34 @@ def step_key(text: str) -> str:
     return "words " + " ".join(_WORD.findall(text.casefold()))
 
 
-def mark_restating_steps(problem: str, steps: Sequence[str]) -> tuple[bool, ...]:
-    """Return for each step whether it states no number that is new.
+RESTATING, REPEATING, MIN_REPEATED = 0.3, 0.1, 0.6
+"""Factors of the probability that a step is the first wrong one: of a step that states no new
+number, and of such a step if at least the share `MIN_REPEATED` of its words is in the problem.
 
-    Such a step has no equals sign, and each of its numbers is in the problem or in an earlier step.
-    `"Eva has 3 pens, and Ben has twice as many."` is an example.
+In ProcessBench's solutions of GSM8K problems, .05 of all steps without a new number are the first
+error, .01 of those that repeat the problem, and .17 of the other steps before the last."""
+
+
+def compute_step_factors(problem: str, steps: Sequence[str]) -> tuple[float, ...]:
+    """Return for each step a factor of the prior probability that it is the first wrong one.
+
+    A step states no new number if it has no equals sign, and each of its numbers is in the problem
+    or in an earlier step. `"Eva has 3 pens, and Ben has twice as many."` is an example.
 
     Args:
         problem: text of the problem.
         steps: texts of a solution's steps.
     """
-    stated = _extract_numbers(problem)
-    restating = []
+    stated, problem_words = _extract_numbers(problem), set(_WORD.findall(problem.casefold()))
+    factors = []
     for step in steps:
-        numbers = _extract_numbers(step)
-        restating.append("=" not in step and numbers <= stated)
+        numbers, words, factor = _extract_numbers(step), _WORD.findall(step.casefold()), 1.0
+        if "=" not in step and numbers <= stated:
+            num_repeated = sum(word in problem_words for word in words)
+            factor = REPEATING if num_repeated >= MIN_REPEATED * len(words) else RESTATING
+        factors.append(factor)
         stated |= numbers
-    return tuple(restating)
+    return tuple(factors)
 
 
 def _extract_numbers(text: str) -> set[str]:

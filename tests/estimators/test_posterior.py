@@ -18,7 +18,6 @@ from mclabel.labeling.estimators.paths import guess_probability
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.estimator import PriorLearner
 from mclabel.labeling.estimators.posterior.evidence import (
-    RESTATING,
     EvidenceTable,
     stack_evidence,
 )
@@ -169,15 +168,15 @@ def test_evidence_by_hand() -> None:
 
 
 def test_a_step_that_restates_is_less_likely_to_be_the_first_error() -> None:
-    def first_error(restating: tuple[bool, ...]) -> list[float]:
-        path = replace(keyed(WRONG, (1, 2), "abc"), restating=restating)
+    def first_error(factors: tuple[float, ...]) -> list[float]:
+        path = replace(keyed(WRONG, (1, 2), "abc"), step_factors=factors)
         table = EvidenceTable([path], agreement=False, truncated="wrong")
         evidence = table.evidence(table.counts, no_other_completers(table))
         posterior = infer_beliefs(evidence, starting_priors().for_class("any")).first_error[:, 0]
         return [float(posterior[3 - step] / posterior[1]) for step in range(2)]
 
-    plain, restates = first_error((False, False, False)), first_error((True, False, True))
-    assert restates[0] == pytest.approx(RESTATING * plain[0])
+    plain, restates = first_error((1.0, 1.0, 1.0)), first_error((0.3, 1.0, 0.3))
+    assert restates[0] == pytest.approx(0.3 * plain[0])
     assert restates[1] == pytest.approx(plain[1])
 
 

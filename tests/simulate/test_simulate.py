@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.labeling.prefixes import mark_restating_steps, step_key
+from mclabel.labeling.prefixes import compute_step_factors, step_key
 from tests.benchmarks.simulation.measure import measure
 from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.support.estimating import make
@@ -49,14 +49,15 @@ def test_step_keys(first: str, second: str, same: bool) -> None:
     assert (step_key(first) == step_key(second)) is same
 
 
-def test_restating_steps_are_marked() -> None:
+def test_steps_that_restate_or_repeat_have_small_factors() -> None:
     problem = "Eva has 3 pens, Ben twice as many, and 1,000 pens cost $50."
     steps = {
-        "Eva has 3 pens.": True,
-        "Ben has twice as many.": True,
-        "Ben has 2 * 3 = 6 pens.": False,
-        "So 6 pens are Ben's, and 1000 cost $50.": True,
-        "Together they have 9.": False,
-        "3 = 3.0": False,
+        "Eva has 3 pens.": 0.1,
+        "Ben has twice as many.": 0.1,
+        "Ben has 2 * 3 = 6 pens.": 1,
+        "Therefore Ben bought 6 of the 50.": 0.3,
+        "So 6 pens are Ben's, and 1000 cost $50.": 0.3,
+        "Together they have 9.": 1,
+        "3 = 3.0": 1,
     }
-    assert mark_restating_steps(problem, list(steps)) == tuple(steps.values())
+    assert compute_step_factors(problem, list(steps)) == tuple(steps.values())

@@ -46,9 +46,9 @@ class SolutionPath:
     step_keys: tuple[str, ...] = ()
     """For each step, a key of its content: steps with the same content have equal keys
     (`mclabel.labeling.prefixes.step_key`)."""
-    restating: tuple[bool, ...] = ()
-    """For each step, True if it states no number that is new (see
-    `mclabel.labeling.prefixes.mark_restating_steps`); empty if the steps were not compared."""
+    step_factors: tuple[float, ...] = ()
+    """For each step, a factor of the prior probability that it is the first wrong one (see
+    `mclabel.labeling.prefixes.compute_step_factors`); empty if the steps were not compared."""
     commitments: tuple[Outcome | None, ...] = ()
     """For each step, the verdict on the answer that the step states; None for a step that states no
     answer. Empty if the steps were not searched for answers."""

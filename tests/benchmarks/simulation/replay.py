@@ -32,7 +32,7 @@ from mclabel.labeling.estimators import (
     strongest_completer_index,
 )
 from mclabel.labeling.labeled import get_row_completers
-from mclabel.labeling.prefixes import corrects_prefix, mark_restating_steps, step_key
+from mclabel.labeling.prefixes import compute_step_factors, corrects_prefix, step_key
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 
@@ -247,7 +247,9 @@ def _case(
                 sampled=row.solution.origin == "sampled" and not row.chosen_by_outcome,
                 step_tokens=tuple(b - a for a, b in pairwise(ends)),
                 step_keys=tuple(key(step.text) for step in row.solution.steps),
-                restating=mark_restating_steps(problem.text, [s.text for s in row.solution.steps]),
+                step_factors=compute_step_factors(
+                    problem.text, [s.text for s in row.solution.steps]
+                ),
                 commitments=tuple(step.committed for step in row.steps),
             )
         )

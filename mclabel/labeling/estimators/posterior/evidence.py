@@ -29,8 +29,8 @@ Nothing is rolled out after the last step, so these chains could tell the two ca
 how often their own model errs, and it did not write the solution. So both cases get the same
 likelihood, computed from the sum of their probabilities.
 
-A step that states no new number is seldom the first wrong one. So the author's prior of e is
-multiplied by `RESTATING` where e is such a step.
+A step that states no new number, or that repeats the problem, is seldom the first wrong one. So the
+author's prior of e is multiplied by the step's factor (`SolutionPath.step_factors`).
 
 Each chain receives the likelihood of e from all other chains as `Evidence.external_likelihood`. If
 only the author samples rollouts, this likelihood is 1, and the posterior is that of the author's
@@ -52,13 +52,6 @@ from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.priors import ClassPriors
 
 Floats = NDArray[np.float64]
-
-
-RESTATING = 0.3
-"""Factor of the prior probability that the first error is a step that states no new number.
-
-In ProcessBench's solutions of GSM8K problems, .05 of such steps are the first error, and .17 of the
-other steps before the last; in its solutions of MATH problems .12 and .15."""
 
 
 class EvidenceTable:
@@ -112,9 +105,8 @@ class EvidenceTable:
         states."""
         if is_author:
             for chain, path in enumerate(self.paths):
-                for step, is_restating in enumerate(path.restating[:-1]):
-                    if is_restating:
-                        self.step_odds[chain, path.num_steps - step] = RESTATING
+                for step, factor in enumerate(path.step_factors[:-1]):
+                    self.step_odds[chain, path.num_steps - step] = factor
         else:
             self.outcome[:] = 1.0
         self.holders: dict[int, list[tuple[int, int]]] = {}
