@@ -228,7 +228,7 @@ def sample_pools(out: Path) -> Path:
             "policy.model=smollm2:135m",
             f"policy.few_shot={DATA / FEW_SHOT}",
             "policy.temperature=0.7",
-            f"policy.max_tokens={200 if name == PROCESSBENCH else 110}",
+            f"policy.max_tokens={500 if name == PROCESSBENCH else 110}",
         ]
         if name == PROCESSBENCH:
             write_json_lines(
