@@ -11,7 +11,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import OPERATIONAL, Settings
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import FixedEstimator
-from mclabel.labeling.job import semantic_config
+from mclabel.labeling.job import make_semantic_config
 from mclabel.run.shards.manifest import describe_differences
 
 GOLDEN = {
@@ -35,10 +35,10 @@ def test_identities_stay_from_release_to_release(override: str, golden: str) -> 
 
 
 def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
-    plain = semantic_config(make_config("estimator=bisect"))
+    plain = make_semantic_config(make_config("estimator=bisect"))
     assert (
         plain.identity
-        == semantic_config(
+        == make_semantic_config(
             make_config("estimator={kind: bisect, rollouts: 16, batch: 4}", "seed=0")
         ).identity
     )
@@ -57,8 +57,8 @@ def test_what_one_record_lacks_is_a_difference_of_variables_and_engines(
     override: str, shown: str
 ) -> None:
     plain, changed = (
-        semantic_config(make_config()).config,
-        semantic_config(make_config(override)).config,
+        make_semantic_config(make_config()).config,
+        make_semantic_config(make_config(override)).config,
     )
     assert describe_differences(plain, plain) == []
     (line,) = describe_differences(plain, changed)

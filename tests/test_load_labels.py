@@ -15,7 +15,7 @@ import pytest
 import mclabel
 from mclabel.core.errors import ConfigError
 from mclabel.data.exchange.job import export_tables
-from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.labels import iter_label_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
@@ -58,13 +58,13 @@ def test_memory_is_bounded_by_a_shard(tmp_path: Path, monkeypatch: pytest.Monkey
     held: list[int] = []
 
     def watch_tables(store: Store) -> Iterator[Any]:
-        for metadata, table in label_tables(store):
+        for metadata, table in iter_label_tables(store):
             held.append(pa.total_allocated_bytes())
             for _ in range(30):
                 yield metadata, pa.concat_tables([table] * 40).combine_chunks()
                 held.append(pa.total_allocated_bytes())
 
-    monkeypatch.setattr("mclabel.data.loading.label_tables", watch_tables)
+    monkeypatch.setattr("mclabel.data.loading.iter_label_tables", watch_tables)
     assert mclabel.load_labels(run, cache_dir=tmp_path).num_rows == 48 * 40 * 30
     assert (
         max(held) - min(held) < sum(path.stat().st_size for path in tmp_path.rglob("*.arrow")) / 5

@@ -54,7 +54,7 @@ from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.solutions import SelectionManifest, read_selected
 from mclabel.run.kinds import Run, find_runs, read_run_identity
-from mclabel.run.outputs import ANNOTATIONS, check_output, make_output_folder
+from mclabel.run.outputs import ANNOTATIONS, check_output_is_usable, make_output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.serving.access import PageAccessControl
 from mclabel.serving.requests import Refused, make_json_response, parse_body, read_body
@@ -102,7 +102,7 @@ def annotate(
     lines = [] if gold is None else read_gold_lines(gold)
     selected = None if select is None else read_selected(select, "--select ")
     given_settings = _add_content_hashes(given_settings, lines, selected)
-    check_output(out, ANNOTATIONS, key="-o ")
+    check_output_is_usable(out, ANNOTATIONS, key="-o ")
     folder = make_output_folder(out, "-o ")
     listening = listen_on_loopback(port, PORT)
     with closing(listening), lock_events_file(folder) as file:

@@ -73,9 +73,9 @@ def best_of_n(
     from mclabel.evaluate.best_of_n.config import BestOfNConfig
     from mclabel.evaluate.best_of_n.job import best_of_n as run_best_of_n
     from mclabel.evaluate.best_of_n.show import (
-        best_of_n_grid,
-        group_grid,
-        over_optimisation_grid,
+        make_best_of_n_grid,
+        make_group_grid,
+        make_over_optimisation_grid,
     )
     from mclabel.show.progress import EvaluationProgress
 
@@ -86,9 +86,9 @@ def best_of_n(
         report.num_rejected, "rows or problems have no samples", f"{checked.out}/samples"
     )
     grids = (
-        best_of_n_grid(report.result),
-        group_grid(report.result),
-        over_optimisation_grid(report.result, report.num_fooled),
+        make_best_of_n_grid(report.result),
+        make_group_grid(report.result),
+        make_over_optimisation_grid(report.result, report.num_fooled),
     )
     _print_figures(
         {"out": checked.out, **asdict(report)}, [g for g in grids if g.rows], table_format
@@ -142,11 +142,11 @@ def eval_labels(
     intervals by bootstrap over problems, and tables have a row for each group of problems.
     """
     from mclabel.evaluate.labels.job import check_interval_width, evaluate_labels, explain_narrowing
-    from mclabel.evaluate.labels.tables import label_grids
+    from mclabel.evaluate.labels.tables import make_label_grids
 
     check_interval_width(width)
     report = evaluate_labels(shards, truth, out, seed=seed)
-    _print_figures(report, label_grids(report), table_format)
+    _print_figures(report, make_label_grids(report), table_format)
     if width is not None:
         errors.print(
             explain_narrowing(report, width), highlight=False, markup=False, soft_wrap=True
@@ -221,19 +221,24 @@ def eval_processbench(
             "--threshold works only with --model, because labels and opinions already "
             "decide which steps are wrong. Remove --threshold"
         )
-    from mclabel.evaluate.processbench.figures import processbench_grid
-    from mclabel.evaluate.processbench.job import processbench_of_labels, processbench_of_prm
-    from mclabel.evaluate.processbench.opinions import processbench_of_opinions
+    from mclabel.evaluate.processbench.figures import make_processbench_grid
+    from mclabel.evaluate.processbench.job import (
+        measure_labels_on_processbench,
+        measure_prm_on_processbench,
+    )
+    from mclabel.evaluate.processbench.opinions import measure_opinions_on_processbench
     from mclabel.show.progress import StageProgress
 
     if opinions:
-        figures = processbench_of_opinions(files, opinions, out=out, seed=seed, strict=strict)
+        figures = measure_opinions_on_processbench(
+            files, opinions, out=out, seed=seed, strict=strict
+        )
     elif run is not None:
-        figures = processbench_of_labels(files, run, out=out, seed=seed, strict=strict)
+        figures = measure_labels_on_processbench(files, run, out=out, seed=seed, strict=strict)
     else:
         assert model is not None
         with StageProgress(errors, "score", "distinct solutions") as progress:
-            figures = processbench_of_prm(
+            figures = measure_prm_on_processbench(
                 files,
                 model,
                 threshold=threshold,
@@ -244,7 +249,7 @@ def eval_processbench(
                 trust_remote_code=trust_remote_code,
                 strict=strict,
             )
-    _print_figures(figures, [processbench_grid(figures)], table_format)
+    _print_figures(figures, [make_processbench_grid(figures)], table_format)
 
 
 @evaluate.command(name="processbench-golds")
@@ -276,12 +281,12 @@ def processbench_golds(
             markup=False,
             soft_wrap=True,
         )
-    missing_note = f"; {len(report.without)} left out without a gold, the first being " + (
-        report.without[0] if report.without else ""
+    missing_note = f"; {len(report.ids_without_gold)} left out without a gold, the first being " + (
+        report.ids_without_gold[0] if report.ids_without_gold else ""
     )
     print_lines(
         f"{report.num_from_files} solutions with a gold from files, {report.num_from_solutions} "
-        f"from right solutions{missing_note if report.without else ''}. Written to {out}",
+        f"from right solutions{missing_note if report.ids_without_gold else ''}. Written to {out}",
     )
 
 

@@ -199,12 +199,12 @@ class _FirstSolutionPrinter:
 
     def show(self, *, is_resumed: bool) -> None:
         """Show the solution if it is committed and was not shown before."""
-        from mclabel.run.shards.labels import committed_blocks, read_labels
+        from mclabel.run.shards.labels import read_committed_block_ids, read_labels
         from mclabel.run.shards.store import Store
         from mclabel.show.solutions import show_solution
 
         store = Store(self._out)
-        if self._is_shown or is_resumed or not committed_blocks(store):
+        if self._is_shown or is_resumed or not read_committed_block_ids(store):
             return
         row = next(read_labels(store), None)
         if row is not None:

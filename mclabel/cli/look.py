@@ -123,10 +123,14 @@ def labels(shards: str) -> None:
         has_exact_truth,
         measure_label_quality,
     )
-    from mclabel.evaluate.labels.show import count_kept_solutions, label_counts_table, quality_grid
+    from mclabel.evaluate.labels.show import (
+        count_solutions_kept_by_consensus,
+        make_label_counts_table,
+        make_quality_grid,
+    )
     from mclabel.report.page.health import format_findings, make_health_grid
     from mclabel.run.shards.finished import find_unfinished_blocks
-    from mclabel.run.shards.labels import committed_blocks, read_labels
+    from mclabel.run.shards.labels import read_committed_block_ids, read_labels
     from mclabel.run.shards.store import Store
     from mclabel.show.figures import render_rich_table
     from mclabel.show.texts import DESCRIBED
@@ -135,7 +139,9 @@ def labels(shards: str) -> None:
     rows = list(read_labels(store))
     cost = compute_label_cost(rows)
     health = assess_run_health(store)
-    has_parts, blocks_left = find_unfinished_blocks(store, committed := committed_blocks(store))
+    has_parts, blocks_left = find_unfinished_blocks(
+        store, committed := read_committed_block_ids(store)
+    )
     groups = {}
     if has_exact_truth(rows):
         groups = {"all": measure_label_quality(rows)}
@@ -148,7 +154,7 @@ def labels(shards: str) -> None:
         "num_blocks": len(committed),
         "num_blocks_left": len(blocks_left) if has_parts else None,
         "cost": cost,
-        "num_kept": count_kept_solutions(rows),
+        "num_kept": count_solutions_kept_by_consensus(rows),
         "describes": find_described_population(rows),
         "health": None if health is None else convert_health_to_json(health),
         "quality": groups,
@@ -162,9 +168,9 @@ def labels(shards: str) -> None:
             "again to label them",
             err=True,
         )
-    console.print(label_counts_table(rows, cost))
+    console.print(make_label_counts_table(rows, cost))
     if groups:
-        console.print(render_rich_table(quality_grid(groups)))
+        console.print(render_rich_table(make_quality_grid(groups)))
     if (scope := find_described_population(rows)) is not None and groups:
         console.print(DESCRIBED[scope])
     if health is not None:

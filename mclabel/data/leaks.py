@@ -10,7 +10,7 @@ from typing import Any
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.data.readers.rows import FORMATS, describe_row_place, read_object_rows
-from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.labels import iter_label_tables
 from mclabel.run.shards.store import Store
 
 _WORDS = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+\-*/^=<>%]")
@@ -55,7 +55,7 @@ def read_leak_keys(
                 raise DataError(f"{first_fault}. Give files of evaluation problems")
             all_keys |= keys
             continue
-        for _, table in label_tables(Store(source)):
+        for _, table in iter_label_tables(Store(source)):
             all_keys |= {
                 normalize_for_leaks(text) for text in table.column("problem").unique().to_pylist()
             }

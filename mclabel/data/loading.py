@@ -19,7 +19,7 @@ import pyarrow as pa
 from mclabel.core.records import LabeledSolution
 from mclabel.data.given import require_path_or_url
 from mclabel.run.shards import labels
-from mclabel.run.shards.labels import label_tables, rollout_tables
+from mclabel.run.shards.labels import iter_label_tables, iter_rollout_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.run.shards.store import Store
 
@@ -42,7 +42,7 @@ def load_labels(
     """
     return _load_memory_mapped(
         run,
-        lambda store: (table for _, table in label_tables(store)),
+        lambda store: (table for _, table in iter_label_tables(store)),
         LABELS_SCHEMA,
         cache_dir,
     )
@@ -56,7 +56,7 @@ def load_rollouts(
     A run with `keep_rollouts=false` has no rows. The arguments and errors are those of
     `load_labels`.
     """
-    return _load_memory_mapped(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
+    return _load_memory_mapped(run, iter_rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:

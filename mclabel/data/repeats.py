@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.errors import ConfigError
 from mclabel.core.seeds import content_id
-from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.labels import iter_label_tables
 from mclabel.run.shards.store import Store
 
 MOST_SHARED = 0.5
@@ -48,7 +48,7 @@ def _hash_solutions(run: str) -> NDArray[np.uint64]:
     """Return the sorted hashes of the distinct solutions of a run."""
     hashes = [
         int(content_id(row["solution_id"], row["solution"]), 16)
-        for _, table in label_tables(Store(run))
+        for _, table in iter_label_tables(Store(run))
         for row in table.select(["solution_id", "solution"]).to_pylist()
     ]
     return np.unique(np.array(hashes, np.uint64))

@@ -29,7 +29,7 @@ MAX_TOKEN_CHARS = 1024
 """Maximum number of characters per token, assumed by engines that do not know their tokenizer."""
 
 
-def describe_oversize(num_chars: int, policy: Policy) -> str | None:
+def describe_oversized_text(num_chars: int, policy: Policy) -> str | None:
     """Return a description of the size of a text that cannot fit into the context, else None.
 
     The text is not tokenised: it cannot fit if even tokens of maximum length would be too many.

@@ -44,25 +44,25 @@ class LiveRollout:
     seed: int
     stop: tuple[str, ...] = ()
     """Texts that end this rollout, in addition to the texts that end all rollouts."""
-    tag: Any = None
+    caller_data: Any = None
     """Value that the caller attaches to the rollout; the decoder does not read it."""
-    rank: tuple[int, int] = (0, 0)
+    priority_and_number: tuple[int, int] = (0, 0)
     """Priority and number of the request; tuples are compared in this order. Lower ranks are
     sampled first if not all rollouts can be sampled at once."""
     sampled: list[int] = field(default_factory=list)
-    """Token ids after `context`: `num_given` ids of the prefix, then the newly sampled ids."""
+    """Token ids after `context`: `num_given_ids` ids of the prefix, then the newly sampled ids."""
     scored_ids: tuple[int, ...] = ()
     """Token ids whose log-probabilities as the first new token are requested."""
     logprobs: tuple[float, ...] | None = None
     """Log-probabilities of `scored_ids`, in nats; None until the first new token is sampled."""
-    num_given: int = 0
+    num_given_ids: int = 0
     """Number of leading ids in `sampled` that belong to the prefix and were not sampled for this
     rollout."""
 
     @property
     def new_ids(self) -> list[int]:
         """Token ids that were sampled for this rollout, without the given prefix."""
-        return self.sampled[self.num_given :]
+        return self.sampled[self.num_given_ids :]
 
 
 @dataclass(eq=False)
@@ -81,12 +81,12 @@ class Lane:
     """Numbers of the chunks that hold the lane's own keys and values, in token order."""
 
     @property
-    def num_shared(self) -> int:
+    def num_shared_tokens(self) -> int:
         """Number of tokens of the context whose keys and values are stored in the block."""
         return len(self.rows[0].context) - 1
 
     @property
-    def num_own(self) -> int:
+    def num_own_tokens(self) -> int:
         """Number of tokens after the context. Their keys and values are stored in chunks."""
         return len(self.rows[0].sampled)
 
@@ -121,9 +121,9 @@ class KeyValuePools:
         # A heap of free chunks: taking the lowest number first keeps the used chunks dense.
         self._free: list[int] = []
 
-    def make_zeros(self, num: int, tokens: int) -> Tensor:
+    def make_zeros(self, num_parts: int, num_tokens: int) -> Tensor:
         """Return zeros of shape [layers, 2, num, kv heads, tokens, head size]."""
-        shape = (self.layers, 2, num, self.kv_heads, tokens, self.head_size)
+        shape = (self.layers, 2, num_parts, self.kv_heads, num_tokens, self.head_size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def fill_block(self, block: int, kv: Tensor) -> None:
@@ -194,12 +194,12 @@ class DecodeBatch:
     def __init__(self, pools: KeyValuePools, lanes: Sequence[Lane]) -> None:
         self._pools = pools
         device = pools.device
-        own = torch.tensor([lane.num_own for lane in lanes], device=device)
-        shared = torch.tensor([lane.num_shared for lane in lanes], device=device)
+        own = torch.tensor([lane.num_own_tokens for lane in lanes], device=device)
+        shared = torch.tensor([lane.num_shared_tokens for lane in lanes], device=device)
         self.positions = shared + own
         self._slots = torch.tensor([lane.slot for lane in lanes], device=device)
         self._num_blocks = 1 + max(lane.slot for lane in lanes) // LANES_PER_BLOCK
-        self._num_shared = max(lane.num_shared for lane in lanes)
+        self._num_shared = max(lane.num_shared_tokens for lane in lanes)
         self._width = max(len(lane.chunks) for lane in lanes)
         self._last_chunk = torch.tensor([lane.chunks[-1] for lane in lanes], device=device)
         self._offset = own % CHUNK_TOKENS

@@ -75,8 +75,8 @@ class SharedPrefixDecoder:
             top_k: number of most likely tokens to sample from; 0 for all tokens.
             max_live: maximum number of concurrent rollouts.
             first_step: maximum number of lanes in the first decoding step; lanes of the lowest
-                `LiveRollout.rank` come first. The maximum grows by 1 per `STEP_GROWTH` sampled
-                tokens. None computes all lanes in every step.
+                `LiveRollout.priority_and_number` come first. The maximum grows by 1 per
+                `STEP_GROWTH` sampled tokens. None computes all lanes in every step.
             max_context: maximum number of tokens of context and new tokens together; None uses the
                 model's own limit, which also applies if it is smaller.
             stop: texts that end every rollout.
@@ -141,19 +141,21 @@ class SharedPrefixDecoder:
         return self._first_step + self.num_sampled_tokens // STEP_GROWTH
 
     @torch.inference_mode()
-    def admit(self, row: LiveRollout, waiting: Iterable[tuple[int, ...]] = ()) -> bool:
+    def admit(self, row: LiveRollout, waiting_contexts: Iterable[tuple[int, ...]] = ()) -> bool:
         """Admit a rollout to the next step. Return False if there is no room for it now.
 
         Args:
             row: the rollout. Its context must leave room for at least one token.
-            waiting: contexts of rollouts that will be admitted soon. If some of them begin with
-                this rollout's context, the longest is computed now, for all of them.
+            waiting_contexts: contexts of rollouts that will be admitted soon. If some of them begin
+                with this rollout's context, the longest is computed now, for all of them.
         """
         if self.num_live >= self.max_live:
             return False
         # Even a lane that no step computes costs time, because attention reads all blocks.
         is_full = self.num_live >= self._max_lanes_per_step
-        if is_full and all(lane.rows[0].rank < row.rank for lane in self.lanes):
+        if is_full and all(
+            lane.rows[0].priority_and_number < row.priority_and_number for lane in self.lanes
+        ):
             return False
         key = row.context, row.max_tokens, row.stop
         if (entry := self._fresh.get(key)) is None:
@@ -161,7 +163,9 @@ class SharedPrefixDecoder:
             if held is not None:
                 prefix = held.prefix
             else:
-                prefix = self._prefixes.get(row.context[:-1], waiting, used=self._block_prefix)
+                prefix = self._prefixes.get(
+                    row.context[:-1], waiting_contexts, live_prefixes=self._block_prefix
+                )
             if not self._assign_slot_to_lane(lane, prefix):
                 return False
             if held is not None:
@@ -184,7 +188,7 @@ class SharedPrefixDecoder:
         lanes = self.lanes
         if len(lanes) > self._max_lanes_per_step:
             lanes = heapq.nsmallest(
-                self._max_lanes_per_step, lanes, key=lambda lane: lane.rows[0].rank
+                self._max_lanes_per_step, lanes, key=lambda lane: lane.rows[0].priority_and_number
             )
         stepped = set(lanes)
         self._fresh = {key: new for key, new in self._fresh.items() if new[0] not in stepped}
@@ -208,7 +212,7 @@ class SharedPrefixDecoder:
             for row, token in zip(lane.rows, chosen, strict=True):
                 row.sampled.append(token)
                 if token in self._end_ids or len(row.sampled) >= min(
-                    row.max_tokens + row.num_given, self.max_context - len(row.context)
+                    row.max_tokens + row.num_given_ids, self.max_context - len(row.context)
                 ):
                     ended.append(row)
                 else:
@@ -276,7 +280,7 @@ class SharedPrefixDecoder:
 
     def _compute_next_logits(self, lanes: Sequence[Lane]) -> Tensor:
         for lane in lanes:
-            if lane.num_own >= len(lane.chunks) * CHUNK_TOKENS:
+            if lane.num_own_tokens >= len(lane.chunks) * CHUNK_TOKENS:
                 lane.chunks.append(self._pools.allocate_chunk())
         batch = DecodeBatch(self._pools, lanes)
         output = self._model(
@@ -420,7 +424,9 @@ def _warp_logits(logits: Tensor, temperature: float, top_k: int, top_p: float) -
 def draw_uniform_numbers(rows: Sequence[LiveRollout]) -> NDArray[np.float64]:
     """Draw one number in [0, 1) per rollout, from its seed and number of tokens (SplitMix64)."""
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
-    positions = np.array([len(row.sampled) - row.num_given + 1 for row in rows], dtype=np.uint64)
+    positions = np.array(
+        [len(row.sampled) - row.num_given_ids + 1 for row in rows], dtype=np.uint64
+    )
     with np.errstate(over="ignore"):
         x = seeds + positions * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -178,8 +178,8 @@ class HfEngine(ModelEngine):
         """Queue a rollout for the engine's thread, and wait for its completion."""
         if self._decoder is None or self._failure is not None:
             raise self._make_engine_died_error()
-        number = row.tag = next(self._order)
-        row.rank = priority, number
+        number = row.caller_data = next(self._order)
+        row.priority_and_number = priority, number
         future: asyncio.Future[Completion] = self._loop.create_future()
         self._futures[number] = future
         with self._wake:
@@ -239,7 +239,7 @@ class HfEngine(ModelEngine):
                 if ended:
                     self._loop.call_soon_threadsafe(
                         self._deliver_completions,
-                        [(row.tag, self._build_completion(row)) for row in ended],
+                        [(row.caller_data, self._build_completion(row)) for row in ended],
                     )
         except BaseException as error:  # callers that wait for completions get this error
             self._failure = error

@@ -28,7 +28,12 @@ from mclabel.engines.openai_answer import (
 )
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
-from mclabel.engines.text import PROBE, find_model_end_ids, read_model_max_context, trim_to_end
+from mclabel.engines.text import (
+    PROBE,
+    find_model_end_ids,
+    read_model_max_context,
+    trim_end_token_and_text,
+)
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -231,7 +236,9 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         if ids is None:
             ids = self._tokenise_exactly(server_answer.text)
         elif finish_reason == "stop":
-            ids, at_stop = trim_to_end(ids, self._end_ids, self.policy.stop, stop, self.decode)
+            ids, at_stop = trim_end_token_and_text(
+                ids, self._end_ids, self.policy.stop, stop, self.decode
+            )
         self.add_token_counts(server_answer, len(ids))
         return Completion(
             ids=tuple(ids),

@@ -44,17 +44,17 @@ class PrefixCache:
     def get(
         self,
         ids: tuple[int, ...],
-        waiting: Iterable[tuple[int, ...]],
+        waiting_contexts: Iterable[tuple[int, ...]],
         *,
-        used: Iterable[Prefix | None],
+        live_prefixes: Iterable[Prefix | None],
     ) -> Prefix:
         """Return a prefix that begins with `ids`; compute it if the cache has none.
 
         Args:
             ids: token ids of a rollout's context, without the last id.
-            waiting: contexts of rollouts that will be admitted soon. If some of them begin with
-                `ids`, the longest is computed instead of `ids`.
-            used: prefixes of live rollouts, which must stay in the cache.
+            waiting_contexts: contexts of rollouts that will be admitted soon. If some of them begin
+                with `ids`, the longest is computed instead of `ids`.
+            live_prefixes: prefixes of live rollouts, which must stay in the cache.
         """
         cached = self._prefixes.get(ids)
         if cached is None:
@@ -70,11 +70,11 @@ class PrefixCache:
                     best, common = prefix, shared
             else:
                 longest = max(
-                    (w[:-1] for w in waiting if w[: len(ids)] == ids), key=len, default=ids
+                    (w[:-1] for w in waiting_contexts if w[: len(ids)] == ids), key=len, default=ids
                 )
                 cached = self._compute_prefix(longest, best, common)
             if len(self._prefixes) > 1:
-                self._evict_unused_prefixes(used)
+                self._evict_unused_prefixes(live_prefixes)
         self._prefixes.pop(cached.ids, None)
         self._prefixes[cached.ids] = cached
         return cached
@@ -100,8 +100,8 @@ class PrefixCache:
             self.num_computed_tokens += len(fresh)
         return Prefix(ids=ids, kv=kv)
 
-    def _evict_unused_prefixes(self, used: Iterable[Prefix | None]) -> None:
-        kept = {id(prefix) for prefix in used}
+    def _evict_unused_prefixes(self, live_prefixes: Iterable[Prefix | None]) -> None:
+        kept = {id(prefix) for prefix in live_prefixes}
         size = self.num_bytes
         for prefix in list(self._prefixes.values()):
             if size <= self._max_bytes:
@@ -140,7 +140,7 @@ class EndedRollout:
         The ids that this rollout sampled move from the new rollout's `context` to its `sampled`.
         """
         given = row.context[len(self.context) :]
-        row.context, row.sampled, row.num_given = self.context, list(given), len(given)
+        row.context, row.sampled, row.num_given_ids = self.context, list(given), len(given)
 
 
 class EndedRolloutCache:

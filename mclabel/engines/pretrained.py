@@ -61,14 +61,14 @@ def load_model_config(
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
-    kernel = None if trust_remote_code else next(_list_hub_attentions(config), None)
+    kernel = None if trust_remote_code else next(_iter_hub_attention_names(config), None)
     if kernel is not None:
         raise UntrustedCodeError(
             f"{format_model_with_key(model, key)}: {CONFIG} names "
             f"{str(kernel)[:_MAX_REASON]!r} as its "
             "attention. This is not a built-in attention but compiled code on the hub, which is "
             "not loaded",
-            _name_trust_option(key),
+            _format_trust_option(key),
         )
     return config
 
@@ -106,7 +106,7 @@ def load_generation_config(folder: str) -> GenerationConfig | None:
 
 
 def load_model(
-    kind: Any,
+    model_class: Any,
     model: str,
     *,
     trust_remote_code: bool,
@@ -118,7 +118,7 @@ def load_model(
     """Load a model with its weights.
 
     Args:
-        kind: class of transformers with `from_pretrained`, such as `AutoModelForCausalLM`.
+        model_class: class of transformers with `from_pretrained`, such as `AutoModelForCausalLM`.
         model: folder or Hugging Face name.
         trust_remote_code: True to run Python code that comes with the model.
         revision: commit or tag of a Hugging Face model.
@@ -137,8 +137,8 @@ def load_model(
     sizes = check_weights(folder, key=key)
     with _explain_load_errors(folder, name, key, trusted=trust_remote_code):
         if not trust_remote_code:  # trusted code could use all memory anyway
-            _refuse_oversized_config(kind, config, sizes, name)
-        loaded, about = kind.from_pretrained(
+            _refuse_oversized_config(model_class, config, sizes, name)
+        loaded, about = model_class.from_pretrained(
             folder,
             trust_remote_code=trust_remote_code,
             use_safetensors=True,
@@ -279,12 +279,16 @@ def count_configured_parameters(model: str, *, revision: str | None) -> int:
     return _count_parameters(AutoModelForCausalLM, config)
 
 
-def _count_parameters(kind: Any, config: PreTrainedConfig) -> int:
+def _count_parameters(model_class: Any, config: PreTrainedConfig) -> int:
     import torch
 
     with torch.device("meta"):
-        is_auto = hasattr(kind, "from_config")
-        empty = kind.from_config(config, trust_remote_code=False) if is_auto else kind(config)
+        is_auto = hasattr(model_class, "from_config")
+        empty = (
+            model_class.from_config(config, trust_remote_code=False)
+            if is_auto
+            else model_class(config)
+        )
     return sum(parameter.numel() for parameter in empty.parameters())
 
 
@@ -339,7 +343,7 @@ def _explain_load_errors(
         if not trusted and (code := _find_model_code(Path(folder))):
             raise UntrustedCodeError(
                 f"{name}: the model comes with its own Python code ({code}), which is not run",
-                _name_trust_option(key),
+                _format_trust_option(key),
             ) from error
         raise EngineError(
             f"{name}: {part}cannot be loaded: "
@@ -364,17 +368,17 @@ def _find_model_code(folder: Path) -> str | None:
     return None
 
 
-def _list_hub_attentions(config: PreTrainedConfig) -> Iterator[Any]:
+def _iter_hub_attention_names(config: PreTrainedConfig) -> Iterator[Any]:
     """Yield the names of attention that a configuration or its parts load from the hub."""
     name = config._attn_implementation
     if name is not None and str(name).removeprefix("paged|") not in _BUILT_IN_ATTENTION:
         yield name
     for key in config.sub_configs:
         if (part := getattr(config, key, None)) is not None:
-            yield from _list_hub_attentions(part)
+            yield from _iter_hub_attention_names(part)
 
 
-def _name_trust_option(key: str) -> str:
+def _format_trust_option(key: str) -> str:
     """Return the setting or command-line option that permits a model's own code.
 
     Args:

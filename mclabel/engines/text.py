@@ -220,7 +220,7 @@ class PolicyText:
         """Return the id of a token by its text; None if the vocabulary lacks the token."""
         return self._tokenizer.get_vocab().get(token)
 
-    def is_already_used(self, token: int) -> bool:
+    def has_existing_meaning(self, token: int) -> bool:
         """Return whether a token already has a meaning for the model.
 
         A token has a meaning if the chat template or `template` writes it. It also has a meaning
@@ -237,7 +237,8 @@ class PolicyText:
         return identity is not None and self.decode([identity]).strip() == token.strip()
 
     def list_unused_tokens(self, ends: Collection[int] = ()) -> list[str]:
-        """Return the special tokens that have no meaning for the model yet; see `is_already_used`.
+        """Return the special tokens that have no meaning for the model yet; see
+        `has_existing_meaning`.
 
         Args:
             ends: ids of end tokens in the model's configuration, which are not returned.
@@ -245,7 +246,7 @@ class PolicyText:
         return [
             token.content
             for number, token in self._tokenizer.added_tokens_decoder.items()
-            if token.special and number not in ends and not self.is_already_used(number)
+            if token.special and number not in ends and not self.has_existing_meaning(number)
         ]
 
     @cached_property
@@ -371,11 +372,11 @@ def read_model_max_context(folder: str, *, trust_remote_code: bool) -> float:
     return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
 
 
-def trim_to_end(
+def trim_end_token_and_text(
     ids: tuple[int, ...],
     end_ids: Collection[int],
     stop: Sequence[str],
-    own_stop: Sequence[str],
+    request_stop: Sequence[str],
     decode: Callable[[Sequence[int]], str],
 ) -> tuple[tuple[int, ...], bool]:
     """Return the token ids of a completion without its end token and what follows a stop text.
@@ -387,20 +388,20 @@ def trim_to_end(
         ids: token ids in the server's response.
         end_ids: ids of tokens that end every completion.
         stop: texts that end every completion.
-        own_stop: texts that end only this completion.
+        request_stop: texts that end only this completion.
         decode: function that turns token ids into text.
 
     Returns:
-        The ids, and True if the completion ended only because of a text in `own_stop`.
+        The ids, and True if the completion ended only because of a text in `request_stop`.
     """
     by_token = bool(ids) and ids[-1] in end_ids
     if by_token:
         ids = ids[:-1]
-    while any(text in decode(ids[:-1]) for text in (*stop, *own_stop)):
+    while any(text in decode(ids[:-1]) for text in (*stop, *request_stop)):
         ids, by_token = ids[:-1], False
     text = decode(ids)
     at_stop = not by_token and not any(stop_text in text for stop_text in stop)
-    return ids, at_stop and any(stop_text in text for stop_text in own_stop)
+    return ids, at_stop and any(stop_text in text for stop_text in request_stop)
 
 
 class StopTextDetector:

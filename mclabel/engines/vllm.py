@@ -29,7 +29,7 @@ from mclabel.engines.loading import load_in_thread, record_stage
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.settings import DeviceSettings, PolicySettings
-from mclabel.engines.text import StopTextDetector, find_model_end_ids, trim_to_end
+from mclabel.engines.text import StopTextDetector, find_model_end_ids, trim_end_token_and_text
 from mclabel.engines.vllm_memory import (
     OWNER,
     OwnerWatchingWorker,
@@ -279,7 +279,9 @@ class VllmEngine(ModelEngine):
             raise EngineDied(f"policy.engine=vllm: a completion ended with {finish_reason!r}")
         at_stop = False
         if finish_reason == "stop":
-            ids, at_stop = trim_to_end(ids, self._end_ids, self.policy.stop, stop, self.decode)
+            ids, at_stop = trim_end_token_and_text(
+                ids, self._end_ids, self.policy.stop, stop, self.decode
+            )
         return Completion(
             ids=ids,
             text=self.decode(ids),
@@ -296,7 +298,7 @@ class VllmEngine(ModelEngine):
             settings.device,
             threads=settings.threads,
             tensor_parallel=settings.tensor_parallel,
-            one_node=one_node,
+            is_single_node=one_node,
         )
         record_stage("reading the model's files")
         folder = self.fetch()

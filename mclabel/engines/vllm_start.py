@@ -61,14 +61,16 @@ _STAGES = {
 differently, the previous stage stays on display."""
 
 
-def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_node: bool) -> None:
+def prepare_platform(
+    device: str, *, threads: int, tensor_parallel: int, is_single_node: bool
+) -> None:
     """Set environment variables for vLLM, and check that it can compute on the device.
 
     Args:
         device: `cpu` or `cuda`.
         threads: number of threads if the device is `cpu`; without effect on a GPU.
         tensor_parallel: number of GPUs that the engine uses on this node.
-        one_node: True if all GPUs of the engine are on this node.
+        is_single_node: True if all GPUs of the engine are on this node.
 
     Raises:
         EngineError: vLLM is not installed, its build is for another device, or there are too few
@@ -100,7 +102,7 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
             f"policy.engine.device=cpu. {INSTALL}"
         )
     seen = torch.cuda.device_count()
-    if one_node and seen < tensor_parallel:
+    if is_single_node and seen < tensor_parallel:
         raise EngineError(
             f"policy.engine.tensor_parallel={tensor_parallel}: this process finds only {seen} "
             f"GPUs. Reserve {tensor_parallel} GPUs for the engine (ray.num_gpus) on a node that "
@@ -254,7 +256,7 @@ class OutputTail:
         self._saved = (os.dup(1), os.dup(2))
         reader, writer = os.pipe()
         self._streams = (sys.stdout, sys.stderr)
-        self._own = tuple(map(_open_bypassing_stream, self._streams, (1, 2), self._saved))
+        self._own = tuple(map(_open_unredirected_stream, self._streams, (1, 2), self._saved))
         sys.stdout, sys.stderr = self._own
         os.dup2(writer, 1)
         os.dup2(writer, 2)
@@ -310,7 +312,7 @@ class OutputTail:
             to.write(begun)
 
 
-def _open_bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
+def _open_unredirected_stream(stream: TextIO, number: int, saved: int) -> TextIO:
     """Return a stream that writes to the saved copy of a redirected file descriptor.
 
     The new stream stays open after the context, because other code may have stored it.

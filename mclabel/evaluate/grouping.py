@@ -23,7 +23,7 @@ def get_solution_meta(row: LabeledSolution) -> Mapping[str, str]:
 
 
 def group_by_meta(
-    items: Iterable[T], key: str, meta: Callable[[T], Mapping[str, str]]
+    items: Iterable[T], key: str, get_meta: Callable[[T], Mapping[str, str]]
 ) -> dict[str, list[T]]:
     """Return lists of items by the value of a metadata field; the values are in alphabetical order.
 
@@ -32,18 +32,18 @@ def group_by_meta(
     Args:
         items: problems, solutions or other items with metadata.
         key: name of the field.
-        meta: function that returns an item's metadata.
+        get_meta: function that returns an item's metadata.
     """
     groups: dict[str, list[T]] = {}
     for item in items:
-        if (name := meta(item).get(key)) is not None:
+        if (name := get_meta(item).get(key)) is not None:
             groups.setdefault(name, []).append(item)
     return dict(sorted(groups.items()))
 
 
 def group_by_dividing_fields(
     items: Sequence[T],
-    meta: Callable[[T], Mapping[str, str]],
+    get_meta: Callable[[T], Mapping[str, str]],
     *,
     keys: Iterable[str] = GROUP_KEYS,
     max_groups: int | None = MAX_GROUPS,
@@ -54,14 +54,14 @@ def group_by_dividing_fields(
 
     Args:
         items: problems, solutions or other items with metadata.
-        meta: function that returns an item's metadata.
+        get_meta: function that returns an item's metadata.
         keys: names of the fields.
         max_groups: maximum number of values of a field; None means no maximum.
 
     Returns:
         Items by name of the field, and then by value in alphabetical order.
     """
-    by_key = {key: group_by_meta(items, key, meta) for key in keys}
+    by_key = {key: group_by_meta(items, key, get_meta) for key in keys}
     return {
         key: groups
         for key, groups in by_key.items()

@@ -20,7 +20,7 @@ import numpy as np
 from mclabel.checkers.guarded import is_checker_failure
 from mclabel.core.records import Outcome
 from mclabel.evaluate.health_counts import GUESSABLE, HealthCounts, count_health
-from mclabel.run.shards.labels import committed_blocks
+from mclabel.run.shards.labels import read_committed_block_ids
 from mclabel.run.shards.store import Store
 
 ENOUGH_FILES = 2_000
@@ -108,7 +108,7 @@ def assess_run_health(store: Store, *, max_files: int | None = None) -> Health |
     Raises:
         ShardError: a shard cannot be read.
     """
-    if not committed_blocks(store):
+    if not read_committed_block_ids(store):
         return None
     return assess_health(count_health(store, max_files=max_files))
 

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.core.records import NO_ROOM, Outcome
-from mclabel.labeling.estimators.paths import answer_class, guess_probability
+from mclabel.labeling.estimators.paths import classify_gold_answer, get_guess_probability
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.labels import iter_label_tables
 from mclabel.run.shards.schema import parse_problem
 from mclabel.run.shards.store import Store
 
@@ -278,7 +278,7 @@ def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
     every = 1 if max_files is None else -(-len(catalog.blocks) // max_files)
     blocks = set(islice(catalog.blocks, None, None, every)) if every > 1 else None
     counts = HealthCounts(num_shards=len(catalog.blocks))
-    for metadata, table in label_tables(store, blocks):
+    for metadata, table in iter_label_tables(store, blocks):
         counts.add(
             {**metadata, **catalog.problems_without_rows(metadata["block"], metadata)}, table
         )
@@ -307,7 +307,7 @@ class _LabelsShardColumns:
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
         problems = table.select(names).take(self.first_rows).to_pylist()
         self.chance = np.array(
-            [guess_probability(answer_class(parse_problem(row))) for row in problems]
+            [get_guess_probability(classify_gold_answer(parse_problem(row))) for row in problems]
         )
         """Probability of a right guess, [problems]."""
         self.is_chosen: Flags = table["chosen_by_outcome"].to_numpy()

@@ -35,7 +35,7 @@ from mclabel.judge.consensus.sources import (
 )
 from mclabel.judge.opinions import read_text_digests
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.judging import most_likely_error
+from mclabel.labeling.estimators.posterior.judging import find_most_likely_first_error
 from mclabel.labeling.rewritten import (
     SUPERSEDED,
     RewrittenRun,
@@ -44,8 +44,8 @@ from mclabel.labeling.rewritten import (
     check_rollouts_kept,
     hash_superseded_rows,
     iter_source_blocks,
+    make_run_location_absolute,
     read_recorded_config,
-    resolve_location,
 )
 from mclabel.run.shards.manifest import MANIFEST, read_manifest_config
 from mclabel.run.shards.store import Store
@@ -183,7 +183,7 @@ def combine(
         learned = _learn_posterior(source, config, sources)
         report.rates, report.groups = learned.rates, learned.groups
     combined = {
-        "run": resolve_location(run),
+        "run": make_run_location_absolute(run),
         "rule": rule,
         "least_belief": least_belief,
         "opinions": identities,
@@ -410,7 +410,7 @@ def _label_by_rule(
         return replace(row, consensus=Consensus(rule=rule, kept=False, opinions=opinions))
     if rule == POSTERIOR:
         chances = posteriors[row.solution.id]
-        error, kept = most_likely_error(chances, row.solution.outcome, least_belief)
+        error, kept = find_most_likely_first_error(chances, row.solution.outcome, least_belief)
         row = replace(row, posterior=tuple(chances.tolist()))
     else:
         error, kept = opinions[0].first_error, same_location(opinions)

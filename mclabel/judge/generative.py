@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.engines import Engine, EngineStats
-from mclabel.engines.base import describe_oversize
+from mclabel.engines.base import describe_oversized_text
 from mclabel.engines.settings import name_section_in_errors
 from mclabel.judge.critic.parse import RETRY_BUDGET, Vote, VoteCounter
 from mclabel.judge.generative_chains import (
@@ -140,7 +140,9 @@ class GenerativePRM:
                 "a text for every step. Leave the solution out"
             )
         engine = self._engine
-        if (size := describe_oversize(len(problem) + sum(map(len, steps)), engine)) is not None:
+        if (
+            size := describe_oversized_text(len(problem) + sum(map(len, steps)), engine)
+        ) is not None:
             raise TooLongError(f"{place}: it has {size}, the most that the model accepts")
         ids = self._verifier.first_prompt_ids(problem, steps)
         most = self._settings.policy.max_tokens

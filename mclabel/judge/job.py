@@ -26,8 +26,8 @@ from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
+    collect_package_versions,
     describe_differences,
-    package_versions,
     read_manifest,
 )
 from mclabel.run.shards.opinions import TASK, iter_opinion_rows
@@ -158,7 +158,7 @@ def judge(
         ),
         source=config.solutions,
         provenance=run.shard_metadata(
-            versions=package_versions(),
+            versions=collect_package_versions(),
             input={"solutions": config.solutions},
             served=served,
             asked=own.prompt_inputs(),
@@ -223,7 +223,7 @@ def _resolve_judge_settings(config: JudgeConfig, recorded: Mapping[str, Any]) ->
         with name_section_in_errors(f"judge.{name}"):
             from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
-            policies[name] = prepare_policy(policy, continues=False).settings
+            policies[name] = prepare_policy(policy, must_continue_prefixes=False).settings
     settings: JudgeSettings = target.resolve_settings(
         config.judge.model_copy(update=policies), recorded.get("judge", {})
     )

@@ -47,8 +47,8 @@ from mclabel.prm.scoring.manifest import (
     write_provenance,
 )
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
-from mclabel.run.outputs import RUN, check_output, check_writable, prepare_output_file
-from mclabel.run.shards.labels import committed_blocks, read_labels
+from mclabel.run.outputs import RUN, check_output_is_usable, check_writable, prepare_output_file
+from mclabel.run.shards.labels import read_committed_block_ids, read_labels
 from mclabel.run.shards.opinions import FOLDER, iter_opinion_rows
 from mclabel.run.shards.rejects import Reject, read_rejects, write_reject_lines
 from mclabel.run.shards.store import Store
@@ -206,7 +206,7 @@ def _check_output_path(config: ScoreConfig) -> None:
     if out is None:
         return
     if not out.endswith(FILE_SUFFIX):
-        check_output(out, RUN)
+        check_output_is_usable(out, RUN)
         return
     path = Path(out)
     if path.exists() and Path(config.solutions).exists() and path.samefile(config.solutions):
@@ -278,7 +278,7 @@ class ScorerJudge(Judge):
                 f"{key}: {shared:,} of its {len(held_out):,} problems are also judged, so the "
                 "threshold would be chosen on the judged problems. Give labels of other problems"
             )
-        if (blocks := read_trained_blocks(settings.prm)) & committed_blocks(
+        if (blocks := read_trained_blocks(settings.prm)) & read_committed_block_ids(
             Store(settings.held_out)
         ):
             raise DataError(

@@ -23,9 +23,9 @@ from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.opinions import (
     commit_opinions,
     iter_opinion_rows,
-    read_block,
     read_items_without_opinions,
     read_opinion_blocks,
+    read_opinions_block,
 )
 from mclabel.run.shards.rejects import Reject, list_blocks_with_set_aside_items
 from mclabel.run.shards.store import Store
@@ -221,7 +221,7 @@ class OpinionOutputs:
     def read_committed_blocks(self, store: Store) -> CommittedBlocks:
         """Return the blocks whose shards have been committed."""
         done = read_opinion_blocks(store, require_complete=False)
-        return CommittedBlocks(blocks=done.blocks, foreign=done.foreign)
+        return CommittedBlocks(blocks=done.blocks, foreign_files=done.foreign_files)
 
     def delete_uncommitted_files(self, store: Store) -> None:
         """Remove half-written files of killed attempts; attempts leave no other files."""
@@ -237,7 +237,7 @@ class OpinionOutputs:
     def read_item_texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the problem texts of the solutions of some blocks, by solution id."""
         done = read_opinion_blocks(store, require_complete=False).blocks
-        tables = (read_block(store, block)[1] for block in blocks if block in done)
+        tables = (read_opinions_block(store, block)[1] for block in blocks if block in done)
         rows = (row for table in tables for row in table.to_pylist())
         return {row["id"]: json.loads(row["input"])["problem"] for row in rows}
 

@@ -20,7 +20,7 @@ from mclabel.core.records import LabeledSolution
 from mclabel.data.loading import load_labels
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
-from mclabel.run.shards.labels import committed_blocks, read_labels
+from mclabel.run.shards.labels import read_committed_block_ids, read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 
@@ -106,7 +106,7 @@ class LabelRun:
             if ended or (state is not None and state.num_blocks_done > num_committed):
                 num_committed = 0 if state is None else state.num_blocks_done
                 store = Store(self.out)
-                if new := committed_blocks(store, require_complete=False) - given:
+                if new := read_committed_block_ids(store, require_complete=False) - given:
                     given |= new
                     yield from read_labels(store, new)
         if self._error is not None:

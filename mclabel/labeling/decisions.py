@@ -58,7 +58,7 @@ class DecisionBatcher:
         self._batch_tasks: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def active_problem(self) -> Iterator[None]:
+    def register_active_problem(self) -> Iterator[None]:
         """Count one more active problem while the context is open. An active problem may request
         decisions, and a batch starts early only if all active problems wait.
         """

@@ -13,13 +13,13 @@ import pyarrow as pa
 from mclabel.core.records import AUTHOR
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import load_inputs, open_source_run
-from mclabel.labeling.job import label, semantic_config
+from mclabel.labeling.job import label, make_semantic_config
 from mclabel.labeling.journal import may_resume_with_changes
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import make_run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.blocks import JobBlocks
-from mclabel.run.budget import read_spent
+from mclabel.run.budget import read_recorded_spending
 from mclabel.run.forecast import Interval, Size, choose_pilot_blocks, forecast_cost
 from mclabel.run.run import RunOutput
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
@@ -141,7 +141,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     models = PreparedModels.prepare_all(config)
     config = models.with_resolved_settings(config)
     run = RunOutput.inspect(config.out)
-    semantic = semantic_config(config, models)
+    semantic = make_semantic_config(config, models)
     run.check_config(semantic, may_resume_with_changes)
     if (store := run.store) is None:
         return None
@@ -170,7 +170,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         return None
     learned = [block for block in seen if not block.used_initial_priors]
     chosen = learned if len(learned) >= MIN_BLOCKS // 2 else seen
-    spent = read_spent(store)
+    spent = read_recorded_spending(store)
 
     def forecast_remaining(costs: list[int]) -> Interval:
         rows = [(block.size, cost) for block, cost in zip(chosen, costs, strict=True)]

@@ -53,13 +53,13 @@ TRUNCATED_GRADE = GradeRecord(outcome=Outcome.TRUNCATED)
 """Grade of a completion that was truncated by a length limit, and so has no answer."""
 
 
-def failed_grade_record(why: str) -> GradeRecord:
+def make_failed_grade_record(reason: str) -> GradeRecord:
     """Return the grade of a completion that the engine could not sample.
 
     Args:
-        why: reason to record, in words.
+        reason: reason to record, in words.
     """
-    return GradeRecord(outcome=Outcome.UNGRADED, reason=format_reason(why) or None, failed=True)
+    return GradeRecord(outcome=Outcome.UNGRADED, reason=format_reason(reason) or None, failed=True)
 
 
 def to_grade_record(grade: Grade) -> GradeRecord:
@@ -89,7 +89,7 @@ def grade_recorded_completions(
         if end == "stop"
     ]
     grades = iter(grade(whole))
-    without = {"length": TRUNCATED_GRADE, "failed": failed_grade_record(NOT_SAMPLED)}
+    without = {"length": TRUNCATED_GRADE, "failed": make_failed_grade_record(NOT_SAMPLED)}
     return [
         without[end] if end != "stop" else to_grade_record(next(grades))
         for _, _, end in completions

@@ -26,7 +26,7 @@ from mclabel.data.readers.solutions import SelectionManifest, read_selected, rea
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.forecast import Size
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.labels import label_tables, read_shard_rollouts
+from mclabel.run.shards.labels import iter_label_tables, read_shard_rollouts
 from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
@@ -102,7 +102,7 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
         lengths = (len(problem.text) for problem in source)
         return ProblemInputs(
             problems=source,
-            size=Size.of_lengths(lengths),
+            size=Size.from_lengths(lengths),
             rejects=tuple,
             samples_all_rollouts=False,
         )
@@ -120,7 +120,7 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
     given = solutions.by_problem
     if len(given) < len(problems):
         problems = ChosenProblems(problems, given, count=len(given))
-        size = Size.of_lengths(len(problem.text) for problem in problems)
+        size = Size.from_lengths(len(problem.text) for problem in problems)
     return ProblemInputs(
         problems=problems,
         given=given,
@@ -236,7 +236,7 @@ class SourceRun:
         blocks: dict[str, str] = {}
         completers: set[str] = set()
         kept = True
-        for metadata, table in label_tables(Store(location)):
+        for metadata, table in iter_label_tables(Store(location)):
             if selected is not None:
                 table = _filter_selected_rows(table, selected)
                 solution_ids += table["solution_id"].to_pylist()
@@ -259,7 +259,7 @@ class SourceRun:
 
     def __iter__(self) -> Iterator[Problem]:
         seen = set()
-        for _, table in label_tables(Store(self.location)):
+        for _, table in iter_label_tables(Store(self.location)):
             for row in table.to_pylist():
                 if row["problem_id"] in self.blocks and row["problem_id"] not in seen:
                     seen.add(row["problem_id"])
@@ -326,7 +326,7 @@ def _list_problem_rows(table: pa.Table | None, name: str) -> list[dict[str, obje
 def _read_block_tables(location: str, block: str) -> tuple[pa.Table, pa.Table | None]:
     """Read the labels of a block, and its rollouts if these were stored."""
     store = Store(location)
-    ((metadata, labels),) = label_tables(store, {block})
+    ((metadata, labels),) = iter_label_tables(store, {block})
     kept = metadata["rollouts"] is not None
     return labels, read_shard_rollouts(store, metadata) if kept else None
 
@@ -406,12 +406,12 @@ def open_source_run(config: LabelConfig, semantic: SemanticConfig) -> SourceRun 
     return source
 
 
-def _warn_of_unused_results(source: SourceRun, names: set[str]) -> None:
+def _warn_of_unused_results(source: SourceRun, completer_names: set[str]) -> None:
     """Log a warning if a source run is incomplete, or if some of its rollouts are not used.
 
     Args:
         source: source run.
-        names: names of the job's completers.
+        completer_names: names of the job's completers.
     """
     store = Store(source.location)
     planned, done = read_planned_blocks(store), len(read_catalog(store).blocks)
@@ -427,7 +427,7 @@ def _warn_of_unused_results(source: SourceRun, names: set[str]) -> None:
             "%s did not store rollouts (keep_rollouts=false), so all rollouts are sampled again",
             source.location,
         )
-    if unused := sorted(source.completers - names):
+    if unused := sorted(source.completers - completer_names):
         logger.warning(
             "%s has rollouts by %s, which are not used. Add these models to completers to reuse "
             "their rollouts",

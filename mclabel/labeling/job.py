@@ -27,7 +27,7 @@ from mclabel.labeling.policy import PreparedModels, PreparedPolicy
 from mclabel.labeling.task import LabelTask
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.run import RunOutput, run_task
-from mclabel.run.shards.manifest import SemanticConfig, package_versions
+from mclabel.run.shards.manifest import SemanticConfig, collect_package_versions
 from mclabel.run.tally import JobReport, JobState
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def label(
     config = models.with_resolved_settings(config)
     if not run.is_claimed:
         models.check_ready()
-    semantic = semantic_config(config, models)
+    semantic = make_semantic_config(config, models)
     source = open_source_run(config, semantic)
     inputs = load_inputs(config, source)
     run.check_config(semantic, may_resume_with_changes)
@@ -81,7 +81,7 @@ def label(
         source=source,
         settings=config,
         provenance=run.shard_metadata(
-            versions=package_versions(models.packages), input=extract_input_config(config)
+            versions=collect_package_versions(models.packages), input=extract_input_config(config)
         ),
         keep_rollouts=config.keep_rollouts,
     )
@@ -105,7 +105,9 @@ def label(
         raise advise_regrading(error, run.store) from error
 
 
-def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> SemanticConfig:
+def make_semantic_config(
+    config: LabelConfig, models: PreparedModels | None = None
+) -> SemanticConfig:
     """Return everything on which a job's labels depend.
 
     These are the semantic settings (those that determine labels), the versions of checker and step

@@ -26,8 +26,8 @@ from mclabel.labeling.estimators import (
     Judgement,
     ProblemPaths,
     SolutionPath,
-    answer_class,
     begin_estimator,
+    classify_gold_answer,
 )
 from mclabel.labeling.estimators.fixed import OutcomeEstimator
 from mclabel.labeling.prefixes import Prefix, PrefixTable
@@ -50,7 +50,7 @@ class SamplingFacts:
     Solutions that were not chosen in this way have no entry."""
 
 
-def selection_probabilities(rows: Iterable[LabeledSolution]) -> dict[str, float]:
+def compute_selection_probabilities(rows: Iterable[LabeledSolution]) -> dict[str, float]:
     """Return the selection probabilities of the rows that were selected from a pool, by solution
     id.
     """
@@ -200,7 +200,7 @@ def label_by_outcome(
     )
     settings = OutcomeEstimator.Settings()
     paths = ProblemPaths(
-        paths=table.paths, answer_class=answer_class(problem), completers=completers
+        paths=table.paths, answer_class=classify_gold_answer(problem), completers=completers
     )
     estimator = begin_estimator(settings, paths, knowledge=None, min_gain=None)
     judgements = estimator.judge([[Counts() for _ in table.prefixes]])

@@ -43,12 +43,15 @@ class PreparedPolicy:
         return self.engine.resources().with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
 
-def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> PreparedPolicy:
+def prepare_policy(
+    policy: PolicySettings, *, must_continue_prefixes: bool = True
+) -> PreparedPolicy:
     """Resolve a policy's settings: read its few-shot examples, and look up the model's commit.
 
     Args:
         policy: settings as configured.
-        continues: True if the engine must be able to continue a given prefix token by token.
+        must_continue_prefixes: True if the engine must be able to continue a given prefix token by
+            token.
 
     Raises:
         ConfigError: this machine lacks something that the engine needs, or the engine cannot
@@ -57,11 +60,11 @@ def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> Prepare
         EngineError: the model cannot be found or downloaded.
     """
     policy = read_few_shot_examples(policy)
-    engine = make_engine(policy, continues=continues)
+    engine = make_engine(policy, continues=must_continue_prefixes)
     engine.check_environment()
     if (commit := engine.model_commit()) not in (None, policy.revision):
         policy = policy.model_copy(update={"revision": commit})
-        engine = make_engine(policy, continues=continues)
+        engine = make_engine(policy, continues=must_continue_prefixes)
     return PreparedPolicy(settings=policy, engine=engine)
 
 

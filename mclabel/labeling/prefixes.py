@@ -11,11 +11,11 @@ answer is no evidence that the step is right, since a policy that corrects itsel
 errors ("Beyond the First Error", arXiv 2505.14391). Such repairs are detected by typical phrases,
 and by equations that give another value to a left side of the prefix.
 
-The function `step_key` maps steps with equal content to equal keys. If two solutions take the same
-next step, the step is probably right, unless the policy makes the same mistake consistently, which
-the estimator's priors must learn. Policies word the same step in many ways. So steps are compared
-by the numbers that they contain, normalised as by the answer checker, and steps without a number by
-their words.
+The function `make_step_key` maps steps with equal content to equal keys. If two solutions take the
+same next step, the step is probably right, unless the policy makes the same mistake consistently,
+which the estimator's priors must learn. Policies word the same step in many ways. So steps are
+compared by the numbers that they contain, normalised as by the answer checker, and steps without a
+number by their words.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class PrefixTable:
             outcome=rollout.outcome,
             num_tokens=rollout.num_tokens,
             path=tuple(self._by_id[identity] for identity in rollout.through or ()),
-            step_keys=tuple(step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
+            step_keys=tuple(make_step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
             repairs=rollout.outcome is Outcome.RIGHT
             and corrects_prefix(rollout.text, self.prefixes[prefix_index].text),
@@ -204,7 +204,7 @@ class PrefixTable:
             outcome=rollout.outcome,
             num_tokens=rollout.num_tokens,
             path=tuple(path),
-            step_keys=tuple(step_key(step.text) for step in steps),
+            step_keys=tuple(make_step_key(step.text) for step in steps),
             step_tokens=tuple(b - a for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
         )
@@ -232,7 +232,7 @@ class PrefixTable:
             outcome=solution.outcome,
             sampled=solution.origin == "sampled" and self._kept_regardless_of_outcome,
             step_tokens=tuple(s.end - a for s, a in zip(solution.steps, starts, strict=True)),
-            step_keys=tuple(step_key(s.text) for s in solution.steps),
+            step_keys=tuple(make_step_key(s.text) for s in solution.steps),
             step_factors=compute_step_factors(self._problem.text, [s.text for s in solution.steps]),
             commitments=commitments,
         )
@@ -376,7 +376,7 @@ _ANSWER = re.compile(r"\\boxed|\\fbox|####")
 _WORD = re.compile(r"\w+")
 
 
-def step_key(text: str) -> str:
+def make_step_key(text: str) -> str:
     r"""Return a key that is usually equal for steps with equal content.
 
     `"Ada has 3 * 4 = 12 pens.\n"` and `"So that makes 12 pens (4 times 3)."` have the same key.

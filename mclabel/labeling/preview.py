@@ -16,11 +16,11 @@ from mclabel.core.records import AUTHOR, Problem
 from mclabel.data.readers.rows import describe_row_place
 from mclabel.engines import EngineResources, PolicyPreview, PolicySettings, make_engine
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.estimators import strongest_completer_index
+from mclabel.labeling.estimators import find_strongest_completer_index
 from mclabel.labeling.inputs import load_inputs, open_source_run
-from mclabel.labeling.job import semantic_config
+from mclabel.labeling.job import make_semantic_config
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy, read_few_shot_examples
-from mclabel.run.outputs import RUN, check_output
+from mclabel.run.outputs import RUN, check_output_is_usable
 from mclabel.run.shards.rejects import Reject
 
 NUM_GOLDS = 2000
@@ -176,7 +176,7 @@ def preview(config: LabelConfig) -> Preview:
     facts: dict[str, ModelSummary] = {}
     longest: Sequence[str] = ()
     try:
-        check_output(config.out, RUN)
+        check_output_is_usable(config.out, RUN)
     except MclabelError as error:
         faults.append(str(error))
     try:
@@ -206,7 +206,7 @@ def summarise_inputs(config: LabelConfig) -> tuple[InputSummary, list[str]]:
     """
     source = None
     if config.solutions.run is not None:
-        source = open_source_run(config, semantic_config(config))
+        source = open_source_run(config, make_semantic_config(config))
     work = load_inputs(config, source)
     rejects: Counter[str] = Counter()
     first: Reject | None = None
@@ -311,7 +311,9 @@ class LabelPlan:
             each = ", ".join(
                 f"{completer.name} (a token costs {completer.cost:.3g})" for completer in rolling
             )
-            strong = rolling[strongest_completer_index(rolling)].name if len(rolling) > 1 else None
+            strong = (
+                rolling[find_strongest_completer_index(rolling)].name if len(rolling) > 1 else None
+            )
             yield "rolled out by", each + (f"; {strong} is the strongest" if strong else "")
 
     def _iter_model_lines(self) -> Iterator[tuple[str, str]]:

@@ -33,14 +33,18 @@ from mclabel.labeling.estimators import (
     Knowledge,
     ProblemPaths,
     RunLearner,
-    answer_class,
     begin_estimator,
     begin_learner,
-    strongest_completer_index,
+    classify_gold_answer,
+    find_strongest_completer_index,
 )
 from mclabel.labeling.grading import grade_intermediate_answers
 from mclabel.labeling.inputs import RolloutKey, SourceProblem, SourceRun
-from mclabel.labeling.labeled import SamplingFacts, build_labeled_solutions, selection_probabilities
+from mclabel.labeling.labeled import (
+    SamplingFacts,
+    build_labeled_solutions,
+    compute_selection_probabilities,
+)
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, NoContextRoom, Sampler, roll_out_and_judge
 from mclabel.labeling.sampling import sample_solutions
@@ -127,7 +131,7 @@ class EngineContext:
         cost). Step values are estimated under this completer.
         """
         completers = [roller.completer for roller in self.rollout_models]
-        return completers[strongest_completer_index(completers)].name
+        return completers[find_strongest_completer_index(completers)].name
 
 
 async def label_problem(
@@ -165,7 +169,7 @@ async def label_problem(
         problem, given, models, checker=context.checker, executor=executor
     )
     if isinstance(prompts, RejectReason):
-        return _set_problem_aside(problem, prompts, settings)
+        return _set_problem_aside_or_raise(problem, prompts, settings)
     prompt, *their_prompts = prompts
     sampler = Sampler(
         problem=problem,
@@ -183,7 +187,7 @@ async def label_problem(
     elif given:
         origin = await _encode_given_solutions(sampler, settings, given)
         if origin.reject_reason is not None and (settings.strict or not origin.solutions):
-            return _set_problem_aside(problem, origin.reject_reason, settings)
+            return _set_problem_aside_or_raise(problem, origin.reject_reason, settings)
     else:
         origin = await _sample_from_policy(sampler, settings)
     sampling = origin.sampling
@@ -246,14 +250,14 @@ async def _label_solutions(
     except (NoContextRoom, PrefixNotReproduced) as error:
         reason = "solution_too_long" if isinstance(error, NoContextRoom) else "other_tokens"
         why = RejectReason(reason, str(error))
-        return _set_problem_aside(samplers[0].problem, why, context.settings)
+        return _set_problem_aside_or_raise(samplers[0].problem, why, context.settings)
     if ticket is not None:
         await ticket.submit_results(run.estimator, paths, num_tokens=labels.num_tokens)
     return labels
 
 
-def _set_problem_aside(
-    problem: Problem, why: RejectReason, settings: LabelSettings
+def _set_problem_aside_or_raise(
+    problem: Problem, reason: RejectReason, settings: LabelSettings
 ) -> ProblemLabels:
     """Return a result without labels, which records the reason; if `strict` is set, raise it.
 
@@ -261,8 +265,8 @@ def _set_problem_aside(
         DataError: `strict` is set.
     """
     if settings.strict:
-        raise DataError(f"problem {problem.id}: {why.detail}")
-    return ProblemLabels(set_aside=why)
+        raise DataError(f"problem {problem.id}: {reason.detail}")
+    return ProblemLabels(set_aside=reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +293,7 @@ def _reuse_source_solutions(source: SourceProblem) -> _ObtainedSolutions:
             num_sampled=first.num_sampled,
             num_sampled_right=first.num_sampled_right,
             chosen_by_outcome=first.chosen_by_outcome,
-            probabilities=selection_probabilities(source.rows),
+            probabilities=compute_selection_probabilities(source.rows),
         ),
         rollouts=source.rollouts,
     )
@@ -418,7 +422,7 @@ async def _estimate_labels(
         )
         paths = ProblemPaths(
             paths=table.paths,
-            answer_class=answer_class(problem),
+            answer_class=classify_gold_answer(problem),
             completers=completers,
         )
         estimator = begin_estimator(

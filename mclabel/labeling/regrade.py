@@ -30,10 +30,10 @@ from mclabel.labeling.rewritten import (
     begin_rewritten_run,
     check_rollouts_kept,
     hash_superseded_rows,
+    make_run_location_absolute,
     read_recorded_config,
-    resolve_location,
 )
-from mclabel.run.shards.manifest import report_priors_damage
+from mclabel.run.shards.manifest import report_value_errors_as_damaged_priors
 from mclabel.run.shards.store import Store
 
 
@@ -157,7 +157,7 @@ def regrade(
         **config,
         "checker": {**chosen.semantic(), "version": grader.version},
         "regraded": {
-            "run": resolve_location(run),
+            "run": make_run_location_absolute(run),
             "checker": config.get("checker"),
             "golds": content_id(sorted((name, *gold.content) for name, gold in corrected.items()))
             if corrected
@@ -237,21 +237,21 @@ class _RegradeJob:
 
     def _read_knowledge(self, identity: str) -> Any:
         content = self._rewritten.copy_and_read_priors(identity)
-        with report_priors_damage(Store(self._run_name), identity):
+        with report_value_errors_as_damaged_priors(Store(self._run_name), identity):
             return self._settings.component.read_knowledge(content)
 
 
 def _add_changes_to_report(
-    report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded
+    report: RegradeReport, rows: Sequence[LabeledSolution], regraded: Regraded
 ) -> None:
-    pairs = list(zip(rows, again.labeled, strict=True))
+    pairs = list(zip(rows, regraded.labeled, strict=True))
     report.num_solutions += len(pairs)
     report.num_solutions_changed += sum(a.solution.outcome != b.solution.outcome for a, b in pairs)
     report.num_first_errors_changed += sum(a.first_error != b.first_error for a, b in pairs)
-    report.num_rollouts += again.num_rollouts
-    report.num_rollouts_changed += again.num_changed
-    report.num_rollouts_unused += again.num_rollouts - len(again.rollouts)
-    report.num_rollouts_missing += again.num_missing
+    report.num_rollouts += regraded.num_rollouts
+    report.num_rollouts_changed += regraded.num_changed
+    report.num_rollouts_unused += regraded.num_rollouts - len(regraded.rollouts)
+    report.num_rollouts_missing += regraded.num_missing
 
 
 def parse_recorded_estimator(content: Mapping[str, Any]) -> EstimatorSettings:

@@ -27,15 +27,15 @@ from mclabel.labeling.estimators import (
     EstimatorSettings,
     ProblemEstimator,
     ProblemPaths,
-    answer_class,
     begin_estimator,
+    classify_gold_answer,
 )
 from mclabel.labeling.grading import GradeRecord, IntermediateOutcomes, grade_recorded_completions
 from mclabel.labeling.labeled import (
     SamplingFacts,
     build_labeled_solutions,
+    compute_selection_probabilities,
     get_row_completers,
-    selection_probabilities,
 )
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, replay_and_count_missing
@@ -191,7 +191,7 @@ def _relabel_problem(
     completers = get_row_completers(first)
     paths = ProblemPaths(
         paths=table.paths,
-        answer_class=answer_class(problem),
+        answer_class=classify_gold_answer(problem),
         completers=completers,
     )
     estimator = make_estimator(
@@ -247,7 +247,7 @@ def _update_sampling(
         num_sampled=row.num_sampled,
         num_sampled_right=num_right,
         chosen_by_outcome=row.chosen_by_outcome,
-        probabilities=selection_probabilities(rows),
+        probabilities=compute_selection_probabilities(rows),
     )
 
 

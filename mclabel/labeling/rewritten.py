@@ -23,23 +23,23 @@ from mclabel.core.seeds import content_id
 from mclabel.labeling.grading import count_ungraded_reasons, count_weak_verdicts
 from mclabel.run.run import RunOutput
 from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
-from mclabel.run.shards.finished import write_finished
+from mclabel.run.shards.finished import write_completion_marker
 from mclabel.run.shards.labels import (
     commit_block,
-    committed_blocks,
     delete_uncommitted_shards,
+    read_committed_block_ids,
     read_shard_rollouts,
 )
 from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
-    missing_priors_error,
-    package_versions,
-    priors_file_name,
+    collect_package_versions,
+    make_missing_priors_error,
+    make_priors_file_name,
     read_manifest_config,
     read_priors,
 )
-from mclabel.run.shards.opinions import no_labels_error
+from mclabel.run.shards.opinions import make_no_labels_error
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import read_rejects, write_rejects
 from mclabel.run.shards.schema import parse_labeled_solution, parse_rollout
@@ -78,10 +78,10 @@ class RewrittenRun:
         """
         self._catalog = read_catalog(source)
         if not self._catalog.blocks:
-            raise no_labels_error(source)
+            raise make_no_labels_error(source)
         self._source, self._target = source, target
         self._provenance, self._action = provenance, action
-        self._done = committed_blocks(target, require_complete=False)
+        self._done = read_committed_block_ids(target, require_complete=False)
         self._copied: set[str] = set()
         self.num_blocks = len(self._catalog.blocks)
         self.num_resumed = sum(
@@ -134,7 +134,7 @@ class RewrittenRun:
         """Write the files that complete the new run: its rejects and the completion marker."""
         delete_uncommitted_shards(self._target)
         files = (REJECTS,) if write_rejects(self._target, read_rejects(self._source)) else ()
-        write_finished(self._target, num_blocks=self.num_blocks, files=files)
+        write_completion_marker(self._target, num_blocks=self.num_blocks, files=files)
 
     def copy_priors(self, block: SourceBlock) -> None:
         """Copy the priors on which the labels of a block rest to the new run."""
@@ -154,8 +154,8 @@ class RewrittenRun:
         """
         content = read_priors(self._source, identity)
         if content is None:
-            raise missing_priors_error(self._source, identity)
-        self._target.create(priors_file_name(identity), content)
+            raise make_missing_priors_error(self._source, identity)
+        self._target.create(make_priors_file_name(identity), content)
         return content.decode()
 
     def _make_new_block_id(self, block: str) -> str:
@@ -173,7 +173,7 @@ def iter_source_blocks(source: Store) -> Iterator[SourceBlock]:
     """
     catalog = read_catalog(source)
     if not catalog.blocks:
-        raise no_labels_error(source)
+        raise make_no_labels_error(source)
     return _read_source_blocks(source, catalog, lambda block: True, lambda table: None)
 
 
@@ -237,7 +237,9 @@ those of problems that a later block of the source run labelled again."""
 
 def hash_superseded_rows(source: Store) -> dict[str, str]:
     """Return a hash of the run's superseded rows under the key `SUPERSEDED`; empty without any."""
-    rows = sorted((block, sorted(ids)) for block, ids in read_catalog(source).superseded.items())
+    rows = sorted(
+        (block, sorted(ids)) for block, ids in read_catalog(source).superseded_ids.items()
+    )
     return {SUPERSEDED: content_id(rows)} if rows else {}
 
 
@@ -263,11 +265,11 @@ def begin_rewritten_run(
         ConfigError: `run` and `out` are the same folder or URL.
         ShardError: `out` holds another run.
     """
-    if resolve_location(run) == resolve_location(out):
+    if make_run_location_absolute(run) == make_run_location_absolute(out):
         raise ConfigError(f"-o {out}: must not be the run that is {action}. Give another folder")
     target = RunOutput.inspect(out)
     target.check_config(SemanticConfig.from_config(semantic), may_change)
-    shard_metadata = target.shard_metadata(versions=package_versions())
+    shard_metadata = target.shard_metadata(versions=collect_package_versions())
     return target.claim(shard_metadata), shard_metadata
 
 
@@ -290,6 +292,6 @@ def check_rollouts_kept(run: str, block: SourceBlock, action: str) -> None:
         )
 
 
-def resolve_location(run: str) -> str:
+def make_run_location_absolute(run: str) -> str:
     """Return the absolute path of a folder, or a URL unchanged."""
     return run if "://" in run else str(Path(run).resolve())

@@ -29,7 +29,7 @@ from mclabel.labeling.estimators import Judgement, Probe, ProblemEstimator
 from mclabel.labeling.grading import (
     TRUNCATED_GRADE,
     GradeRecord,
-    failed_grade_record,
+    make_failed_grade_record,
     to_grade_record,
 )
 from mclabel.labeling.inputs import RolloutKey
@@ -186,7 +186,9 @@ class Sampler:
         else:
             completion, why = await self.sample(self.get_prefix_ids(prefix), seed=seed)
         grade = (
-            await self.grade(completion, prefix.text) if why is None else failed_grade_record(why)
+            await self.grade(completion, prefix.text)
+            if why is None
+            else make_failed_grade_record(why)
         )
         if recorded is None and not withheld:
             self.on_completion(grade.outcome)
@@ -379,7 +381,7 @@ async def roll_out_and_judge(
     longest = 1
     running: set[asyncio.Task[FinishedRollout]] = set()
     done: set[asyncio.Task[FinishedRollout]] = set()
-    with decisions.active_problem():
+    with decisions.register_active_problem():
         await executor.run(run.record_unrequested, samplers[0].source_rollouts)
         try:
             while True:

@@ -12,8 +12,8 @@ from mclabel.core.seeds import content_id, sampling_seed
 from mclabel.data.lengths import split_steps
 from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
-from mclabel.engines.base import describe_oversize
-from mclabel.labeling.grading import failed_grade_record
+from mclabel.engines.base import describe_oversized_text
+from mclabel.labeling.grading import make_failed_grade_record
 from mclabel.labeling.journal import JournaledSolution, make_solution_line
 from mclabel.labeling.rollouts import Sampler
 from mclabel.run.cpu_executor import CpuExecutor
@@ -44,7 +44,7 @@ async def sample_solution(
     else:
         seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
         completion, why = await sampler.sample((), seed=seed)
-    grade = await sampler.grade(completion) if why is None else failed_grade_record(why)
+    grade = await sampler.grade(completion) if why is None else make_failed_grade_record(why)
     steps = splitter.split(
         completion.ids,
         completion.text,
@@ -165,9 +165,9 @@ def _find_oversized_text(
     The check uses the number of characters, because tokenising a huge text would take long.
     """
     takes = f"which {model_noun} takes of prompt and solution together"
-    if (size := describe_oversize(len(problem.text), policy)) is not None:
+    if (size := describe_oversized_text(len(problem.text), policy)) is not None:
         return RejectReason("prompt_too_long", f"its text has {size}, {takes}")
     for index, solution in enumerate(given):
-        if (size := describe_oversize(len(solution.text), policy)) is not None:
+        if (size := describe_oversized_text(len(solution.text), policy)) is not None:
             return RejectReason("solution_too_long", f"its solution {index} has {size}, {takes}")
     return None

@@ -42,7 +42,12 @@ from mclabel.run.shards.labels import (
     delete_uncommitted_shards,
     read_labels,
 )
-from mclabel.run.shards.manifest import PRIORS, priors_file_name, read_priors, report_priors_damage
+from mclabel.run.shards.manifest import (
+    PRIORS,
+    make_priors_file_name,
+    read_priors,
+    report_value_errors_as_damaged_priors,
+)
 from mclabel.run.shards.rejects import Reject, read_set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import (
@@ -92,7 +97,7 @@ class LabelOutputs:
         """Return the blocks whose labels are committed."""
         catalog = read_catalog(store, require_complete=False)
         check_not_cut_off(store, catalog)
-        return CommittedBlocks(blocks=catalog.blocks, foreign=catalog.foreign)
+        return CommittedBlocks(blocks=catalog.blocks, foreign_files=catalog.foreign_files)
 
     def delete_uncommitted_files(self, store: Store) -> None:
         """Remove rollouts shards to which no labels shard refers."""
@@ -272,7 +277,7 @@ class LabelRunner:
 
     def state(self) -> RunnerState:
         """Return the state of the engines, and counts of labelled steps and sampled completions."""
-        stats = _combine_stats([policy.stats() for policy in self._policies.values()])
+        stats = _combine_engine_stats([policy.stats() for policy in self._policies.values()])
         return RunnerState(
             num_live=stats.num_live,
             max_live=stats.max_live,
@@ -307,7 +312,7 @@ class LabelRunner:
         self._write_priors(learner.knowledge)
 
     def _write_priors(self, knowledge: Knowledge) -> None:
-        self._store.create(priors_file_name(knowledge.id), knowledge.to_json().encode())
+        self._store.create(make_priors_file_name(knowledge.id), knowledge.to_json().encode())
 
     def _merge_new_priors(self, learner: RunLearner) -> None:
         """Merge each priors file of the run that this runner has not read yet into the learner."""
@@ -315,7 +320,7 @@ class LabelRunner:
             identity = name.removeprefix(f"{PRIORS}/").removesuffix(".json")
             content = read_priors(self._store, identity)
             if content is not None:
-                with report_priors_damage(self._store, identity):
+                with report_value_errors_as_damaged_priors(self._store, identity):
                     self._estimators.call("the learner's adopt", learner.adopt, content.decode())
             self._merged_priors.add(name)
 
@@ -324,7 +329,7 @@ class LabelRunner:
         self._counts[outcome] += 1
 
 
-def _combine_stats(stats: Sequence[EngineStats]) -> EngineStats:
+def _combine_engine_stats(stats: Sequence[EngineStats]) -> EngineStats:
     """Combine the statistics of a worker's engines into those of a single engine.
 
     The highest limit of running requests and the highest KV-cache use of the engines are reported,

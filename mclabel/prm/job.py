@@ -25,10 +25,10 @@ from mclabel.prm.new_scorer import NewScorer, resolve_base_model
 from mclabel.prm.training.settings import check_trackers
 from mclabel.run.outputs import TRAINING
 from mclabel.run.run import RunOutput
-from mclabel.run.shards.labels import committed_blocks, read_labels
-from mclabel.run.shards.manifest import SemanticConfig, package_versions
+from mclabel.run.shards.labels import read_committed_block_ids, read_labels
+from mclabel.run.shards.manifest import SemanticConfig, collect_package_versions
 from mclabel.run.shards.store import Store
-from mclabel.run.trainings import MODEL, check_finished, describe_model_remedy
+from mclabel.run.trainings import MODEL, check_training_finished, describe_model_remedy
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples
@@ -69,7 +69,7 @@ def train(
     figures = _compute_preflight(scorer, examples)
     on_preflight(figures)
     figures.check_targets_differ()
-    run.claim({"versions": package_versions(), "blocks": blocks})
+    run.claim({"versions": collect_package_versions(), "blocks": blocks})
     if config.workers == 1:
         fit_scorer(scorer, examples, on_progress)
     else:
@@ -212,7 +212,7 @@ def _read_finished_report(out: Path) -> TrainReport | None:
     path = out / MODEL / "report.json"
     if not path.parent.is_dir():
         return None
-    check_finished(out)
+    check_training_finished(out)
     try:
         return read_record(TrainReport, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
@@ -229,7 +229,7 @@ def choose_blocks(config: TrainConfig) -> Blocks:
     These are the blocks recorded in the manifest of the output folder, if all of them still exist.
     Otherwise they are all committed blocks.
     """
-    now = [sorted(committed_blocks(Store(run))) for run in config.labels]
+    now = [sorted(read_committed_block_ids(Store(run))) for run in config.labels]
     then = _read_manifest_blocks(Path(config.out) / str(TRAINING.manifest))
     if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
         return then

@@ -20,7 +20,7 @@ from mclabel.prm.examples.encode import StepEncoder
 from mclabel.prm.examples.targets import find_target
 from mclabel.prm.model.settings import HEADS
 from mclabel.prm.scoring.manifest import PrmManifest, make_step_encoder
-from mclabel.run.trainings import mark_finished
+from mclabel.run.trainings import mark_training_finished
 
 if TYPE_CHECKING:
     from mclabel.prm.model.network import StepModel
@@ -127,7 +127,7 @@ class NewScorer:
             self.manifest.save(partial)
             for name, content in extra_files.items():
                 (partial / name).write_text(content)
-            mark_finished(folder.parent, partial)
+            mark_training_finished(folder.parent, partial)
             partial.rename(folder)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.evaluate.labels.quality import find_exact_first_error
 from mclabel.evaluate.labels.report import measure_group
-from mclabel.evaluate.labels.show import calibration_plot
+from mclabel.evaluate.labels.show import plot_group_calibration
 from mclabel.evaluate.labels.truth import find_exact_truth
 from mclabel.show.figures import SERIES_COLOURS, apply_plot_style, draw_plot, save_figure
 from mclabel.show.solutions import printable_text
@@ -36,7 +36,7 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-    plot = calibration_plot(measure_group(list(rows), find_exact_truth(rows), {}))
+    plot = plot_group_calibration(measure_group(list(rows), find_exact_truth(rows), {}))
     assert plot is not None
     colours = colormaps["RdYlGn"]
     with apply_plot_style():

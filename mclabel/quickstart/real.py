@@ -11,7 +11,7 @@ from rich.console import Console
 from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.records import Outcome
 from mclabel.engines.hub import resolve_model
-from mclabel.evaluate.best_of_n.show import best_of_n_grid
+from mclabel.evaluate.best_of_n.show import make_best_of_n_grid
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.quickstart.toy import (
@@ -103,7 +103,9 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         seconds,
     )
     console.print()
-    console.print(render_rich_table(best_of_n_grid(evaluation, METHOD_NAMES, against=BASELINES)))
+    console.print(
+        render_rich_table(make_best_of_n_grid(evaluation, METHOD_NAMES, against=BASELINES))
+    )
     summary = {
         "model": "smollm2:words",
         "size": size,

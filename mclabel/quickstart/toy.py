@@ -30,7 +30,7 @@ from mclabel.evaluate.best_of_n.choosing import MAJORITY
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
-from mclabel.evaluate.best_of_n.show import best_of_n_grid
+from mclabel.evaluate.best_of_n.show import make_best_of_n_grid
 from mclabel.evaluate.grouping import (
     MIN_GROUP_PROBLEMS,
     get_solution_meta,
@@ -43,13 +43,13 @@ from mclabel.evaluate.labels.quality import (
     find_exact_first_error,
     measure_label_quality,
 )
-from mclabel.evaluate.labels.show import quality_grid
+from mclabel.evaluate.labels.show import make_quality_grid
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.prm.config import TrainConfig
 from mclabel.quickstart.picture import draw_labels
 from mclabel.report.page.report import write_report
-from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_output
+from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_output_is_usable
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import render_rich_table
@@ -168,7 +168,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     console.print()
     wrong_row = next((row for row in rows if row.first_error), rows[0])
     show_solution(console, wrong_row, find_exact_first_error(wrong_row))
-    console.print(render_rich_table(quality_grid(quality)))
+    console.print(render_rich_table(make_quality_grid(quality)))
     console.print(
         f"\nTraining {len(scorers)} scorers from the policy, side by side (a PRM and an ORM on "
         f"these labels{', a PRM on exact ones' if 'exact' in scorers else ''}), then choosing "
@@ -179,7 +179,9 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         "quickstart.yaml", scorers, EVALUATION_OVERRIDES[size], out, run, console, seconds
     )
     console.print()
-    console.print(render_rich_table(best_of_n_grid(evaluation, METHOD_NAMES, against=BASELINES)))
+    console.print(
+        render_rich_table(make_best_of_n_grid(evaluation, METHOD_NAMES, against=BASELINES))
+    )
     summary = _build_summary(size, seconds, quality, cost, evaluation)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
@@ -245,12 +247,12 @@ def check_quickstart_outputs(out: Path, run: Path, scorers: Iterable[str]) -> No
     Raises:
         ShardError: an output folder contains other data.
     """
-    check_output(str(out), QUICKSTART)
-    check_output(str(run), RUN)
+    check_output_is_usable(str(out), QUICKSTART)
+    check_output_is_usable(str(run), RUN)
     for name in scorers:
-        check_output(str(out / name), TRAINING)
-    check_output(str(out / "best-of-n"), BEST_OF_N)
-    check_output(str(out / "best-of-n" / "samples"), RUN)
+        check_output_is_usable(str(out / name), TRAINING)
+    check_output_is_usable(str(out / "best-of-n"), BEST_OF_N)
+    check_output_is_usable(str(out / "best-of-n" / "samples"), RUN)
 
 
 def train_scorers(

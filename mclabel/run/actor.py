@@ -191,19 +191,21 @@ async def _exchange_leases(
     worker: Worker, running: RunningBlocks, leases: Sequence[Lease]
 ) -> ExchangeReply:
     running.start_leases(leases)
-    ended = await running.wait_for_ended(PROGRESS_S)
+    ended = await running.wait_for_finished_leases(PROGRESS_S)
     failure = running.failure
     if failure is not None and not ended:
         raise failure
     return ExchangeReply(progress=await worker.progress(), ended=ended, failed=failure is not None)
 
 
-def make_actor(make_worker: Callable[[], Worker], place: Placement) -> Any:
+def make_actor(make_worker: Callable[[], Worker], placement: Placement) -> Any:
     """Create an actor. Ray does not retry calls to it, because the driver leases lost blocks
     again.
     """
     return (
         ray.remote(WorkerActor)
-        .options(**place.options, max_restarts=-1, max_task_retries=0, max_concurrency=MAX_CALLS)
+        .options(
+            **placement.options, max_restarts=-1, max_task_retries=0, max_concurrency=MAX_CALLS
+        )
         .remote(make_worker)
     )

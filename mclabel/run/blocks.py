@@ -33,10 +33,10 @@ from mclabel.run.shards.plan import (
     CONTENT_BYTES,
     META_BYTES,
     PLAN_SCHEMA,
-    commit_part,
+    commit_plan_part,
     digest_identity,
     make_block_id,
-    read_parts,
+    read_plan_parts,
     split_into_chunks,
 )
 from mclabel.run.shards.store import Store
@@ -46,7 +46,7 @@ MAX_PART_ROWS = 50_000
 """Approximate number of rows in a part of the plan. A part ends at the end of a block."""
 
 
-class CountCheckedItems:
+class ItemsWithCheckedCount:
     """Items of an input. Every iteration checks that their number is unchanged."""
 
     def __init__(self, items: Items, item_noun: str) -> None:
@@ -122,17 +122,19 @@ class JobBlocks:
         for number, count in self._counts.items():
             yield self._plan.names[number], count
 
-    def read_blocks(self, wanted: Callable[[str], bool] = lambda block_id: True) -> Iterator[Block]:
+    def read_blocks(
+        self, is_wanted: Callable[[str], bool] = lambda block_id: True
+    ) -> Iterator[Block]:
         """Yield the blocks, each as soon as all of its items are read.
 
         Args:
-            wanted: function that returns whether to yield the block with a given id.
+            is_wanted: function that returns whether to yield the block with a given id.
 
         Raises:
             DataError: the input changes while it is read.
         """
         plan = self._plan
-        chosen = {n: count for n, count in self._counts.items() if wanted(plan.names[n])}
+        chosen = {n: count for n, count in self._counts.items() if is_wanted(plan.names[n])}
         word = self._outputs.words.item
         # Items of incomplete blocks by block number, each with its position in the plan.
         parts: dict[int, list[tuple[int, Item]]] = {}
@@ -181,11 +183,13 @@ def plan_blocks(
         DataError: the input changes while it is read.
     """
     identity_hash = digest_identity(identity)
-    items = CountCheckedItems(items, outputs.words.item)
+    items = ItemsWithCheckedCount(items, outputs.words.item)
     taken_up = InputChanges()
     added: list[pa.Table] = []
     while True:
-        plan = PlanIndex.from_parts([*(read_parts(store) if store is not None else ()), *added])
+        plan = PlanIndex.from_parts(
+            [*(read_plan_parts(store) if store is not None else ()), *added]
+        )
         compared = PlanComparison.compare(items, plan)
         changes = compared.changes
         if not (changes.num_added or changes.num_changed or changes.num_gone):
@@ -207,12 +211,14 @@ def plan_blocks(
         new = _iter_new_parts(items, plan, compared, missing_ids, identity_hash, block_items)
         if commit and store is not None:
             numbered = enumerate(new, plan.num_parts + 1)
-            if not all(commit_part(store, number, table) for number, table in numbered):
+            if not all(commit_plan_part(store, number, table) for number, table in numbered):
                 continue  # another driver planned at the same time, so read its plan first
         else:
             added += new
         # The parts were just added from this input, so contents need not be compared again.
-        plan = PlanIndex.from_parts([*(read_parts(store) if store is not None else ()), *added])
+        plan = PlanIndex.from_parts(
+            [*(read_plan_parts(store) if store is not None else ()), *added]
+        )
         taken_up = replace(taken_up, num_other_meta=changes.num_other_meta)
         return JobBlocks(items, outputs, plan, plan.find_items(items), taken_up)
 

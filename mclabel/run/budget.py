@@ -68,7 +68,7 @@ class BudgetLimits:
         return None
 
 
-class Ledger:
+class SpendingLedger:
     """Measures the spending of one run of a job, and writes it to `spent.json`."""
 
     def __init__(self, store: Store, *, started: float) -> None:
@@ -83,7 +83,7 @@ class Ledger:
         """
         self._store, self._started = store, started
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
-        self._before = self.spent = read_spent(store)
+        self._before = self.spent = read_recorded_spending(store)
         self._run = read_run_id(store)
         self._written = started
         self._last: tuple[float, JobState] | None = None
@@ -142,7 +142,7 @@ class Ledger:
         )
 
 
-def read_spent(store: Store) -> Spending:
+def read_recorded_spending(store: Store) -> Spending:
     """Read the spending of a job so far; zero if the job has not written `spent.json` yet.
 
     Raises:

@@ -95,7 +95,7 @@ class LocalFleet:
             nonlocal was_silent, has_stopped
             now = time.monotonic()
             engine_s = self._engine_s + now - loaded
-            watch.tick(now)
+            watch.advance_clock(now)
             watch.record(progress)
             if watch.is_silent and not was_silent:
                 logger.warning("the engine %s", watch.describe_silence())
@@ -128,20 +128,22 @@ class LocalFleet:
             runner.run(worker.close())
 
 
-async def _load_or_cancel(worker: Worker, book: LeaseBook, show: Callable[[], None]) -> bool:
+async def _load_or_cancel(
+    worker: Worker, book: LeaseBook, report_start: Callable[[], None]
+) -> bool:
     """Load the worker's engine, and return True. If the lease book is closed meanwhile, cancel
     loading and return False.
 
     Args:
         worker: worker that is not started yet.
         book: lease book of the job.
-        show: called repeatedly while the engine loads.
+        report_start: called repeatedly while the engine loads.
     """
     loading = asyncio.create_task(worker.start())
     while not loading.done() and not book.closed:
         await asyncio.wait({loading}, timeout=POLL_S)
         if not loading.done():
-            show()
+            report_start()
     if not loading.done():
         loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -172,9 +174,9 @@ async def run_blocks(
         progress = await worker.progress()
         while not book.closed and running.failure is None:
             running.start_leases(book.lease_blocks(worker, progress.runner, num_ended=num_ended))
-            if not running.unreported:
+            if not running.unreported_block_ids:
                 return
-            ended = await running.wait_for_ended(POLL_S)
+            ended = await running.wait_for_finished_leases(POLL_S)
             num_ended = len(ended)
             progress = await worker.progress()
             on_progress(progress)
@@ -182,10 +184,10 @@ async def run_blocks(
                 yield report
         failure = running.failure
         await running.stop()
-        for report in _mark_done(running.take_ended(), worker, book):
+        for report in _mark_done(running.take_finished_leases(), worker, book):
             yield report
         if isinstance(failure, EngineDied):
-            for block_id in running.unreported:
+            for block_id in running.unreported_block_ids:
                 book.release(worker, block_id, str(failure))
         if failure is not None:
             raise failure

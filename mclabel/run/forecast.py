@@ -65,7 +65,7 @@ class RemainderForecast:
         self._committed_tokens += num_tokens
         self._model.add(size, num_tokens)
 
-    def forecast_left(
+    def forecast_remaining_tokens(
         self, *, num_done: int, num_open: int, done_tokens: int, open_tokens: int
     ) -> float | None:
         """Return the expected number of remaining tokens; None before the first item is finished.
@@ -221,7 +221,7 @@ class Size:
     the end, the cost grows with the square of the length."""
 
     @classmethod
-    def of_lengths(cls, lengths: Iterable[int]) -> Size:
+    def from_lengths(cls, lengths: Iterable[int]) -> Size:
         """Return the size of a set of items.
 
         Args:

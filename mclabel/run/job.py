@@ -29,17 +29,17 @@ from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.stop import defer_stop
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import FILE as SPENT
-from mclabel.run.budget import BudgetLimits, Ledger
+from mclabel.run.budget import BudgetLimits, SpendingLedger
 from mclabel.run.forecast import Size
 from mclabel.run.leases import Fleet, FleetProgress, LeaseBook
 from mclabel.run.progress_log import PROGRESS_FILE, ProgressLog
 from mclabel.run.shards.digest import add_digest, parse_checked_object
-from mclabel.run.shards.finished import write_finished
+from mclabel.run.shards.finished import write_completion_marker
 from mclabel.run.shards.journal import delete_journal, list_journaled_blocks
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import Reject, write_rejects
 from mclabel.run.shards.store import Store
-from mclabel.run.tally import JobReport, JobState, Tally
+from mclabel.run.tally import JobReport, JobState, JobTally
 from mclabel.run.task import CommittedBlocks, Outputs
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def run_job(
         Stopped: a signal ended the job; finished blocks are committed.
     """
     limits = limits or BudgetLimits()
-    log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())
+    log, ledger = ProgressLog(store), SpendingLedger(store, started=time.monotonic())
     if limits.find_reached_limit(ledger.spent):
         only_blocks = ()
 
@@ -113,7 +113,7 @@ def run_job(
         num_left = report.num_blocks_left
         if not num_left:
             single_files = (SPENT, REJECTS, PROGRESS_FILE)
-            write_finished(
+            write_completion_marker(
                 store,
                 num_blocks=len(blocks),
                 num_plan_parts=blocks.num_plan_parts,
@@ -153,7 +153,7 @@ def _run_missing_blocks(
             elif only is None or block_id in only:
                 todo.add(block_id)
                 num_items_todo += count
-        tally = Tally(
+        tally = JobTally(
             outputs,
             num_blocks=len(blocks),
             num_blocks_resumed=num_resumed,
@@ -192,7 +192,7 @@ def _run_missing_blocks(
 
 def _warn_of_foreign_files(store: Store, committed: CommittedBlocks) -> None:
     """Log a warning if the output folder holds files that do not belong to the run."""
-    foreign = committed.foreign
+    foreign = committed.foreign_files
     if foreign:
         shown = ", ".join(foreign[:_MAX_NAMED]) + (", …" if len(foreign) > _MAX_NAMED else "")
         logger.warning(

@@ -12,8 +12,8 @@ from mclabel.core.errors import ShardError
 from mclabel.core.seeds import content_id
 from mclabel.run.shards.digest import parse_checked_object
 from mclabel.run.shards.manifest import MANIFEST, flatten_config
-from mclabel.run.shards.opinions import holds_opinions, no_labels_error
-from mclabel.run.shards.store import Store, damaged_file_error
+from mclabel.run.shards.opinions import holds_opinions, make_no_labels_error
+from mclabel.run.shards.store import Store, make_damaged_file_error
 
 RunKind = Literal["labels", "best_of_n", "prm"]
 BEST_OF_N, TRAINING = "best_of_n.json", "train.json"
@@ -38,19 +38,19 @@ class Run:
         return Store(self.location)
 
 
-def find_runs(places: Sequence[str]) -> list[Run]:
+def find_runs(locations: Sequence[str]) -> list[Run]:
     """Return the runs at the given places, in order.
 
     A folder whose subfolders are runs is replaced by these runs.
 
     Args:
-        places: outputs of `mclabel label`, `eval best-of-n`, `train` or `quickstart`.
+        locations: outputs of `mclabel label`, `eval best-of-n`, `train` or `quickstart`.
 
     Raises:
         ShardError: a place is missing, or does not hold a run.
     """
     kinds: dict[str, RunKind] = {}
-    for place in places:
+    for place in locations:
         for location, kind in _find_runs_at(place):
             kinds.setdefault(location, kind)
     names = _make_short_names(list(kinds))
@@ -93,9 +93,9 @@ def read_checked_json(store: Store, name: str) -> dict[str, Any] | None:
     try:
         content, check = parse_checked_object(raw)
     except ValueError as error:
-        raise damaged_file_error(store, name, f"damaged: not valid JSON ({error})") from error
+        raise make_damaged_file_error(store, name, f"damaged: not valid JSON ({error})") from error
     if check == "damaged":
-        raise damaged_file_error(store, name)
+        raise make_damaged_file_error(store, name)
     return content
 
 
@@ -110,16 +110,16 @@ def has_program_solutions(config: Mapping[str, Any]) -> bool:
     return by in ("code", "function") or settings.get("checker.kind") == "code"
 
 
-def _find_runs_at(place: str) -> list[tuple[str, RunKind]]:
-    if "://" in place:
-        return [(place.rstrip("/"), "labels")]
-    folder = Path(place)
+def _find_runs_at(location: str) -> list[tuple[str, RunKind]]:
+    if "://" in location:
+        return [(location.rstrip("/"), "labels")]
+    folder = Path(location)
     if not folder.is_dir():
         fault = "is a file, must be a folder" if folder.exists() else "no such folder"
-        raise ShardError(f"{place}: {fault}. Give the `out` of a job, e.g. runs/quickstart")
+        raise ShardError(f"{location}: {fault}. Give the `out` of a job, e.g. runs/quickstart")
     kind = _find_run_kind(folder)
-    if kind == "labels" and holds_opinions(Store(place)):  # reports do not show opinions
-        raise no_labels_error(Store(place))
+    if kind == "labels" and holds_opinions(Store(location)):  # reports do not show opinions
+        raise make_no_labels_error(Store(location))
     if kind is not None:
         return [(str(folder), kind)]
     inside = [
@@ -131,7 +131,7 @@ def _find_runs_at(place: str) -> list[tuple[str, RunKind]]:
     ]
     if not inside:
         raise ShardError(
-            f"{place}: is not a run. Neither the folder nor its subfolders hold {MANIFEST}, "
+            f"{location}: is not a run. Neither the folder nor its subfolders hold {MANIFEST}, "
             f"labels/*.parquet, {BEST_OF_N} or {TRAINING}. Give the `out` of `mclabel label`, "
             "`mclabel eval best-of-n`, `mclabel train` or `mclabel quickstart`"
         )

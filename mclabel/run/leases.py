@@ -30,7 +30,7 @@ fault."""
 LOGS = "With Ray, the engine's log is in Ray's folder on the engine's node (session_latest/logs)"
 
 
-def count_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0) -> int:
+def count_additional_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0) -> int:
     """Return the number of additional blocks to lease to a worker.
 
     The aim is that as many requests wait as the engine processes at a time. If each item makes few
@@ -130,8 +130,8 @@ class LeaseBook:
         num_running = self._num_running[worker]
         if self._due_alone and self._examiner in (None, worker):
             self._examiner = worker
-            return [] if num_running else [self._lease_alone(worker)]
-        more = count_more_leases(num_running, engine, num_ended=num_ended)
+            return [] if num_running else [self._lease_next_suspect(worker)]
+        more = count_additional_leases(num_running, engine, num_ended=num_ended)
         # Each worker holds at most an even share of the unfinished blocks, including running ones.
         count = min(more, max(1, math.ceil(self.num_unfinished / num_workers)) - num_running)
         leases: list[Lease] = []
@@ -141,7 +141,7 @@ class LeaseBook:
             self._running[block.id] = block
             self._num_running[worker] += 1
         if self._due_alone and not self._num_running[worker]:
-            return [self._lease_alone(worker)]
+            return [self._lease_next_suspect(worker)]
         return leases
 
     def mark_done(self, worker: Hashable, block_id: str) -> None:
@@ -194,8 +194,8 @@ class LeaseBook:
         else:
             self._released.append(block)
 
-    def _lease_alone(self, worker: Hashable) -> Lease:
-        lease = self._suspects[self._due_alone.popleft()].lease()
+    def _lease_next_suspect(self, worker: Hashable) -> Lease:
+        lease = self._suspects[self._due_alone.popleft()].make_next_lease()
         self._examining.add(worker)
         self._examiner = None
         self._running[lease.block.id] = lease.block

@@ -17,7 +17,7 @@ from pathlib import Path
 from mclabel.core.errors import ConfigError, ShardError
 
 
-def check_output(out: str, kind: OutputKind, *, key: str = "out=") -> None:
+def check_output_is_usable(out: str, kind: OutputKind, *, key: str = "out=") -> None:
     """Check that an output can be written to a folder, and that no other output is there.
 
     A trial file is written to the folder, or to its nearest existing parent, and deleted again,

@@ -213,11 +213,11 @@ def _iter_batches(file: pq.ParquetFile, source: Any) -> Iterator[pa.RecordBatch]
         careful = (
             _bound_decoded_text_bytes(source, metadata, group_index, min_bytes=_CAREFUL) > _CAREFUL
         )
-        opened = _open_streamed(source, texts if careful else [])
+        opened = _open_without_read_ahead(source, texts if careful else [])
         yield from opened.iter_batches(batch_size=rows, row_groups=[group_index], use_threads=False)
 
 
-def _open_streamed(source: Any, dictionaries: list[str]) -> pq.ParquetFile:
+def _open_without_read_ahead(source: Any, dictionaries: list[str]) -> pq.ParquetFile:
     """Open a file without read-ahead, so that the given columns are read as Arrow dictionaries."""
     return pq.ParquetFile(
         source, read_dictionary=dictionaries, pre_buffer=False, buffer_size=_BUFFER
@@ -252,7 +252,7 @@ def _bound_decoded_text_bytes(
     if not columns:
         return 0
     paths = [column.path_in_schema for column in columns]
-    probe = _open_streamed(source, paths).iter_batches(
+    probe = _open_without_read_ahead(source, paths).iter_batches(
         batch_size=1, row_groups=[group_index], columns=paths, use_threads=False
     )
     first = next(probe, None)  # one row brings the whole dictionaries, which precede all rows

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mclabel.run.shards.plan import CONTENT_BYTES, META_BYTES, read_parts, split_into_chunks
+from mclabel.run.shards.plan import CONTENT_BYTES, META_BYTES, read_plan_parts, split_into_chunks
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Item, Items
 
@@ -188,7 +188,7 @@ class PlanComparison:
 def look_up_item_ids(store: Store, hashes: Hashes) -> list[str]:
     """Look up the ids of planned items by the hashes of the ids, and return them in that order."""
     names: dict[int, str] = {}
-    for part in read_parts(store):
+    for part in read_plan_parts(store):
         part_hashes = hash_ids(part.column("item_id").to_pylist())
         rows = np.flatnonzero(np.isin(part_hashes, hashes))
         ids = pc.take(part.column("item_id"), pa.array(rows)).to_pylist()

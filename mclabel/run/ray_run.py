@@ -91,10 +91,10 @@ class RayRun:
     def run_until_done(self) -> Iterator[BlockReport]:
         """Run blocks until all are done or the book is closed, and yield their reports."""
         while not self._book.finished and not self._book.closed:
-            self._adjust_to_cluster()
+            self._add_and_drain_engines()
             with suppress(queue.Empty):
-                yield from self._handle_reply(*self._events.get(timeout=POLL_S))
-            self._watch_engines()
+                yield from self._record_call_result(*self._events.get(timeout=POLL_S))
+            self._replace_stopped_engines()
             self._report_progress()
         self._ask_engines_to_end()
         until = time.monotonic() + LAST_ANSWERS_S
@@ -126,7 +126,7 @@ class RayRun:
             if refs:
                 ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 
-    def _handle_reply(
+    def _record_call_result(
         self, method: _ActorMethod, engine: EngineActor, future: Any
     ) -> list[BlockReport]:
         """Handle the reply of an actor to a remote call.
@@ -149,7 +149,7 @@ class RayRun:
         if method == "exchange":
             engine.is_exchanging = False
             if error is not None:
-                self._handle_failed_exchange(engine, error)
+                self._recover_from_failed_exchange(engine, error)
                 return []
             answer: ExchangeReply = future.result()
             engine.progress = answer.progress
@@ -163,7 +163,7 @@ class RayRun:
             if error is None:  # otherwise the failed load reports the error itself
                 engine.stage = future.result()
         elif error is not None:
-            self._handle_failed_load(method, engine, error)
+            self._recover_from_failed_load(method, engine, error)
         elif method == "node":
             engine.node = future.result()
             engine.num_loads += 1
@@ -185,7 +185,7 @@ class RayRun:
             self._book.mark_done(engine, block_id)
         return [report for _, report in ended if report is not None]
 
-    def _adjust_to_cluster(self) -> None:
+    def _add_and_drain_engines(self) -> None:
         """Add engines if there are free resources, and drain engines on nodes that will be removed.
         Do this at most every `LOOK_S` seconds.
         """
@@ -236,7 +236,7 @@ class RayRun:
         future = getattr(engine.actor, method).remote(*arguments).future()
         future.add_done_callback(lambda f: self._events.put((method, engine, f)))
 
-    def _handle_failed_exchange(self, engine: EngineActor, error: Exception) -> None:
+    def _recover_from_failed_exchange(self, engine: EngineActor, error: Exception) -> None:
         """Handle a failed call of `exchange`: let other engines run the blocks of this one.
 
         An error that the job's code or configuration caused is raised instead.
@@ -280,7 +280,7 @@ class RayRun:
         engine.watch = engine.end_reason = engine.stage = None
         engine.must_request_node = True
 
-    def _handle_failed_load(
+    def _recover_from_failed_load(
         self, method: _ActorMethod, engine: EngineActor, error: Exception
     ) -> None:
         """Handle an actor that did not start, or whose engine did not load."""
@@ -303,7 +303,7 @@ class RayRun:
             engine.placement.release()
             engine.actor, engine.placement = self._fleet.new_actor()
 
-    def _watch_engines(self) -> None:
+    def _replace_stopped_engines(self) -> None:
         """Log engines that have been silent for too long, and replace those that have stopped."""
         now = time.monotonic()
         if now - self._watched < POLL_S:
@@ -417,7 +417,7 @@ class EngineActor:
         import ray
 
         was_silent = watch.is_silent
-        watch.tick(now)
+        watch.advance_clock(now)
         if watch.is_silent and not was_silent:
             logger.warning("the engine on node %s %s", self.node, watch.describe_silence())
         if self.end_reason is None:

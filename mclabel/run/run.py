@@ -17,13 +17,13 @@ from mclabel.run.fleets import LocalFleet, RayFleet
 from mclabel.run.forecast import Size
 from mclabel.run.job import run_job
 from mclabel.run.leases import Fleet, LeaseBook, OnProgress
-from mclabel.run.outputs import RUN, OutputKind, check_output
+from mclabel.run.outputs import RUN, OutputKind, check_output_is_usable
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
     SemanticConfig,
     claim_manifest,
     find_changed_fields,
-    other_configuration_error,
+    make_other_configuration_error,
     read_manifest,
     replace_configuration,
 )
@@ -70,7 +70,7 @@ class RunOutput:
             ShardError: the folder holds another kind of output, or files are in the way.
             ConfigError: the folder cannot be written.
         """
-        check_output(out, kind)
+        check_output_is_usable(out, kind)
         return cls(out, kind)
 
     @property
@@ -106,7 +106,7 @@ class RunOutput:
             changed := find_changed_fields(self._manifest, semantic)
         ):
             if not may_change(self.store, changed):
-                raise other_configuration_error(self.store, self._manifest, semantic, changed)
+                raise make_other_configuration_error(self.store, self._manifest, semantic, changed)
             self._is_amended = True
         check_plan_and_shards_match(self.store, self._manifest, semantic)
 
@@ -298,8 +298,8 @@ class JobFleet:
         return fleet.run(book, on_progress)
 
 
-def make_location_absolute(place: str) -> str:
+def make_location_absolute(location: str) -> str:
     """Return a path as an absolute path, so that processes in other folders can use it; return a
     URL unchanged.
     """
-    return place if "://" in place else str(Path(place).absolute())
+    return location if "://" in location else str(Path(location).absolute())

@@ -46,7 +46,7 @@ class RunningBlocks:
         self._has_new = False
 
     @property
-    def unreported(self) -> list[str]:
+    def unreported_block_ids(self) -> list[str]:
         """Ids of blocks that are still running, or whose end has not been reported."""
         return list(self._tasks.values())
 
@@ -64,7 +64,7 @@ class RunningBlocks:
             self._has_new = True
             self._tasks[asyncio.create_task(self._run_lease(lease))] = lease.block.id
 
-    async def wait_for_ended(self, wait_s: float) -> list[FinishedLease]:
+    async def wait_for_finished_leases(self, wait_s: float) -> list[FinishedLease]:
         """Wait until a block ends or `wait_s` has passed; return the blocks that ended without
         error.
 
@@ -83,9 +83,9 @@ class RunningBlocks:
         done, running = await asyncio.wait(self._tasks, timeout=wait_s, return_when=first)
         if done and running and self.failure is None:
             await asyncio.sleep(GATHER_S)
-        return self.take_ended()
+        return self.take_finished_leases()
 
-    def take_ended(self) -> list[FinishedLease]:
+    def take_finished_leases(self) -> list[FinishedLease]:
         """Return the blocks that ended without error and were not reported, without waiting."""
         ended = [
             task
@@ -183,7 +183,7 @@ class SuspectBlock:
         """1 if an engine died while the whole block ran alone, and this death was not counted
         against an item yet; else 0."""
 
-    def lease(self) -> Lease:
+    def make_next_lease(self) -> Lease:
         """Return the next lease of the block: all of it, or one item. It must run alone on its
         engine.
         """
@@ -285,7 +285,7 @@ class EngineWatch:
         self.silent_s = 0.0
         """Seconds since the last activity."""
 
-    def tick(self, now: float) -> None:
+    def advance_clock(self, now: float) -> None:
         """Advance the watch's clock to a time; add at most `MAX_TICK_S` seconds to the silence.
 
         Args:

@@ -95,7 +95,7 @@ class JobReport:
     reasons."""
 
 
-class Tally:
+class JobTally:
     """Adds up the reports of blocks and the snapshots of workers, including workers that died."""
 
     def __init__(
@@ -187,7 +187,7 @@ class Tally:
         is made.
         """
         every = self._workers.values()
-        return self._remainder.forecast_left(
+        return self._remainder.forecast_remaining_tokens(
             num_done=sum(worker.num_items for worker in every),
             num_open=sum(worker.num_open for worker in self._loaded),
             done_tokens=sum(worker.num_done_tokens for worker in every),

@@ -62,7 +62,7 @@ class Block:
     @property
     def size(self) -> Size:
         """Amount of text of the items."""
-        return Size.of_lengths(item.num_chars for item in self.items)
+        return Size.from_lengths(item.num_chars for item in self.items)
 
 
 class Result(Protocol):
@@ -243,7 +243,7 @@ class CommittedBlocks:
 
     blocks: Set[str]
     """Ids of the committed blocks."""
-    foreign: Sequence[str] = ()
+    foreign_files: Sequence[str] = ()
     """Names of files in the output folder that do not belong to any block of the job."""
 
 

@@ -80,7 +80,7 @@ def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
                 yield FileFault(name=name, description="does not belong to the checkpoint")
 
 
-def mark_finished(out: Path, model: Path) -> None:
+def mark_training_finished(out: Path, model: Path) -> None:
     """Mark a training as finished: write `finished.json` with the digest of each covered file.
 
     Call this before the model is moved to its final folder.
@@ -101,19 +101,19 @@ def mark_finished(out: Path, model: Path) -> None:
     _write_completion_mark(out, FINISHED, content)
 
 
-def find_finished_faults(out: Path) -> Iterator[FileFault]:
+def find_finished_training_faults(out: Path) -> Iterator[FileFault]:
     """Read every file of a finished training, and yield the faults."""
     yield from _find_mark_or_file_faults(out, FINISHED, out)
 
 
-def check_finished(out: Path) -> None:
+def check_training_finished(out: Path) -> None:
     """Check that a training's model is unchanged.
 
     Raises:
         DataError: a file of the model is missing or has changed.
     """
     card = f"{MODEL}/{CARD}"
-    for fault in find_finished_faults(out):
+    for fault in find_finished_training_faults(out):
         if fault.name == FINISHED or (fault.name.startswith(f"{MODEL}/") and fault.name != card):
             raise DataError(
                 f"{out / fault.name}: {fault.description}. {describe_model_remedy(out)}"

@@ -20,12 +20,17 @@ from mclabel.data.readers.problems import ProblemStream
 from mclabel.engines import EngineResources
 from mclabel.labeling.inputs import ProblemInputs
 from mclabel.labeling.policy import PreparedPolicy, prepare_policy
-from mclabel.run.budget import read_spent
+from mclabel.run.budget import read_recorded_spending
 from mclabel.run.forecast import Interval, Size, forecast_cost
 from mclabel.run.progress_log import read_job_starts
 from mclabel.run.run import RunOutput, run_task
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, package_versions, read_manifest
+from mclabel.run.shards.manifest import (
+    MANIFEST,
+    SemanticConfig,
+    collect_package_versions,
+    read_manifest,
+)
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import TASK, StoredTree, read_trees
 from mclabel.run.tally import JobReport, JobState
@@ -118,7 +123,7 @@ class SearchPlan:
     def _forecast_tokens(self, trees: Sequence[StoredTree]) -> Interval:
         """Return a forecast of the sampled tokens of the whole job from its finished searches."""
         seen = [
-            (Size.of_lengths([len(tree.problem)]), float(tree.cost.num_sampled)) for tree in trees
+            (Size.from_lengths([len(tree.problem)]), float(tree.cost.num_sampled)) for tree in trees
         ]
         done = sum((size for size, _ in seen), Size())
         spent = sum(tokens for _, tokens in seen)
@@ -267,7 +272,7 @@ def search(
         settings=config,
         end_texts=tuple(config.policy.stop),
         provenance=plan.run.shard_metadata(
-            versions=package_versions(config.policy.engine.component.packages),
+            versions=collect_package_versions(config.policy.engine.component.packages),
             input={"problems": config.problems.model_dump()},
             parameters={
                 "policy": plan.policy.engine.num_parameters(),
@@ -359,7 +364,7 @@ def write_search_report(out: str) -> SearchReport:
         figures=compute_search_figures(trees, read_model_sizes(store)) if trees else None,
         answers=answers[:NUM_SHOWN],
         num_replayed=sum(tree.cost.num_replayed for tree in trees),
-        num_lost=max(0, read_spent(store).num_tokens - num_sampled),
+        num_lost=max(0, read_recorded_spending(store).num_tokens - num_sampled),
         num_preempted=sum(line.get("num_preemptions") or 0 for line in read_job_starts(store)),
     )
 

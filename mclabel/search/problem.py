@@ -18,7 +18,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Completion, Problem
 from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
-from mclabel.engines.base import describe_oversize
+from mclabel.engines.base import describe_oversized_text
 from mclabel.run.shards.journal import BlockJournal
 from mclabel.run.shards.trees import StoredCost
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
@@ -106,7 +106,7 @@ class ProblemSearch:
         self._problem, self._context, self._priority = problem, context, priority
         self._journal = journal
         self._policy, self._settings = policy, settings
-        if (size := describe_oversize(len(problem.text), policy)) is not None:
+        if (size := describe_oversized_text(len(problem.text), policy)) is not None:
             raise DataError(
                 f"problem {problem.id}: its text has {size}, which is the policy's limit"
             )

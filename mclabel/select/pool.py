@@ -28,7 +28,7 @@ from mclabel.core.seeds import content_id
 from mclabel.data.readers.judged import parse_answer_right
 from mclabel.data.readers.solutions import SelectionManifest, hash_solution_text
 from mclabel.prm.scoring.items import FILES, SolutionItem, read_file_items
-from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.labels import iter_label_tables
 from mclabel.run.shards.store import Store
 
 
@@ -152,7 +152,7 @@ def _iter_file_rows(source: str) -> Iterator[PoolRow]:
 
 def _iter_run_rows(source: str) -> Iterator[PoolRow]:
     columns = ["solution_id", "problem_id", "problem", "solution", "outcome"]
-    for _, table in label_tables(Store(source)):
+    for _, table in iter_label_tables(Store(source)):
         table = table.filter(pc.greater(pc.list_value_length(table["steps"]), 0))
         for row in table.select(columns).to_pylist():
             text_id = hash_solution_text(row["problem"], row["solution"])

@@ -39,7 +39,7 @@ from mclabel.core.records import Outcome
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import load_inputs
 from mclabel.run.shards.durable import PARTIAL
-from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.labels import iter_label_tables
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.worker import JOURNAL_S
@@ -183,7 +183,7 @@ def _check(world: World, out: str, figures: Figures) -> None:
     )
     rows: Counter[tuple[str, int]] = Counter()
     named, same = set(), set()
-    for metadata, table in label_tables(store):
+    for metadata, table in iter_label_tables(store):
         named.add(metadata["rollouts"])
         same.add(json.dumps([metadata[key] for key in ("config", "versions")], sort_keys=True))
         theirs, rollouts = read_shard(store, metadata["rollouts"], "rollouts")

@@ -25,10 +25,10 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.estimators.posterior.priors import starting_priors
-from mclabel.run.budget import read_spent
+from mclabel.labeling.estimators.posterior.priors import make_starting_priors
+from mclabel.run.budget import read_recorded_spending
 from mclabel.run.forecast import Interval, Size, choose_pilot_blocks, forecast_cost
-from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.labels import iter_label_tables
 from mclabel.run.shards.store import Store
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
@@ -104,9 +104,9 @@ def measure(
     assert forecast is not None
     jobs.label(config, lambda state: None)
     store = Store(config.out)
-    spent = read_spent(store)
+    spent = read_recorded_spending(store)
     blocks = _blocks(store)
-    num_rollouts = sum(metadata["cost"]["num_rollouts"] for metadata, _ in label_tables(store))
+    num_rollouts = sum(metadata["cost"]["num_rollouts"] for metadata, _ in iter_label_tables(store))
     other_errors, covered = _forecast_from_other_pilots(
         blocks, pilot // config.block_problems, num_other_pilots
     )
@@ -123,8 +123,8 @@ def measure(
 def _blocks(store: Store) -> list[tuple[Size, float, float]]:
     """Return size, tokens and rollouts of each block, without the blocks that trained priors."""
     rows = []
-    start = f"{starting_priors().id}@"
-    for metadata, table in label_tables(store):
+    start = f"{make_starting_priors().id}@"
+    for metadata, table in iter_label_tables(store):
         if any(name and name.startswith(start) for name in table["priors"].unique().to_pylist()):
             continue
         columns = (table[name].to_pylist() for name in ("problem_id", "problem"))

@@ -37,7 +37,7 @@ from mclabel.core.stats.bootstrap import Estimate, estimate_ratio, resample_weig
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.quality import compute_label_cost, measure_label_quality
-from mclabel.evaluate.labels.truth import match_judged_truth
+from mclabel.evaluate.labels.truth import make_truth_from_judgements
 from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from tests.benchmarks.figures import finish, numbers
@@ -198,7 +198,7 @@ def _label_by_constant(row: LabeledSolution, error: Callable[[int], int]) -> Lab
 
 
 def _measure_row(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]) -> Row:
-    truth = match_judged_truth("processbench", rows, judged)
+    truth = make_truth_from_judgements("processbench", rows, judged)
     assert len(truth.first_errors) == len(judged), "every solution is judged"
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     sums, too_sure = np.zeros((len(graded), 4)), []

@@ -41,7 +41,7 @@ from mclabel.core.records import Outcome
 from mclabel.core.stats.bootstrap import Estimate, estimate_ratio, resample_weights
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
-from mclabel.evaluate.labels.truth import match_judged_truth
+from mclabel.evaluate.labels.truth import make_truth_from_judgements
 from mclabel.labeling.estimators import Judgement, SolutionPath
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.chain import Evidence
@@ -54,8 +54,8 @@ from mclabel.labeling.estimators.posterior.fit import (
 from mclabel.labeling.estimators.posterior.priors import (
     POOLED,
     Priors,
-    starting_priors,
-    uninformed_priors,
+    make_starting_priors,
+    make_uninformed_priors,
 )
 from mclabel.run.shards.labels import read_rollouts
 from mclabel.run.shards.store import Store
@@ -145,7 +145,7 @@ def stored_figures(size: BenchmarkSize) -> dict[str, dict[str, dict[str, Any]]]:
     testing = testing_sets(read_sets(POOLS, size), POOLS)
     settings = PosteriorEstimator.Settings()
     return {
-        name: measure_estimators(cases, starting_priors(), settings)
+        name: measure_estimators(cases, make_starting_priors(), settings)
         for name, cases in testing.items()
     }
 
@@ -157,7 +157,7 @@ def read_sets(pools: Path, size: BenchmarkSize) -> dict[str, list[Case]]:
         if not (pool := pools / pool_folder(name)).is_dir():
             continue
         store = Store(str(pool))
-        truth = match_judged_truth("processbench", read_rows(store.location), judged)
+        truth = make_truth_from_judgements("processbench", read_rows(store.location), judged)
         sets[name] = graded(read_pool(store, truth.first_error))
     return {name: cases[: size.pick(smoke=4, quick=48, full=None)] for name, cases in sets.items()}
 
@@ -287,7 +287,7 @@ def fit_starting_priors(
         for copy in range(COPIES[name])
         for case in class_cases
     ]
-    priors = uninformed_priors()
+    priors = make_uninformed_priors()
     for _ in range(FIT_ROUNDS):
         evidence: dict[str, list[EvidenceReadings]] = {}
 
@@ -297,7 +297,7 @@ def fit_starting_priors(
 
         point = Point(name="", settings=settings, label="", knowledge=priors)
         measure(point.make, cases, on_done=keep)
-        priors = fit_priors_to_readings(evidence, start=uninformed_priors(), strength=STRENGTH)
+        priors = fit_priors_to_readings(evidence, start=make_uninformed_priors(), strength=STRENGTH)
     return priors
 
 

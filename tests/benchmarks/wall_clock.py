@@ -37,7 +37,7 @@ from mclabel.core.records import LabeledSolution
 from mclabel.core.stats.bootstrap import estimate_ratio, resample_weights
 from mclabel.data.readers.judged import read_processbench
 from mclabel.evaluate.labels.quality import find_exact_first_error, measure_label_quality
-from mclabel.evaluate.labels.truth import match_judged_truth
+from mclabel.evaluate.labels.truth import make_truth_from_judgements
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
@@ -140,7 +140,7 @@ def _problems(
     if part == "words-vllm":
         engine = {"kind": "vllm", "max_live": 64, "dtype": "float32", "kv_cache_gib": 2}
         keys.append(f"policy.engine={json.dumps(engine)}")
-    return keys, lambda rows: match_judged_truth("processbench", rows, judged).first_error
+    return keys, lambda rows: make_truth_from_judgements("processbench", rows, judged).first_error
 
 
 def label_timed(part: str, keys: Sequence[str]) -> dict[str, float]:

@@ -15,8 +15,8 @@ import pytest
 
 import mclabel as mc
 from mclabel.core.errors import DamagedFile, MclabelError, ShardError
-from mclabel.run.shards.digest import check_parquet, encode_parquet_with_digest
-from mclabel.run.shards.labels import committed_blocks, read_labels
+from mclabel.run.shards.digest import check_parquet_digest, encode_parquet_with_digest
+from mclabel.run.shards.labels import read_committed_block_ids, read_labels
 from mclabel.run.shards.schema import LABELS_SCHEMA
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
@@ -100,7 +100,7 @@ def test_a_cut_shard_stops_a_resumed_job_and_is_labelled_again_once_deleted(
         fault = f"labels/{shard.name}: missing, though the job has ended with all of its blocks"
         with pytest.raises(DamagedFile, match=fault):
             mc.load_labels(run)
-        kept = committed_blocks(store, require_complete=False)
+        kept = read_committed_block_ids(store, require_complete=False)
         assert len(kept) == 2 and len(list(read_labels(store, kept))) == 32
         assert label(tmp_path).num_blocks_resumed == 2
         check_exact(run, 12)
@@ -176,16 +176,16 @@ def test_a_whole_shard_that_mclabel_did_not_write_is_named(
 
 def test_every_single_bit_of_a_small_file_is_covered() -> None:
     content = encode_parquet_with_digest(pa.table({"a": ["x"]}), compression="none")
-    assert check_parquet(content) == "sound"
+    assert check_parquet_digest(content) == "sound"
     for bit in range(8 * len(content)):
         changed = bytearray(content)
         changed[bit // 8] ^= 1 << bit % 8
-        assert check_parquet(bytes(changed)) != "sound"
+        assert check_parquet_digest(bytes(changed)) != "sound"
 
 
 def test_a_text_that_looks_like_a_digest_is_not_taken_for_it() -> None:
     false = "mclabel.digest\x18\x47sha256:" + "0" * 64 + "\x00"
     content = encode_parquet_with_digest(pa.table({"a": [false]}), compression="none")
-    assert check_parquet(content) == "sound"
-    assert check_parquet(content.replace(b"\x00PAR1", b"\x00PAR2")) == "damaged"
+    assert check_parquet_digest(content) == "sound"
+    assert check_parquet_digest(content.replace(b"\x00PAR1", b"\x00PAR2")) == "damaged"
     assert pq.read_table(pa.BufferReader(content)).to_pylist() == [{"a": false}]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.plan import read_parts
+from mclabel.run.shards.plan import read_plan_parts
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         lambda store: read_shard(store, store.names("labels")[0], "labels"),
         lambda store: read_shard(store, store.names("rollouts")[0], "rollouts"),
-        lambda store: list(read_parts(store)),
+        lambda store: list(read_plan_parts(store)),
         read_catalog,
     ],
 )

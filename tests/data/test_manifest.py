@@ -13,9 +13,9 @@ import pytest
 
 from mclabel.core.errors import MclabelError, ShardError
 from mclabel.judge.opinions import read_opinion
-from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, uninformed_priors
+from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, make_uninformed_priors
 from mclabel.run.shards.digest import add_digest, parse_checked_object
-from mclabel.run.shards.finished import read_finished
+from mclabel.run.shards.finished import read_completion_marker
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from mclabel.run.verify.run import verify
@@ -123,7 +123,7 @@ OPINION |= {
 def rewrite_finished(folder: Path, content: Mapping[str, Any]) -> object:
     """Write and read `finished.json`."""
     (folder / "finished.json").write_text(json.dumps(add_digest(content)))
-    return read_finished(Store(str(folder)))
+    return read_completion_marker(Store(str(folder)))
 
 
 def opinion(folder: Path, content: Mapping[str, Any]) -> object:
@@ -181,7 +181,7 @@ def test_what_no_record_holds_is_refused(
     ],
 )
 def test_priors_that_are_none_are_refused(change: dict[str, Any], message: str) -> None:
-    content = json.loads(uninformed_priors().to_json())
+    content = json.loads(make_uninformed_priors().to_json())
     if change.keys() <= content["classes"][POOLED].keys():
         content["classes"][POOLED] |= change
     else:

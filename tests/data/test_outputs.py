@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.errors import ShardError
-from mclabel.run.outputs import BEST_OF_N, RUN, TRAINING, OutputKind, check_output
+from mclabel.run.outputs import BEST_OF_N, RUN, TRAINING, OutputKind, check_output_is_usable
 from tests.support.commands import run_verb
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -51,7 +51,7 @@ def test_what_stands_in_the_way_of_an_output_is_named(
     path.parent.mkdir(parents=True)
     path.mkdir() if name in kind.all_files else path.write_text("precious")
     with pytest.raises(ShardError, match=f"{path}: is a .*, must be a"):
-        check_output(str(tmp_path / "out"), kind)
+        check_output_is_usable(str(tmp_path / "out"), kind)
 
 
 def test_a_file_on_the_way_and_a_link_to_nothing(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_logs_and_configurations_may_be_there_first(tmp_path: Path) -> None:
     out.mkdir()
     for name in (".DS_Store", "job.yaml", "slurm-7.out", "stdout.log"):
         (out / name).write_text("precious")
-    check_output(str(out), RUN)
+    check_output_is_usable(str(out), RUN)
     (out / "run.json").write_text("{}")
     (out / "thesis.tex").write_text("precious")  # a foreign file beside a run that was begun
-    check_output(str(out), RUN)
+    check_output_is_usable(str(out), RUN)

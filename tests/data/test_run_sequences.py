@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from mclabel.core.errors import ShardError
-from mclabel.run.shards.labels import committed_blocks, read_labels
+from mclabel.run.shards.labels import read_committed_block_ids, read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
 from tests.support.scripted_jobs import run_label_job
@@ -103,7 +103,7 @@ class Run:
         store = Store(str(self.out))
         verification = verify(store)
         assert verification.is_sound, verification.damage
-        blocks = committed_blocks(store, require_complete=self.is_complete)
+        blocks = read_committed_block_ids(store, require_complete=self.is_complete)
         rows = read_labels(store, blocks) if blocks else ()
         counts = Counter((row.problem.id, row.problem.answer) for row in rows)
         assert set(counts.values()) <= {PER_PROBLEM} and counts.keys() <= self.labelled.items()

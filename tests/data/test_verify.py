@@ -14,7 +14,7 @@ from mclabel import jobs
 from mclabel.core.records import LabeledSolution
 from mclabel.labeling.journal import make_solution_line
 from mclabel.run.shards.journal import write_journal
-from mclabel.run.shards.labels import commit_block, label_tables, read_labels, read_rollouts
+from mclabel.run.shards.labels import commit_block, iter_label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
 from mclabel.run.verify.single_files import Verification
@@ -138,7 +138,7 @@ def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(
     store = Store(str(tmp_path / "again"))
     first, second, _ = store.names("labels")
     rows = list(read_labels(store))
-    metadata, _ = next(label_tables(store))
+    metadata, _ = next(iter_label_tables(store))
     commit_block(store, "f" * 16, "a", rows[:8], None, {"config": metadata["config"]})
     store.create("labels/copy.parquet", store.read(second) or b"")
     store.create("labels/notes.txt", b"mine")

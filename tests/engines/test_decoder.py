@@ -164,12 +164,14 @@ def test_a_narrow_step_computes_the_lowest_ranks_and_samples_the_same() -> None:
         waiting = []
         for seed in range(6):  # of two problems: the later problem is requested first
             row = LiveRollout(context=tuple(range(seed // 3, 25)), max_tokens=12, seed=seed)
-            row.rank = (1 - seed // 3, seed)
+            row.priority_and_number = (1 - seed // 3, seed)
             waiting += [] if engine.admit(row) else [row]
         assert [row.seed for row in waiting] == ([2] if first_step else [])
         for _ in range(3):
             engine.step()
-        assert engine.admit(LiveRollout(context=(40, 41), max_tokens=4, seed=6, rank=(-1, 6)))
+        assert engine.admit(
+            LiveRollout(context=(40, 41), max_tokens=4, seed=6, priority_and_number=(-1, 6))
+        )
         while engine.num_live or waiting:
             texts |= {row.seed: row.sampled for row in engine.step()}
             waiting = [row for row in waiting if not engine.admit(row)]

@@ -16,10 +16,10 @@ from mclabel.engines.devices import check_device, resolve_device
 from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import ScorerJudge
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.job import semantic_config
+from mclabel.labeling.job import make_semantic_config
 from mclabel.prm.config import TrainConfig
 from mclabel.rl.config import ServeRewardsConfig
-from mclabel.run.shards.manifest import package_versions
+from mclabel.run.shards.manifest import collect_package_versions
 from mclabel.search.config import SearchConfig, ServeSearchConfig
 from mclabel.search.prm_scorer import PrmScorer
 
@@ -130,7 +130,7 @@ def test_overrides_choose_one_engine(overrides: list[str], same: str) -> None:
 
 def test_labels_depend_on_what_changes_the_weights_and_not_on_the_engine() -> None:
     def compute_identity(*overrides: str) -> object:
-        return semantic_config(config_of(*overrides)).identity
+        return make_semantic_config(config_of(*overrides)).identity
 
     plain = compute_identity()
     assert plain == compute_identity("policy.engine=vllm", "policy.engine.dtype=bfloat16")
@@ -150,7 +150,11 @@ def test_engines_without_a_folder_of_a_model_are_known_by_their_name() -> None:
 
 
 def test_an_engine_names_the_packages_that_are_recorded() -> None:
-    recorded = package_versions(engine_of("policy.engine=openai", SERVER).component.packages)
+    recorded = collect_package_versions(
+        engine_of("policy.engine=openai", SERVER).component.packages
+    )
     assert recorded["openai"] == version("openai")
-    assert "openai" not in package_versions(engine_of("policy.engine=hf").component.packages)
-    assert package_versions(["no-such-package"]) == package_versions()
+    assert "openai" not in collect_package_versions(
+        engine_of("policy.engine=hf").component.packages
+    )
+    assert collect_package_versions(["no-such-package"]) == collect_package_versions()

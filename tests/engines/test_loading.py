@@ -155,7 +155,9 @@ def test_rows_of_tokens_that_no_text_has_may_be_anything(tied: bool) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_no_numbers_draw_nothing(temperature: float) -> None:
     logits = torch.zeros(2, 5)
-    lanes = [[LiveRollout(context=(1,), max_tokens=4, seed=seed, tag=seed)] for seed in range(2)]
+    lanes = [
+        [LiveRollout(context=(1,), max_tokens=4, seed=seed, caller_data=seed)] for seed in range(2)
+    ]
     assert [
         len(row) for row in draw_tokens(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
     ] == [1, 1]

@@ -18,7 +18,7 @@ from mclabel.engines.text import (
     StopTextDetector,
     find_model_end_ids,
     read_model_max_context,
-    trim_to_end,
+    trim_end_token_and_text,
 )
 
 FOLDER = str(bundled_model("policy"))
@@ -115,7 +115,9 @@ def test_what_a_completion_keeps_of_its_end(
     def decode(ids: object) -> str:
         return "".join(map(chr, ids))  # type: ignore[call-overload]
 
-    ids, at_stop = trim_to_end(tuple(map(ord, text)), {ord("$")}, ("END",), stop, decode)
+    ids, at_stop = trim_end_token_and_text(
+        tuple(map(ord, text)), {ord("$")}, ("END",), stop, decode
+    )
     assert (decode(ids), at_stop) == (kept, is_at_stop)
 
 

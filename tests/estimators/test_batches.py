@@ -20,7 +20,11 @@ from mclabel.labeling.estimators.posterior.arithmetic import (
     weighted_sums,
 )
 from mclabel.labeling.estimators.posterior.plan import ChainEvidence, make_plans
-from mclabel.labeling.estimators.posterior.priors import TABLE_SIZE, ClassPriors, uninformed_priors
+from mclabel.labeling.estimators.posterior.priors import (
+    TABLE_SIZE,
+    ClassPriors,
+    make_uninformed_priors,
+)
 
 
 class Rough(np.ndarray[Any, Any]):
@@ -62,7 +66,7 @@ def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) ->
 
 
 def two_priors() -> list[ClassPriors]:
-    wide = uninformed_priors().for_class("any")
+    wide = make_uninformed_priors().for_class("any")
     agreement = np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]])
     return [make_rough(replace(wide, agreement=agreement)), make_rough(wide.with_rare_luck)]
 
@@ -148,7 +152,7 @@ def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Long chains are planned in small groups, and their prefixes in parts."""
-    rng, priors = np.random.default_rng(5), uninformed_priors().for_class("number")
+    rng, priors = np.random.default_rng(5), make_uninformed_priors().for_class("number")
     requests = [some_request(rng, priors, TABLE_SIZE + 3) for _ in range(12)]
     whole = [made_plan.table for made_plan in make_plans(requests)]
     monkeypatch.setattr(plan, "MAX_CELLS", 1)
@@ -157,7 +161,7 @@ def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
 
 
 def test_first_errors_alone_are_those_of_all_beliefs() -> None:
-    rng, priors = np.random.default_rng(6), uninformed_priors().for_class("number")
+    rng, priors = np.random.default_rng(6), make_uninformed_priors().for_class("number")
     requests = [some_request(rng, priors, 3) for _ in range(12)]
     for request, first_error in zip(requests, plan.infer_first_errors(requests), strict=True):
         assert np.array_equal(first_error, make_plans([request])[0].first_error)

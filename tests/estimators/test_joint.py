@@ -24,15 +24,15 @@ from mclabel.labeling.estimators import (
     begin_estimator,
     decide_together,
 )
-from mclabel.labeling.estimators.begin import SeparateEstimators, problem_for_completer
+from mclabel.labeling.estimators.begin import SeparateEstimators, make_problem_for_completer
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.evidence import empty_evidence
+from mclabel.labeling.estimators.posterior.evidence import make_empty_evidence
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     ClassPriors,
     Priors,
-    uninformed_priors,
+    make_uninformed_priors,
 )
 from mclabel.labeling.estimators.posterior.views import CompleterView, update_plans
 from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
@@ -46,7 +46,7 @@ NAMES = (AUTHOR, "weak", "lucky")
 
 def some_classes() -> list[ClassPriors]:
     """Return priors of three completers that differ in initial, falling and final values."""
-    wide = uninformed_priors().for_class("any")
+    wide = make_uninformed_priors().for_class("any")
     root, leaf = GRID / GRID.sum(), wide.leaf.copy()
     leaf[:2] = leaf[:2].mean(0) * np.array([0.7, 0.3])[:, None, None]
     leaf[:2] /= leaf[:2].sum((0, 2), keepdims=True)
@@ -136,9 +136,9 @@ def product_over_chains(views: Sequence[CompleterView]) -> np.ndarray:
         if number:
             bare = np.ones((count, width))
             for row, steps in enumerate(evidence.num_steps.tolist()):
-                chances = infer_beliefs(empty_evidence(np.array([steps])), view.priors).first_error[
-                    :, 0
-                ]
+                chances = infer_beliefs(
+                    make_empty_evidence(np.array([steps])), view.priors
+                ).first_error[:, 0]
                 bare[row, : steps + 1] = chances
             both = own_chances[:, :2].sum(1, keepdims=True) / bare[:, :2].sum(1, keepdims=True)
             own_chances = np.concatenate(
@@ -254,8 +254,12 @@ def test_the_strongest_judges() -> None:
 def test_each_is_asked_for_its_own_and_sees_its_own() -> None:
     path = SolutionPath(prefixes=(1,), outcome=WRONG)
     problem = ProblemPaths(paths=[path], completers=[Completer(), Completer(name="other")])
-    assert [seen_path.sampled for seen_path in problem_for_completer(problem, 0).paths] == [True]
-    assert [seen_path.sampled for seen_path in problem_for_completer(problem, 1).paths] == [False]
+    assert [seen_path.sampled for seen_path in make_problem_for_completer(problem, 0).paths] == [
+        True
+    ]
+    assert [seen_path.sampled for seen_path in make_problem_for_completer(problem, 1).paths] == [
+        False
+    ]
     probes = begin_estimator(settings_of("fixed", rollouts=1, root_rollouts=2), problem).wanted(2)
     assert sorted(probes) == [
         Probe(p, who) for p, who in sorted([(0, 0), (0, 1)] * 2 + [(1, 0), (1, 1)])

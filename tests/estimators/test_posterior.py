@@ -13,8 +13,8 @@ from scipy.special import betaln
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import AUTHOR, CHANCE, Counts, Outcome, Problem
-from mclabel.labeling.estimators import RecordedRollout, SolutionPath, answer_class
-from mclabel.labeling.estimators.paths import guess_probability
+from mclabel.labeling.estimators import RecordedRollout, SolutionPath, classify_gold_answer
+from mclabel.labeling.estimators.paths import get_guess_probability
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.estimator import PriorLearner
 from mclabel.labeling.estimators.posterior.evidence import (
@@ -23,8 +23,8 @@ from mclabel.labeling.estimators.posterior.evidence import (
 )
 from mclabel.labeling.estimators.posterior.fit import fit_priors
 from mclabel.labeling.estimators.posterior.judging import (
+    find_most_likely_first_error,
     geometric_mean_posterior,
-    most_likely_error,
 )
 from mclabel.labeling.estimators.posterior.plan import DRAWS, compute_probe_gains
 from mclabel.labeling.estimators.posterior.priors import (
@@ -32,8 +32,8 @@ from mclabel.labeling.estimators.posterior.priors import (
     LUCK,
     ClassPriors,
     Priors,
-    starting_priors,
-    uninformed_priors,
+    make_starting_priors,
+    make_uninformed_priors,
 )
 from tests.benchmarks.simulation.measure import measure
 from tests.benchmarks.simulation.profiles import simulated_cases
@@ -46,7 +46,7 @@ RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 def some_priors() -> ClassPriors:
     """Return wide priors with non-uniform agreement parameters."""
     return replace(
-        uninformed_priors().for_class("any"),
+        make_uninformed_priors().for_class("any"),
         agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]),
     )
 
@@ -105,7 +105,8 @@ def test_forward_backward_is_brute_force() -> None:
         assert beliefs.first_error[steps + 1 :, b] == pytest.approx(0)
         for r in range(1, steps + 1):
             assert (
-                pytest.approx(exact[:, r], abs=1e-12) == beliefs.joint[:, : steps + 1, r - 1, b].T
+                pytest.approx(exact[:, r], abs=1e-12)
+                == beliefs.joint_probabilities[:, : steps + 1, r - 1, b].T
             )
         assert beliefs.value_probabilities[:, steps - 1, b] == pytest.approx(exact[:, steps].sum(0))
 
@@ -121,8 +122,8 @@ def test_gain_of_a_probe_by_hand() -> None:
         outcome=np.array([[1.0, 1.0]]),
         external_likelihood=np.ones((1, 2)),
     )
-    beliefs = infer_beliefs(evidence, uninformed_priors().for_class("any"))
-    joint, marginal = beliefs.joint[:, :, 0, 0].T, beliefs.first_error[:, 0]
+    beliefs = infer_beliefs(evidence, make_uninformed_priors().for_class("any"))
+    joint, marginal = beliefs.joint_probabilities[:, :, 0, 0].T, beliefs.first_error[:, 0]
     gains = compute_probe_gains(beliefs)
     for i, m in enumerate(DRAWS):
         none = joint @ (1 - GRID) ** m
@@ -172,7 +173,9 @@ def test_a_step_that_restates_is_less_likely_to_be_the_first_error() -> None:
         path = replace(keyed(WRONG, (1, 2), "abc"), step_factors=factors)
         table = EvidenceTable([path], agreement=False, truncated="wrong")
         evidence = table.evidence(table.counts, no_other_completers(table))
-        posterior = infer_beliefs(evidence, starting_priors().for_class("any")).first_error[:, 0]
+        posterior = infer_beliefs(evidence, make_starting_priors().for_class("any")).first_error[
+            :, 0
+        ]
         return [float(posterior[3 - step] / posterior[1]) for step in range(2)]
 
     plain, restates = first_error((1.0, 1.0, 1.0)), first_error((0.3, 1.0, 0.3))
@@ -221,7 +224,7 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
 
 
 def test_priors_survive_being_written_and_are_known_by_content() -> None:
-    priors = uninformed_priors()
+    priors = make_uninformed_priors()
     again = Priors.from_json(priors.to_json())
     assert again.id == priors.id and again.num_solutions == 0
     assert np.allclose(again.for_class("x").sound, priors.for_class("x").sound, rtol=1e-6)
@@ -247,23 +250,26 @@ def test_priors_survive_being_written_and_are_known_by_content() -> None:
     ],
 )
 def test_answer_classes(answer: str, text: str, name: str) -> None:
-    assert answer_class(Problem(id="p", text=text, answer=answer)) == name
+    assert classify_gold_answer(Problem(id="p", text=text, answer=answer)) == name
 
 
 def test_a_given_chance_comes_before_the_golds() -> None:
     problem = Problem(id="p", text="", answer="Yes", meta={CHANCE: "0.125"})
-    assert answer_class(problem) == "boolean 0.125" and guess_probability("boolean 0.125") == 0.125
-    assert answer_class(replace(problem, answer="7", meta={CHANCE: "0"})) == "digit"
-    assert guess_probability("digit") == 0
+    assert (
+        classify_gold_answer(problem) == "boolean 0.125"
+        and get_guess_probability("boolean 0.125") == 0.125
+    )
+    assert classify_gold_answer(replace(problem, answer="7", meta={CHANCE: "0"})) == "digit"
+    assert get_guess_probability("digit") == 0
     for wrong in ("x", "1", "-0.5", "nan"):
         with pytest.raises(DataError, match="must be a number of at least 0"):
-            answer_class(replace(problem, meta={CHANCE: wrong}))
+            classify_gold_answer(replace(problem, meta={CHANCE: wrong}))
 
 
 @pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
 def test_priors_with_guesses_are_those_of_the_chain_with_guesses(chance: float) -> None:
-    priors = starting_priors().for_class("digit")
-    class_priors = starting_priors().for_class(f"digit {chance}")
+    priors = make_starting_priors().for_class("digit")
+    class_priors = make_starting_priors().for_class(f"digit {chance}")
     for rows in (
         np.concatenate([class_priors.sound, class_priors.wrong], axis=-1),
         class_priors.unsound,
@@ -329,7 +335,9 @@ def test_beliefs_hold_where_luck_sticks_to_a_solution() -> None:
 
 
 def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
-    learner = PriorLearner(uninformed_priors(), min_gain=1e-3, pilot=40, tokens_per_solution=100)
+    learner = PriorLearner(
+        make_uninformed_priors(), min_gain=1e-3, pilot=40, tokens_per_solution=100
+    )
     for case in simulated_cases("sharp", 20):
         estimator = make(
             "posterior",
@@ -353,9 +361,9 @@ def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
 
 def test_learner_adopts_what_was_fitted_on_more() -> None:
     def priors(count: int) -> Priors:
-        return Priors(classes=uninformed_priors().classes, num_solutions=count)
+        return Priors(classes=make_uninformed_priors().classes, num_solutions=count)
 
-    learner = PriorLearner(uninformed_priors(), min_gain=1e-3, pilot=4)
+    learner = PriorLearner(make_uninformed_priors(), min_gain=1e-3, pilot=4)
     learner.adopt(priors(30).to_json())
     assert learner.knowledge.num_solutions == 30
     assert learner.min_gain == pytest.approx(1e-3)
@@ -429,12 +437,12 @@ def test_two_readings_are_pooled_and_what_is_not_believed_is_undecided() -> None
     assert geometric_mean_posterior([first]) is first
     assert geometric_mean_posterior([np.array([1.0, 0.0]), np.array([0.5, 0.5])])[0] > 0.999
     # Of two steps, "error in the last" and "no error" give the same label to the first: sound.
-    assert most_likely_error(first, WRONG, 0.5) == (0, True)
-    assert most_likely_error(first, WRONG, 0.61) == (0, False)
-    assert most_likely_error(second, WRONG, 0.75) == (1, True)
-    assert most_likely_error(second, RIGHT, 0.75) == (None, True)
+    assert find_most_likely_first_error(first, WRONG, 0.5) == (0, True)
+    assert find_most_likely_first_error(first, WRONG, 0.61) == (0, False)
+    assert find_most_likely_first_error(second, WRONG, 0.75) == (1, True)
+    assert find_most_likely_first_error(second, RIGHT, 0.75) == (None, True)
     # A wrong answer needs an error, so the last step is wrong if no earlier step is.
-    assert most_likely_error(np.array([0.1, 0.1, 0.8]), WRONG, 0.5) == (1, True)
+    assert find_most_likely_first_error(np.array([0.1, 0.1, 0.8]), WRONG, 0.5) == (1, True)
 
 
 def test_steps_of_an_undecided_solution_are_sound_or_have_no_label() -> None:

@@ -14,7 +14,7 @@ from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
 from mclabel.labeling.estimators.posterior.judging import temper_posterior
 from mclabel.labeling.estimators.posterior.plan import DRAWS, make_plans
-from mclabel.labeling.estimators.posterior.priors import GRID, Priors, uninformed_priors
+from mclabel.labeling.estimators.posterior.priors import GRID, Priors, make_uninformed_priors
 from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.benchmarks.simulation.replay import Case, Game
 from tests.support.estimating import make
@@ -24,7 +24,7 @@ RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
 def some_priors() -> Priors:
     """Return priors of two different classes."""
-    wide = uninformed_priors().for_class("any")
+    wide = make_uninformed_priors().for_class("any")
     digits = replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]))
     return Priors(classes={"pooled": wide, "digit": digits}, num_solutions=1)
 

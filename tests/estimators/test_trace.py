@@ -32,16 +32,16 @@ from mclabel.labeling.estimators.trace.chain import (
     NUM_STATES,
     Floats,
     TraceEvidence,
-    dirichlet_multinomial_likelihoods,
+    bin_steps_to_go,
+    compute_dirichlet_multinomial_likelihoods,
     infer_beliefs,
-    steps_to_go_bins,
 )
-from mclabel.labeling.estimators.trace.estimator import TraceEstimator, likeliest_moves
+from mclabel.labeling.estimators.trace.estimator import TraceEstimator, find_likeliest_moves
 from mclabel.labeling.estimators.trace.fit import fit_rates
-from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
+from mclabel.labeling.estimators.trace.rates import TraceRates, make_uninformed_rates
 
 COMPLETERS = (Completer(), Completer(name="other"))
-RATES = uninformed_rates(COMPLETERS).classes[POOLED]
+RATES = make_uninformed_rates(COMPLETERS).classes[POOLED]
 
 
 def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEvidence:
@@ -77,7 +77,7 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
     weights = np.zeros((len(lengths), NUM_LEVELS))
     firsts = [np.zeros((NUM_LEVELS, steps + 1)) for steps in lengths]
     moves = [np.zeros((NUM_LEVELS, steps, 4)) for steps in lengths]
-    bins = steps_to_go_bins(evidence.num_steps, max(lengths))
+    bins = bin_steps_to_go(evidence.num_steps, max(lengths))
     for (chain, steps), root in itertools.product(enumerate(lengths), range(NUM_LEVELS)):
         for way in itertools.product(range(NUM_STATES), repeat=steps):
             chance, before = 1.0, 2 * root + 1
@@ -87,13 +87,13 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
                 for name, counts in evidence.completion_counts.items():
                     shares = RATES.shares[name][level, state, bins[step, chain]]
                     chance *= float(
-                        dirichlet_multinomial_likelihoods(
+                        compute_dirichlet_multinomial_likelihoods(
                             counts[step, :, chain], shares, RATES.spread[name]
                         )
                     )
                 for name, counts in evidence.step_counts.items():
                     shares, spread = RATES.steps[name], RATES.step_spread[name]
-                    of_moves = dirichlet_multinomial_likelihoods(
+                    of_moves = compute_dirichlet_multinomial_likelihoods(
                         counts[step, :, chain], shares, spread
                     )
                     chance *= float(of_moves[2 * (before % 2) + state])
@@ -107,8 +107,8 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
             firsts[chain][root, states.index(0) if 0 in states else steps] += chance
             for step, (a, b) in enumerate(itertools.pairwise((1, *states))):
                 moves[chain][root, step, 2 * a + b] += chance
-    shares = RATES.shares["policy"][:, 1, steps_to_go_bins(np.array([max(lengths) + 1]), 1)[0, 0]]
-    seen = dirichlet_multinomial_likelihoods(
+    shares = RATES.shares["policy"][:, 1, bin_steps_to_go(np.array([max(lengths) + 1]), 1)[0, 0]]
+    seen = compute_dirichlet_multinomial_likelihoods(
         evidence.root_counts["policy"][None], shares, RATES.spread["policy"]
     )
     roots = RATES.level * seen * weights.prod(0)
@@ -142,7 +142,7 @@ def test_five_hundred_steps_do_not_vanish() -> None:
 
 def test_the_likeliest_way_goes_wrong_where_it_is_told_to_and_hangs_together() -> None:
     moves = np.random.default_rng(1).dirichlet(np.ones(4), 8)
-    way = likeliest_moves(moves, 2)
+    way = find_likeliest_moves(moves, 2)
     assert way[:3] == [KEPT, KEPT, ERROR]
     for before, after in itertools.pairwise(way):
         # each move begins in the state in which the previous move ends
@@ -153,11 +153,11 @@ def test_the_likeliest_way_goes_wrong_where_it_is_told_to_and_hangs_together() -
         for tail in [[2 * a + b for a, b in itertools.pairwise((0, *states))]]
     )
     assert sum(moves[t, k] for t, k in enumerate(way) if t > 2) == pytest.approx(best)
-    assert likeliest_moves(moves, None) == [KEPT] * 8
+    assert find_likeliest_moves(moves, None) == [KEPT] * 8
 
 
 def test_rates_are_read_back_as_they_were_written_or_refused() -> None:
-    rates = uninformed_rates(COMPLETERS)
+    rates = make_uninformed_rates(COMPLETERS)
     assert TraceRates.from_json(rates.to_json()).to_json() == rates.to_json()
     with pytest.raises(ValueError, match=r"rates have format 1, must be 'trace-1'"):
         TraceRates.from_json('{"format": 1}')
@@ -270,7 +270,9 @@ def test_chances_are_less_sure_where_the_same_solutions_are_asked_at_each_step()
     ):
         estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
         shown = estimator.evidence()
-        chances = infer_beliefs(shown.evidence, uninformed_rates(shown.completers).classes[POOLED])
+        chances = infer_beliefs(
+            shown.evidence, make_uninformed_rates(shown.completers).classes[POOLED]
+        )
         expected = chances.first_error[:, 0] ** (1.0 if number else 0.5)
         assert estimator.judge([Counts()] * 1000)[0].posterior == pytest.approx(
             expected / expected.sum()

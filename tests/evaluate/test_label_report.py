@@ -10,7 +10,7 @@ import pytest
 
 from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.evaluate.labels.report import LabelReport, measure_labels
-from mclabel.evaluate.labels.tables import label_grids
+from mclabel.evaluate.labels.tables import make_label_grids
 from mclabel.evaluate.labels.truth import Truth
 from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows
@@ -119,7 +119,7 @@ def _accuracy(report: LabelReport) -> float | None:
 
 
 def _notes(report: LabelReport) -> str:
-    return " ".join(grid.note for grid in label_grids(report))
+    return " ".join(grid.note for grid in make_label_grids(report))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.evaluate.labels.truth import solution_key, to_given_index, to_labelled_index
+from mclabel.evaluate.labels.truth import (
+    convert_to_given_step,
+    convert_to_labelled_step,
+    make_solution_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,15 +22,15 @@ from mclabel.evaluate.labels.truth import solution_key, to_given_index, to_label
 )
 def test_where_a_given_step_lies(labelled: list[str], pairs: list[tuple[int, int]]) -> None:
     given_steps = ["ab", "cd", "ef"]
-    assert solution_key("p", labelled) == solution_key(" p\n", given_steps)
+    assert make_solution_key("p", labelled) == make_solution_key(" p\n", given_steps)
     for index, place in pairs:
-        assert to_labelled_index(index, given_steps, labelled) == place
+        assert convert_to_labelled_step(index, given_steps, labelled) == place
     for place in range(len(labelled)):
-        assert to_given_index(place, labelled, given_steps) == place
-    assert to_labelled_index(None, given_steps, labelled) is None
-    assert to_given_index(None, labelled, given_steps) is None
+        assert convert_to_given_step(place, labelled, given_steps) == place
+    assert convert_to_labelled_step(None, given_steps, labelled) is None
+    assert convert_to_given_step(None, labelled, given_steps) is None
 
 
 def test_empty_steps_keep_their_place_where_cuts_are_equal() -> None:
-    assert to_labelled_index(1, ["ab", "", "cd"], ["ab\n", "\n", "cd"]) == 1
-    assert to_given_index(1, ["ab\n", "\n", "cd"], ["ab", "", "cd"]) == 1
+    assert convert_to_labelled_step(1, ["ab", "", "cd"], ["ab\n", "\n", "cd"]) == 1
+    assert convert_to_given_step(1, ["ab\n", "\n", "cd"], ["ab", "", "cd"]) == 1

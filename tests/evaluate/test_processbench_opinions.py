@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.run.shards.opinions import SCHEMA, commit_opinions, opinions_shard_name
+from mclabel.run.shards.opinions import SCHEMA, commit_opinions, make_opinions_shard_name
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
 
@@ -307,5 +307,5 @@ def _write_faulty(toy: Mapping[str, str], out: Path, content: str, *, is_torn: b
     row |= {"reason": "", "num_tokens": 0}
     commit_opinions(Store(str(out)), "0" * 16, "x", [row], {"set_aside": {}})
     if is_torn:
-        shard = out / opinions_shard_name("0" * 16)
+        shard = out / make_opinions_shard_name("0" * 16)
         shard.write_bytes(shard.read_bytes()[:-99])

@@ -10,7 +10,7 @@ from mclabel.core.records import LabeledSolution, Outcome, StepState
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.evaluate.labels.report import measure_labels, measure_state_quality
-from mclabel.evaluate.labels.tables import label_grids
+from mclabel.evaluate.labels.tables import make_label_grids
 from mclabel.evaluate.labels.truth import Truth, find_exact_truth
 from tests.support.rows import row, step
 
@@ -76,10 +76,10 @@ def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
     states = report.groups["all"].states
     assert states is not None and states.agreement.value == 1 and states.false_alarms.value == 0
     title = "States of steps against exact truth [95% interval]"
-    assert title in [grid.title for grid in label_grids(report)]
+    assert title in [grid.title for grid in make_label_grids(report)]
     for without_states in (
         measure_labels(rows, Truth(kind="people", first_errors={rows[0].solution.id: None})),
         measure_labels(rows, None),
     ):
         assert without_states.groups["all"].states is None
-        assert title not in [grid.title for grid in label_grids(without_states)]
+        assert title not in [grid.title for grid in make_label_grids(without_states)]

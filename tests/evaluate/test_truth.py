@@ -10,7 +10,11 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.data.readers.judged import JudgedSolution, to_judged_solutions
 from mclabel.evaluate.labels.quality import find_exact_first_error
-from mclabel.evaluate.labels.truth import check_same_problems, find_exact_truth, match_judged_truth
+from mclabel.evaluate.labels.truth import (
+    check_same_problem_texts,
+    find_exact_truth,
+    make_truth_from_judgements,
+)
 from tests.support.labelled import arith_rows
 from tests.support.rows import row, step
 
@@ -26,7 +30,7 @@ def make_judged_solution(
 def test_exact_truth_of_arith() -> None:
     rows = arith_rows(12)
     truth = find_exact_truth(rows)
-    assert truth.known_rows(rows) == rows
+    assert truth.select_known_rows(rows) == rows
     assert [truth.first_error(labelled) for labelled in rows] == [
         find_exact_first_error(labelled) for labelled in rows
     ]
@@ -41,7 +45,7 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
         row("a", THREE, sample=1, texts=["one\n", "2\n", "three"]),
         row("b", THREE, texts=["one\n", "two\n", "three"]),
     ]
-    truth = match_judged_truth(
+    truth = make_truth_from_judgements(
         "processbench",
         rows,
         [
@@ -52,14 +56,14 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
         ],
     )
     assert truth.first_errors == {"a.0": 2, "b.0": 2}
-    assert truth.known_rows(rows) == [rows[0], rows[2]]
+    assert truth.select_known_rows(rows) == [rows[0], rows[2]]
 
 
 def test_any_accepted_first_error_is_right() -> None:
     texts = ["one\n", "two\n", "three"]
     rows = [row("a", THREE, first_error=error, texts=texts) for error in (0, 1, None)]
     truths = [
-        match_judged_truth(
+        make_truth_from_judgements(
             "processbench",
             [labelled],
             [
@@ -83,7 +87,7 @@ def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
         make_judged_solution(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"
     ]
     # b has two solutions, and c's solution was sampled.
-    assert match_judged_truth("processbench", rows, people).first_errors == {"a.0": 1}
+    assert make_truth_from_judgements("processbench", rows, people).first_errors == {"a.0": 1}
 
 
 @pytest.mark.parametrize(
@@ -102,15 +106,15 @@ def test_an_id_that_names_other_texts_is_an_error(problem: str, steps: list[str]
         make_judged_solution("b", "Problem b", texts, 1),
     ]
     with pytest.raises(DataError, match=r"other texts for 1 of the 2 .* a\.0 of problem a"):
-        match_judged_truth("processbench", rows, people)
+        make_truth_from_judgements("processbench", rows, people)
 
 
 def test_a_run_over_other_problems_under_the_same_ids_is_an_error() -> None:
     rows = [row("a", THREE), row("b", THREE)]
     others = [replace(rows[1], problem=replace(rows[1].problem, text="Another"))]
-    check_same_problems(rows, [rows[0]], "runs/x")
+    check_same_problem_texts(rows, [rows[0]], "runs/x")
     with pytest.raises(DataError, match=r"run:runs/x: has other texts for .* 1 of the 2 .* b\.0"):
-        check_same_problems(rows, others, "runs/x")
+        check_same_problem_texts(rows, others, "runs/x")
 
 
 def test_another_run_its_own_solution_first() -> None:
@@ -123,7 +127,7 @@ def test_another_run_its_own_solution_first() -> None:
     ]
     rows = [row("a", THREE, sample=n, texts=texts) for n in (0, 1, 7)]
     rows.append(row("a", THREE, sample=2, texts=["cut\n", "two\n", "three"]))
-    assert match_judged_truth("run", rows, to_judged_solutions(other_run)).first_errors == {
+    assert make_truth_from_judgements("run", rows, to_judged_solutions(other_run)).first_errors == {
         "a.0": 1,
         "a.1": 2,
         "a.7": 1,

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from mclabel.core.errors import DataError
 from mclabel.judge.base import make_judge
 from mclabel.judge.score import ScorerJudge
-from mclabel.run.shards.labels import committed_blocks
+from mclabel.run.shards.labels import read_committed_block_ids
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows, train_tiny_prm, write_run
@@ -84,7 +84,7 @@ def test_held_out_labels_of_judged_or_learned_problems_are_refused(tmp_path: Pat
     with pytest.raises(DataError, match=r"judge\.held_out=.*: 1 of its 3 problems are also judged"):
         ScorerJudge.check_input(settings, lambda: ["other?", first.text.upper() + " "])
     (tmp_path / "prm").mkdir()
-    blocks = [sorted(committed_blocks(Store(held_out)))]
+    blocks = [sorted(read_committed_block_ids(Store(held_out)))]
     (tmp_path / "prm" / "train.json").write_text(json.dumps({"blocks": blocks}))
     with pytest.raises(DataError, match="the PRM was trained on labels of this run"):
         ScorerJudge.check_input(settings, lambda: ["another problem?"])

@@ -15,8 +15,8 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Problem, Rollout, add_counts
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig, LabelSettings
-from mclabel.labeling.estimators import Completer, strongest_completer_index
-from mclabel.labeling.job import semantic_config
+from mclabel.labeling.estimators import Completer, find_strongest_completer_index
+from mclabel.labeling.job import make_semantic_config
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import ProblemLabels, RolloutModel, label_problem
 from tests.support.one_engine import on_one_engine
@@ -139,8 +139,8 @@ def test_counts_are_kept_by_completer() -> None:
 
 
 def test_a_run_with_a_completer_is_another_run(tmp_path: Path) -> None:
-    plain = semantic_config(job(tmp_path)).identity
-    with_completer = semantic_config(job(tmp_path, STRONG)).identity
+    plain = make_semantic_config(job(tmp_path)).identity
+    with_completer = make_semantic_config(job(tmp_path, STRONG)).identity
     assert "completers" not in plain
     assert {name: with_completer[name] for name in plain} == plain
     assert (
@@ -206,5 +206,5 @@ def test_the_costs_of_models_are_their_parameters(tmp_path: Path) -> None:
         (strong or 0) / author,
     ]
     assert (
-        strongest_completer_index(models.estimator_completers) == 1
+        find_strongest_completer_index(models.estimator_completers) == 1
     )  # among models of equal size, the strongest is not the author

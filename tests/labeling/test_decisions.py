@@ -61,7 +61,7 @@ def test_what_is_due_together_is_decided_together(monkeypatch: pytest.MonkeyPatc
         some = estimators("posterior", 50)
         with ExitStack() as at_work:
             for _ in some:
-                at_work.enter_context(shared.active_problem())
+                at_work.enter_context(shared.register_active_problem())
             return [
                 list(w)
                 for w in await asyncio.gather(*(shared.request_probes(e, MANY) for e in some))
@@ -80,9 +80,9 @@ def test_nobody_waits_once_all_at_work_have_asked_or_ended(
 
     async def run() -> None:
         shared, some = DecisionBatcher(CpuExecutor()), estimators("posterior", 3)
-        with shared.active_problem():
+        with shared.register_active_problem():
             await shared.request_probes(some[0], MANY)
-            with shared.active_problem():
+            with shared.register_active_problem():
                 requests = [
                     asyncio.create_task(shared.request_probes(estimator, MANY))
                     for estimator in some[1:2]
@@ -90,7 +90,7 @@ def test_nobody_waits_once_all_at_work_have_asked_or_ended(
                 await asyncio.sleep(0.05)
                 assert not requests[0].done(), "another problem may ask yet"
             await asyncio.gather(*requests)
-            with shared.active_problem():
+            with shared.register_active_problem():
                 await asyncio.gather(
                     *(shared.request_probes(estimator, MANY) for estimator in some[1:])
                 )

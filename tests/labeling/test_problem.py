@@ -13,7 +13,7 @@ from mclabel.core.errors import DataError, UnusableResponse
 from mclabel.core.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.estimators.posterior.priors import Priors, starting_priors
+from mclabel.labeling.estimators.posterior.priors import Priors, make_starting_priors
 from mclabel.labeling.grading import grade_recorded_completions
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.rollouts import Sampler
@@ -192,7 +192,7 @@ def test_a_second_worker_begins_with_what_the_first_learned(tmp_path: Path) -> N
     run_label_job(overrides)
     store = Store(str(tmp_path / "run"))
     rests_on = {row.problem.id: row.priors for row in read_labels(store)}
-    assert {rests_on[f"p{i}"] for i in range(20)} == {starting_priors().id}
+    assert {rests_on[f"p{i}"] for i in range(20)} == {make_starting_priors().id}
     # the last priors that the first worker fitted
     (adopted,) = {rests_on[f"p{i}"] for i in range(20, 30)}
     assert (

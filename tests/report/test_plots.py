@@ -11,7 +11,7 @@ import pytest
 
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.show import plot_accuracy_curves
-from mclabel.evaluate.labels.show import compute_share_points, reliability_plot
+from mclabel.evaluate.labels.show import compute_share_points, plot_reliability_curves
 from mclabel.show.figures import MAX_NAME, Plot, Series, make_name_printable, render_svg
 from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run, report_page
 
@@ -127,7 +127,7 @@ def test_reliability_shows_shares_with_their_intervals_and_counts() -> None:
     )
     assert (first.predicted, first.observed, first.num_predictions) == (0.05, 0.5, 2)
     assert (last.observed, last.high) == (1.0, 1.0)
-    plot = reliability_plot("t", {"a": [first, last], "nothing": []})
+    plot = plot_reliability_curves("t", {"a": [first, last], "nothing": []})
     assert [series.name for series in plot.series] == ["perfect", "a"]
     assert plot.below is not None
     assert list(plot.below.series[0].y) == pytest.approx([2 / 3, *[0] * 8, 1 / 3])

@@ -22,7 +22,7 @@ from mclabel.run.blocks import JobBlocks, plan_blocks
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.labels import read_labels, read_rollouts
-from mclabel.run.shards.plan import read_parts
+from mclabel.run.shards.plan import read_plan_parts
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from tests.support.scripted_jobs import run_label_job
@@ -168,7 +168,7 @@ def test_a_file_that_is_none_of_the_runs_does_not_count(
     shards[1].unlink()
     assert run.label().num_items == 4
     assert "1 files in labels/ do not belong to any block of this run" in caplog.text
-    assert read_catalog(run.store).foreign == ("labels/0123456789abcdef.parquet",)
+    assert read_catalog(run.store).foreign_files == ("labels/0123456789abcdef.parquet",)
     run.check(make_problems(*range(8)))
 
 
@@ -209,7 +209,7 @@ def test_two_drivers_with_different_inputs_agree_on_blocks(tmp_path: Path) -> No
     assert sorted(other_counts.values()) == [2, 4]
     assert sorted(dict(blocks.iter_item_counts()).values()) == [2, 4, 4]
     assert other_counts.items() <= dict(blocks.iter_item_counts()).items()
-    ids = [name for part in read_parts(store) for name in part["item_id"].to_pylist()]
+    ids = [name for part in read_plan_parts(store) for name in part["item_id"].to_pylist()]
     assert sorted(ids) == sorted(p.id for p in many)
 
 

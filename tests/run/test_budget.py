@@ -18,9 +18,9 @@ from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.budget import Ledger, read_spent
+from mclabel.run.budget import SpendingLedger, read_recorded_spending
 from mclabel.run.forecast import CostModel, Interval, Size, choose_pilot_blocks, forecast_cost
-from mclabel.run.shards.labels import committed_blocks, label_tables
+from mclabel.run.shards.labels import iter_label_tables, read_committed_block_ids
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
@@ -51,7 +51,8 @@ def spent(folder: Path) -> dict[str, Any]:
 def num_committed_tokens(store: Store) -> int:
     """Return the number of tokens that were sampled for the committed blocks."""
     shards = [
-        read_shard(store, f"labels/{block}.parquet", "labels") for block in committed_blocks(store)
+        read_shard(store, f"labels/{block}.parquet", "labels")
+        for block in read_committed_block_ids(store)
     ]
     return sum(metadata["cost"]["num_tokens"] for metadata, _ in shards)
 
@@ -60,7 +61,7 @@ def test_a_job_stops_at_its_tokens_and_goes_on_with_more(tmp_path: Path) -> None
     fixed = ["estimator.kind=fixed", SLOW]
     first = label(tmp_path, *fixed, "budget.max_tokens=20000")
     assert first.stopped_by == "budget.max_tokens=20000"
-    done = committed_blocks(Store(str(tmp_path / "out")))
+    done = read_committed_block_ids(Store(str(tmp_path / "out")))
     assert first.num_blocks_left == 10 - len(done) > 0
     after_first = spent(tmp_path)["num_tokens"]
     assert after_first >= 20000
@@ -106,7 +107,7 @@ def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> N
 
 def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    ledger, tokens = Ledger(store, started=100.0), 0
+    ledger, tokens = SpendingLedger(store, started=100.0), 0
     # Two engines: 10 s of filling up, 20 s at 500 tokens a second, then 10 s of emptying.
     for second in range(41):
         live = min(100, 10 * second) if second <= 30 else max(1, 100 - 20 * (second - 30))
@@ -116,19 +117,19 @@ def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None
             100.0 + second,
         )
     ledger.write(141.0)
-    once = read_spent(store)
+    once = read_recorded_spending(store)
     assert once.num_tokens == tokens and once.hours == pytest.approx(41 / 3600)
     assert once.num_engines == 2
     assert tokens / (2 * 41) < 170 and 215 < (once.tokens_per_engine_s or 0) < 250
-    second_run = Ledger(store, started=0.0)
+    second_run = SpendingLedger(store, started=0.0)
     second_run.update(replace(STATE, num_tokens=500), 3600.0)
     second_run.write(3600.0)
-    twice = read_spent(store)
+    twice = read_recorded_spending(store)
     assert twice.num_tokens == tokens + 500 and twice.hours == pytest.approx(1 + 41 / 3600)
     store.delete("spent.json")
     store.create("spent.json", b"[]")
     with pytest.raises(ShardError, match=r"spent\.json: not what mclabel wrote"):
-        read_spent(store)
+        read_recorded_spending(store)
 
 
 def size_of_texts(*lengths: int) -> Size:
@@ -218,15 +219,15 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     config = load_config(LabelConfig, None, overrides(tmp_path, "estimator.kind=fixed"))
     report = jobs.run_pilot(config, lambda state: None, num_problems=40)
     out = Store(str(tmp_path / "out"))
-    pilot = committed_blocks(out)
+    pilot = read_committed_block_ids(out)
     assert len(pilot) == 10 and (report.num_items, report.num_blocks_left) == (40, 20)
     again = jobs.run_pilot(config, lambda state: None, num_problems=40)
-    assert again.num_items == 0 and committed_blocks(out) == pilot
+    assert again.num_items == 0 and read_committed_block_ids(out) == pilot
     forecast = jobs.forecast(config)
     assert (forecast.num_blocks, forecast.num_blocks_done, forecast.num_blocks_seen) == (30, 10, 10)
     assert jobs.label(config, lambda state: None).num_blocks_resumed == 10
     check_exact(tmp_path / "out", num_problems=120)
-    costs = [metadata["cost"] for metadata, _ in label_tables(out)]
+    costs = [metadata["cost"] for metadata, _ in iter_label_tables(out)]
     tokens = sum(cost["num_tokens"] for cost in costs)
     rollouts = sum(cost["num_rollouts"] for cost in costs)
     assert abs(forecast.num_tokens.expected / tokens - 1) < 0.15
@@ -245,7 +246,7 @@ def test_a_pilot_forecasts_an_estimator_that_learns(tmp_path: Path) -> None:
     forecast = jobs.forecast(config)
     assert forecast is not None and forecast.still_learning
     jobs.label(config, lambda state: None)
-    assert read_spent(Store(config.out)).num_tokens < 1.1 * forecast.num_tokens.expected
+    assert read_recorded_spending(Store(config.out)).num_tokens < 1.1 * forecast.num_tokens.expected
 
 
 def test_prices_and_what_the_command_says(tmp_path: Path) -> None:

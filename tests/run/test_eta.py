@@ -90,7 +90,7 @@ def test_the_tokens_left_are_forecast_under_an_estimator_that_learns() -> None:
                 _size(committed - num_committed), tokens - committed_tokens
             )
             num_committed, committed_tokens = committed, tokens
-        tokens_left = remainder.forecast_left(
+        tokens_left = remainder.forecast_remaining_tokens(
             num_done=done, num_open=num_open, done_tokens=done_tokens, open_tokens=open_tokens
         )
         if 0.1 < sampled / RECORDED[-1][0] < 0.9:
@@ -203,13 +203,13 @@ class Clock:
 
     def __init__(self, watch: EngineWatch) -> None:
         self.watch, self.now = watch, 0.0
-        watch.tick(self.now)
+        watch.advance_clock(self.now)
 
     def wait(self, seconds: float) -> None:
         until = self.now + seconds
         while self.now < until:
             self.now = min(self.now + 1.0, until)
-            self.watch.tick(self.now)
+            self.watch.advance_clock(self.now)
 
 
 def producing_clock(pause_s: float = 1.0) -> Clock:
@@ -285,7 +285,7 @@ def test_an_idle_engine_that_does_not_answer_is_silent() -> None:
 def test_a_driver_that_was_held_up_suspects_nobody(held_up_s: float) -> None:
     clock = producing_clock()
     clock.now += held_up_s
-    clock.watch.tick(clock.now)
+    clock.watch.advance_clock(clock.now)
     assert clock.watch.silent_s == MAX_TICK_S
 
 

@@ -23,7 +23,7 @@ from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.inputs import ProblemItem
-from mclabel.labeling.job import semantic_config
+from mclabel.labeling.job import make_semantic_config
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.task import LabelTask
 from mclabel.run.actor import EngineNotLoaded, WorkerActor
@@ -31,8 +31,8 @@ from mclabel.run.job import freeze_heap
 from mclabel.run.running import Lease, RunningBlocks
 from mclabel.run.shards.labels import (
     commit_block,
-    committed_blocks,
-    label_tables,
+    iter_label_tables,
+    read_committed_block_ids,
     read_labels,
     read_rollouts,
 )
@@ -62,7 +62,7 @@ def test_of_two_attempts_the_first_wins_whole(tmp_path: Path) -> None:
     run(tmp_path / "out")
     store = Store(str(tmp_path / "out"))
     rows, rollouts = list(read_labels(store)), list(read_rollouts(store))
-    block = sorted(committed_blocks(store))[0]
+    block = sorted(read_committed_block_ids(store))[0]
     before = store.read(f"labels/{block}.parquet")
     assert not commit_block(store, block, "late", rows, rollouts, {})
     assert store.read(f"labels/{block}.parquet") == before
@@ -77,7 +77,7 @@ def test_shards_hold_the_documented_columns_and_no_secret(tmp_path: Path) -> Non
         *[f.name for f in LABELS_SCHEMA.field("steps").type.value_type],
     ]:
         assert f"`{name}`" in documented
-    metadata, _ = next(label_tables(Store(str(tmp_path / "out"))))
+    metadata, _ = next(iter_label_tables(Store(str(tmp_path / "out"))))
     assert metadata["schema_version"] == SCHEMA_VERSION
     assert metadata["config"]["estimator"]["rollouts"] == 4
     assert "torch" in metadata["versions"]
@@ -91,7 +91,9 @@ def test_a_local_model_is_known_by_its_weights(tmp_path: Path) -> None:
     shutil.copytree(bundled_model("policy"), moved)
 
     def semantic(model: object) -> object:
-        return semantic_config(load_config(LabelConfig, None, ["out=x", f"policy.model={model}"]))
+        return make_semantic_config(
+            load_config(LabelConfig, None, ["out=x", f"policy.model={model}"])
+        )
 
     assert semantic("arith:policy") == semantic(moved)
     weights = moved / "model.safetensors"
@@ -147,17 +149,21 @@ def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_p
         await started_worker.start()
         blocks = RunningBlocks(started_worker)
         blocks.start_leases([lease(f"b{i}") for i in range(5)])
-        ended = await blocks.wait_for_ended(60)
+        ended = await blocks.wait_for_finished_leases(60)
         while len(ended) < 5:  # a busy machine may need several waits
-            ended += await blocks.wait_for_ended(60)
+            ended += await blocks.wait_for_finished_leases(60)
         assert sorted(block_id for block_id, _ in ended) == [f"b{i}" for i in range(5)]
         assert all(report is not None for _, report in ended)
-        assert blocks.unreported == [] and await blocks.wait_for_ended(0.01) == []
+        assert (
+            blocks.unreported_block_ids == [] and await blocks.wait_for_finished_leases(0.01) == []
+        )
         blocks.start_leases([lease("b5", only="p-b5")])
-        assert await blocks.wait_for_ended(60) == [("b5", None)]  # attempted, but not committed
+        assert await blocks.wait_for_finished_leases(60) == [
+            ("b5", None)
+        ]  # attempted, but not committed
 
     asyncio.run(run())
-    assert committed_blocks(Store(str(tmp_path))) == {f"b{i}" for i in range(5)}
+    assert read_committed_block_ids(Store(str(tmp_path))) == {f"b{i}" for i in range(5)}
 
 
 def test_what_failed_stays_unreported_and_the_worse_failure_is_named(tmp_path: Path) -> None:
@@ -167,12 +173,12 @@ def test_what_failed_stays_unreported_and_the_worse_failure_is_named(tmp_path: P
         blocks = RunningBlocks(started_worker)
         blocks.start_leases([lease("kills", "[poison]")])
         while blocks.failure is None:
-            assert await blocks.wait_for_ended(1) == []
+            assert await blocks.wait_for_finished_leases(1) == []
         assert isinstance(blocks.failure, EngineDied)
         blocks.start_leases([lease("bad", gold="")])
         while not isinstance(blocks.failure, DataError):
-            await blocks.wait_for_ended(1)
-        assert blocks.unreported == ["kills", "bad"]
+            await blocks.wait_for_finished_leases(1)
+        assert blocks.unreported_block_ids == ["kills", "bad"]
 
     asyncio.run(run())
 
@@ -184,9 +190,9 @@ def test_what_is_stopped_leaves_its_journal_and_is_no_failure(tmp_path: Path) ->
         blocks = RunningBlocks(started_worker)
         blocks.start_leases([lease("b0")])
         while (await started_worker.progress()).runner.counters["num_completions"] == 0:
-            assert await blocks.wait_for_ended(0.01) == []
+            assert await blocks.wait_for_finished_leases(0.01) == []
         await blocks.stop()
-        assert blocks.failure is None and blocks.unreported == ["b0"]
+        assert blocks.failure is None and blocks.unreported_block_ids == ["b0"]
 
     asyncio.run(run())
     assert list((tmp_path / "journals" / "b0").iterdir())
@@ -214,7 +220,7 @@ def test_an_actor_refuses_an_exchange_of_an_earlier_load(tmp_path: Path) -> None
     while not ended:
         ended += actor.exchange(2, []).ended
     assert sorted(block_id for block_id, _ in ended) == ["b1"]
-    assert committed_blocks(Store(str(tmp_path))) == {"b1"}
+    assert read_committed_block_ids(Store(str(tmp_path))) == {"b1"}
 
 
 NUM_PROBLEMS = 16
@@ -272,7 +278,7 @@ def test_poison_is_set_aside_and_the_rest_goes_on(
         assert row["detail"] and len(row["detail"]) <= 500
         outside = f"{__name__}:OutsideEngine from outside mclabel"
         assert (outside if hard else "the engine died, as its settings demand") in row["detail"]
-    set_aside = [metadata["set_aside"] for metadata, _ in label_tables(Store(str(out)))]
+    set_aside = [metadata["set_aside"] for metadata, _ in iter_label_tables(Store(str(out)))]
     assert sorted(name for block_names in set_aside for name in block_names) == names
     assert not list((out / "journals").rglob("*.gz"))
     # On a second run nothing is left to do, and no reject is reported twice.

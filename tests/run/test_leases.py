@@ -10,7 +10,7 @@ from mclabel.core.errors import EngineError, RejectReason
 from mclabel.core.records import Problem
 from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.task import LABEL_OUTPUTS
-from mclabel.run.leases import MAX_LEASES, LeaseBook, count_more_leases
+from mclabel.run.leases import MAX_LEASES, LeaseBook, count_additional_leases
 from mclabel.run.running import MAX_SHARED_LOSSES, Lease
 from mclabel.run.task import Block, RunnerState
 
@@ -31,13 +31,13 @@ from mclabel.run.task import Block, RunnerState
 )
 def test_leases_follow_the_engine(held: int, live: int, waiting: int, more: int) -> None:
     assert (
-        count_more_leases(held, RunnerState(num_live=live, num_waiting=waiting, max_live=256))
+        count_additional_leases(held, RunnerState(num_live=live, num_waiting=waiting, max_live=256))
         == more
     )
 
 
 def test_an_engine_without_a_bound_holds_two_blocks() -> None:
-    assert count_more_leases(2, RunnerState(num_live=10)) == 0
+    assert count_additional_leases(2, RunnerState(num_live=10)) == 0
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_engine_without_a_bound_holds_two_blocks() -> None:
     ],
 )
 def test_a_worker_holds_twice_what_ends_between_two_looks(held: int, ended: int, more: int) -> None:
-    assert count_more_leases(held, RunnerState(), num_ended=ended) == more
+    assert count_additional_leases(held, RunnerState(), num_ended=ended) == more
 
 
 def block(number: int) -> Block:

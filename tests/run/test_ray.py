@@ -29,7 +29,7 @@ from mclabel.labeling.task import LabelTask
 from mclabel.run.fleets import RayFleet
 from mclabel.run.leases import LeaseBook
 from mclabel.run.settings import RayConfig
-from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
+from mclabel.run.shards.labels import read_committed_block_ids, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
 from mclabel.run.task import Block
@@ -352,7 +352,7 @@ def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     )
     assert code == 0, output
     wait_until(lambda: any((out / "journals").rglob("*.gz")), job)
-    assert not committed_blocks(Store(str(out)))
+    assert not read_committed_block_ids(Store(str(out)))
     kill_tree(cluster.nodes[1])
     seen: set[str] = set()
     while job.poll() is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.labeling.prefixes import compute_step_factors, step_key
+from mclabel.labeling.prefixes import compute_step_factors, make_step_key
 from tests.benchmarks.simulation.measure import measure
 from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.support.estimating import make
@@ -46,7 +46,7 @@ def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
     ],
 )
 def test_step_keys(first: str, second: str, same: bool) -> None:
-    assert (step_key(first) == step_key(second)) is same
+    assert (make_step_key(first) == make_step_key(second)) is same
 
 
 def test_steps_that_restate_or_repeat_have_small_factors() -> None:

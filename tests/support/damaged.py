@@ -19,16 +19,16 @@ from mclabel.judge.score import score
 from mclabel.labeling.journal import make_rollout_line, make_solution_line, parse_entry
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.training.checkpoint import check_checkpoint
-from mclabel.run.budget import read_spent
+from mclabel.run.budget import read_recorded_spending
 from mclabel.run.shards.journal import list_journaled_blocks, read_journal, write_journal
-from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
+from mclabel.run.shards.labels import read_committed_block_ids, read_labels, read_rollouts
 from mclabel.run.shards.manifest import read_manifest_config, read_priors
 from mclabel.run.shards.opinions import iter_opinion_rows
 from mclabel.run.shards.plan import read_planned_blocks
 from mclabel.run.shards.rejects import read_set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
-from mclabel.run.trainings import check_finished
+from mclabel.run.trainings import check_training_finished
 from mclabel.search.config import SearchConfig
 from tests.support.labelled import arith_rows, tiny_model, train_tiny_prm, write_run
 from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
@@ -58,7 +58,9 @@ def _make_begun_run(folder: Path, seed: int) -> Path:
     lines.append(make_rollout_line(next(read_rollouts(store)), (1, 2, 3)))
     planned = read_planned_blocks(store)
     assert planned is not None
-    write_journal(store, sorted({*planned.names} - committed_blocks(store))[0], "killed", 0, lines)
+    write_journal(
+        store, sorted({*planned.names} - read_committed_block_ids(store))[0], "killed", 0, lines
+    )
     return out
 
 
@@ -147,9 +149,9 @@ READERS: dict[str, Callable[[Path], list[Any]]] = {
     "Python": lambda run: mc.load_labels(run).to_list(),
     "priors": _priors,
     "rejects": lambda run: list(read_set_aside(Store(str(run)))),
-    "committed": lambda run: sorted(committed_blocks(Store(str(run)))),
+    "committed": lambda run: sorted(read_committed_block_ids(Store(str(run)))),
     "manifest": lambda run: [read_manifest_config(Store(str(run)), "run.json")],
-    "spent": lambda run: [read_spent(Store(str(run)))],
+    "spent": lambda run: [read_recorded_spending(Store(str(run)))],
     "journals": _journals,
     "trees": lambda run: list(read_trees(Store(str(run)))),
     "opinions": lambda run: list(iter_opinion_rows(Store(str(run)))),
@@ -157,7 +159,7 @@ READERS: dict[str, Callable[[Path], list[Any]]] = {
         _read_accepted_files(check_checkpoint, mark.parent, mark.parent)
         for mark in sorted(run.glob("checkpoints/*/complete"))
     ],
-    "model": lambda run: [_read_accepted_files(check_finished, run, run / "model")],
+    "model": lambda run: [_read_accepted_files(check_training_finished, run, run / "model")],
 }
 """Functions that read one part of an output as a list."""
 

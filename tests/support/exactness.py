@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from mclabel.core.records import Outcome
 from mclabel.run.parquet import read_whole_table
 from mclabel.run.shards.durable import PARTIAL
-from mclabel.run.shards.labels import label_tables, read_labels
+from mclabel.run.shards.labels import iter_label_tables, read_labels
 from mclabel.run.shards.store import Store
 
 
@@ -30,7 +30,7 @@ def check_exact_store(store: Store, num_problems: int = 20, per_problem: int = 4
 def check_solutions(store: Store, problems: Iterable[int], per_problem: int = 4) -> None:
     """Make the checks of `check_exact` when only these problems have labels."""
     named = set()
-    for metadata, labels in label_tables(store):
+    for metadata, labels in iter_label_tables(store):
         named.add(metadata["rollouts"])
         file = pq.ParquetFile(io.BytesIO(store.read(metadata["rollouts"]) or b""))
         rollouts = read_whole_table(file).to_pylist()

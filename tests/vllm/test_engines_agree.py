@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.shards.labels import label_tables, read_labels
+from mclabel.run.shards.labels import iter_label_tables, read_labels
 from mclabel.run.shards.store import Store
 from tests.support.needs_vllm import NEEDS_VLLM
 from tests.support.serving import CPU
@@ -126,7 +126,7 @@ def test_labels_of_three_engines_agree(
     assert len(hf) > 100
     assert all(min(pair) > ALARM for pair in figures.values())
     for name in ("hf", "vllm", "openai"):
-        metadata, _ = next(label_tables(Store(str(tmp_path / name))))
+        metadata, _ = next(iter_label_tables(Store(str(tmp_path / name))))
         policy = metadata["config"]["policy"]
         assert (policy["temperature"], policy["max_tokens"], policy["stop"]) == (0.8, 200, [])
         assert policy["engine"] == {}

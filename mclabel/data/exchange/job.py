@@ -28,9 +28,14 @@ from mclabel.data.readers.rows import read_object_rows
 from mclabel.data.readers.solutions import RowRejects
 from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 from mclabel.run.run import RunOutput
-from mclabel.run.shards.finished import write_finished
-from mclabel.run.shards.labels import commit_block, label_tables, read_labels, rollout_tables
-from mclabel.run.shards.manifest import SemanticConfig, package_versions
+from mclabel.run.shards.finished import write_completion_marker
+from mclabel.run.shards.labels import (
+    commit_block,
+    iter_label_tables,
+    iter_rollout_tables,
+    read_labels,
+)
+from mclabel.run.shards.manifest import SemanticConfig, collect_package_versions
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import Reject, write_reject_lines, write_rejects
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
@@ -225,13 +230,13 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
         [[row.solution.text, [step.value for step in row.steps]] for row in labeled],
     )
     run.check_config(SemanticConfig.from_config({"imported": source, "content": content}))
-    store = run.claim({"versions": package_versions()})
+    store = run.claim({"versions": collect_package_versions()})
     for start in range(0, len(labeled), BLOCK_ROWS):
         block = content_id(content, start)
         part = labeled[start : start + BLOCK_ROWS]
         commit_block(store, block, "import", part, None, run.shard_metadata())
     num_rejected = write_rejects(store, left_out.found)
-    write_finished(store, num_blocks=-(-len(labeled) // BLOCK_ROWS))
+    write_completion_marker(store, num_blocks=-(-len(labeled) // BLOCK_ROWS))
     return ImportReport(
         num_rows=num_rows,
         num_solutions=len(labeled),
@@ -357,8 +362,8 @@ def export_tables(
     rollouts = _TableWriter(folder, "rollouts", ROLLOUTS_SCHEMA, file_bytes)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        labels.write(table for _, table in label_tables(store))
-        rollouts.write(rollout_tables(store))
+        labels.write(table for _, table in iter_label_tables(store))
+        rollouts.write(iter_rollout_tables(store))
         files = (*labels.finish(), *rollouts.finish())
         (folder / CARD).write_text(
             _make_tables_card_text(run, labels.num_rows, rollouts.num_rows), encoding="utf-8"

@@ -30,7 +30,7 @@ from mclabel.data.readers.rows import (
     scan_rows,
 )
 from mclabel.run.parquet import read_whole_table
-from mclabel.run.shards.digest import check_parquet, encode_parquet_with_digest
+from mclabel.run.shards.digest import check_parquet_digest, encode_parquet_with_digest
 from mclabel.run.shards.rejects import Reject
 
 
@@ -344,7 +344,7 @@ def _open_manifest(place: str, shown_name: str) -> tuple[pa.Table, dict[str, Any
             f"{shown_name}: has version {about.get('version')}, but this mclabel reads {VERSION}. "
             f"{_MAKE}"
         )
-    if check_parquet(content) != "sound":
+    if check_parquet_digest(content) != "sound":
         raise DataError(f"{shown_name}: is damaged: its content does not match its digest. {_MAKE}")
     return table, about
 

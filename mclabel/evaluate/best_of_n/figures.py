@@ -171,7 +171,7 @@ def measure_best_of_n(
                 )
                 for name in names
             }
-            for kind, names in find_dividing_groups(problems).items()
+            for kind, names in list_groups_by_kind(problems).items()
         },
         references=tuple(references),
     )
@@ -190,7 +190,7 @@ def add_pass_rate_groups(problems: Sequence[ProblemSamples]) -> list[ProblemSamp
     ]
 
 
-def find_dividing_groups(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
+def list_groups_by_kind(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
     """Return the names of the groups of each kind, such as level. Kinds with only one group are
     left out.
     """

@@ -33,7 +33,7 @@ from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, aggregate
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.prm.scoring.scorer import close_scorer, load_scorer
-from mclabel.run.outputs import BEST_OF_N, RUN, check_output
+from mclabel.run.outputs import BEST_OF_N, RUN, check_output_is_usable
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
 from mclabel.run.shards.store import Store
@@ -173,15 +173,16 @@ def _get_samples_folder(out: str) -> str:
     return f"{out.rstrip('/')}/samples"
 
 
-def _locate_samples_run(place: str) -> str:
+def _locate_samples_run(location: str) -> str:
     """Return the location of the labelling run that has the solutions.
 
     Args:
-        place: location of a labelling run, or of a best-of-N evaluation, whose samples are a run.
+        location: location of a labelling run, or of a best-of-N evaluation, whose samples are a
+            run.
     """
-    samples, store = _get_samples_folder(place), Store(place)
+    samples, store = _get_samples_folder(location), Store(location)
     has_samples = store.read(MANIFEST) is None and store.read(f"samples/{MANIFEST}") is not None
-    return samples if has_samples else place
+    return samples if has_samples else location
 
 
 def _read_samples(
@@ -215,9 +216,9 @@ def _check_config(config: BestOfNConfig) -> None:
     """Raise an error if the configuration has a fault, before anything is sampled."""
     from mclabel.prm.scoring.score import PRM
 
-    check_output(config.out, BEST_OF_N)
+    check_output_is_usable(config.out, BEST_OF_N)
     if config.run is None:
-        check_output(_get_samples_folder(config.out), RUN)
+        check_output_is_usable(_get_samples_folder(config.out), RUN)
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(
             f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "

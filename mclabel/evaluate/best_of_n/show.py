@@ -18,7 +18,7 @@ NUM_SHOWN = 3
 """Maximum number of scorers in the table of groups."""
 
 
-def best_of_n_grid(
+def make_best_of_n_grid(
     result: BestOfN, names: Mapping[str, str] | None = None, *, against: Sequence[str] = (MAJORITY,)
 ) -> Grid:
     """Return a table of accuracy by method and N, differences at the largest N, and pair accuracy.
@@ -90,26 +90,31 @@ def best_of_n_grid(
     )
 
 
-def describe_difference(name: str, other: str, difference: Difference, num_problems: int) -> str:
+def describe_difference(
+    method: str, other_method: str, difference: Difference, num_problems: int
+) -> str:
     """Return a sentence on whether one method is better than another.
 
     The sentence says so only if the interval of the difference excludes 0.
 
     Args:
-        name: displayed name of the first method.
-        other: displayed name of the second method.
+        method: displayed name of the first method.
+        other_method: displayed name of the second method.
         difference: accuracy of the first method minus that of the second.
         num_problems: number of problems on which the methods were compared.
     """
     ends = f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f} points"
     if difference.low <= 0 <= difference.high:
         few = f"with {num_problems:,} problems ({ends})"
-        return f"{name} is not shown to be better than {other} {few}."
+        return f"{method} is not shown to be better than {other_method} {few}."
     how = "better" if difference.value > 0 else "worse"
-    return f"{name} is {how} than {other} by {100 * abs(difference.value):.0f} points ({ends})."
+    return (
+        f"{method} is {how} than {other_method} "
+        f"by {100 * abs(difference.value):.0f} points ({ends})."
+    )
 
 
-def group_grid(result: BestOfN) -> Grid:
+def make_group_grid(result: BestOfN) -> Grid:
     """Return a table of the accuracy at the largest N by group of problems, such as a level.
 
     Groups with fewer than `MIN_GROUP_PROBLEMS` problems are left out.
@@ -133,7 +138,7 @@ def group_grid(result: BestOfN) -> Grid:
     )
 
 
-def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
+def make_over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
     """Return a table of each scorer's best N, and of what it loses from there to the largest N.
 
     Args:

@@ -24,16 +24,16 @@ from mclabel.data.readers.solutions import RowRejects
 from mclabel.evaluate.labels.calibration import count_independent_rollouts
 from mclabel.evaluate.labels.quality import has_exact_truth
 from mclabel.evaluate.labels.report import ALL, LabelReport, measure_labels
-from mclabel.evaluate.labels.show import calibration_plot, plot_values_by_position
-from mclabel.evaluate.labels.tables import label_grids
+from mclabel.evaluate.labels.show import plot_group_calibration, plot_values_by_position
+from mclabel.evaluate.labels.tables import make_label_grids
 from mclabel.evaluate.labels.truth import (
     Truth,
-    check_same_problems,
+    check_same_problem_texts,
     find_exact_truth,
-    match_judged_truth,
+    make_truth_from_judgements,
 )
-from mclabel.run.outputs import FIGURES, check_output, make_output_folder
-from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
+from mclabel.run.outputs import FIGURES, check_output_is_usable, make_output_folder
+from mclabel.run.shards.labels import iter_label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import render_markdown, save_plot
 from mclabel.show.texts import format_json
@@ -138,7 +138,7 @@ def check_out_folder(out: str | None) -> None:
         ShardError: the path is a file, is inside of a file, or cannot be written.
     """
     if out is not None:
-        check_output(out, FIGURES, key="--out ")
+        check_output_is_usable(out, FIGURES, key="--out ")
 
 
 def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:
@@ -153,15 +153,17 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
     if kind == "people" and is_annotation_folder(source):
         return _read_people_truth(rows, source)
     if kind == "processbench" and source:
-        return match_judged_truth(
+        return make_truth_from_judgements(
             "processbench", rows, _read_judged_solutions(read_processbench, source)
         )
     if kind == "prm800k" and source:
-        return match_judged_truth("prm800k", rows, _read_judged_solutions(read_prm800k, source))
+        return make_truth_from_judgements(
+            "prm800k", rows, _read_judged_solutions(read_prm800k, source)
+        )
     if kind == "run" and source:
         others = list(read_labels(Store(source)))
-        check_same_problems(rows, others, source)
-        return match_judged_truth("run", rows, to_judged_solutions(others))
+        check_same_problem_texts(rows, others, source)
+        return make_truth_from_judgements("run", rows, to_judged_solutions(others))
     raise ConfigError(
         f"--truth {kind}{':' if source else ''}{source}: must be exact, processbench:FILE, "
         "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`). Give one of these"
@@ -194,7 +196,7 @@ def _read_people_truth(rows: Sequence[LabeledSolution], folder: str) -> Truth:
             people.num_unsure,
             people.num_open,
         )
-    truth = match_judged_truth("people", rows, people.judged)
+    truth = make_truth_from_judgements("people", rows, people.judged)
     own = {judgement.id for judgement in people.judged} & truth.first_errors.keys()
     if not own:
         return truth
@@ -235,7 +237,7 @@ def _read_reference_counts(
         completer: name of the completer, which is the model that continued the prefixes.
     """
     metadata = [
-        [table_metadata for table_metadata, _ in label_tables(store)]
+        [table_metadata for table_metadata, _ in iter_label_tables(store)]
         for store in (measured, reference)
     ]
     if all(table_metadata["rollouts"] for run in metadata for table_metadata in run):
@@ -267,17 +269,17 @@ def _read_judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[
     """
     if all(row.consensus is None for row in rows):
         return {}
-    metadata, _ = next(label_tables(store))
+    metadata, _ = next(iter_label_tables(store))
     rates: Mapping[str, Any] = metadata.get("judge_rates", {})
     return rates
 
 
 def _write_report(report: LabelReport, folder: Path) -> None:
     (folder / "labels.json").write_text(format_json(report), encoding="utf-8")
-    (folder / "labels.md").write_text(render_markdown(label_grids(report)), encoding="utf-8")
+    (folder / "labels.md").write_text(render_markdown(make_label_grids(report)), encoding="utf-8")
     everything = report.groups[ALL]
     plots = {
-        "reliability": calibration_plot(everything),
+        "reliability": plot_group_calibration(everything),
         "positions": plot_values_by_position(everything),
     }
     for name, plot in plots.items():

@@ -129,34 +129,35 @@ def find_described_population(rows: Iterable[LabeledSolution]) -> DescribedPopul
 
 def measure_label_quality(
     rows: Iterable[LabeledSolution],
-    truth: Callable[[LabeledSolution], int | None] = find_exact_first_error,
+    find_first_error: Callable[[LabeledSolution], int | None] = find_exact_first_error,
     *,
-    weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
+    compute_weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
     seed: int = 0,
 ) -> LabelQuality:
     """Compare labels with the truth.
 
     Args:
         rows: labelled solutions.
-        truth: function that returns the 0-based index of a solution's true first error; None means
-            no error.
-        weight: function that returns the number of solutions that a solution represents, which is
-            1 / its probability of being drawn. With these weights, every share is Hájek's estimate
-            of the share in the whole run, or in the pool from which solutions were selected.
+        find_first_error: function that returns the 0-based index of a solution's true first error;
+            None means no error.
+        compute_weight: function that returns the number of solutions that a solution represents,
+            which is 1 / its probability of being drawn. With these weights, every share is Hájek's
+            estimate of the share in the whole run, or in the pool from which solutions were
+            selected.
         seed: seed of the bootstrap.
     """
     rows = list(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     tallies: dict[str, NDArray[np.float64]] = {}
     for row in graded:
-        tally = weight(row) * _count_first_error_hits(row, truth(row))
+        tally = compute_weight(row) * _count_first_error_hits(row, find_first_error(row))
         earlier = tallies.get(row.problem.id)
         tallies[row.problem.id] = tally if earlier is None else earlier + tally
     table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
     weights = resample_weights(len(table), seed)
 
-    def estimate_column_ratio(top: str, bottom: str) -> Estimate:
-        a, b = _COLUMNS.index(top), _COLUMNS.index(bottom)
+    def estimate_column_ratio(numerator_column: str, denominator_column: str) -> Estimate:
+        a, b = _COLUMNS.index(numerator_column), _COLUMNS.index(denominator_column)
         return estimate_ratio(table[:, a], table[:, b], weights)
 
     return LabelQuality(
@@ -340,7 +341,7 @@ class Monotonicity:
 
 def estimate_values_by_position(
     rows: Iterable[LabeledSolution],
-    kinds: dict[str, Callable[[LabeledSolution, int], bool]],
+    is_step_of_kind: dict[str, Callable[[LabeledSolution, int], bool]],
     *,
     num_positions: int = NUM_POSITIONS,
     seed: int = 0,
@@ -349,8 +350,8 @@ def estimate_values_by_position(
 
     Args:
         rows: labelled solutions.
-        kinds: functions, by name of the kind, that return whether a step is of this kind. Their
-            arguments are a solution and the 0-based index of a step.
+        is_step_of_kind: functions, by name of the kind, that return whether a step is of this kind.
+            Their arguments are a solution and the 0-based index of a step.
         num_positions: number of equal ranges into which the relative positions are divided.
         seed: seed of the bootstrap.
     """
@@ -361,7 +362,7 @@ def estimate_values_by_position(
         if not label.is_from_outcome and (value := label.estimate) is not None
     ]
     curves = {}
-    for name, is_kind in kinds.items():
+    for name, is_kind in is_step_of_kind.items():
         chosen = [(row, index, value) for row, index, value in steps if is_kind(row, index)]
         if chosen:
             curves[name] = _estimate_position_curve(chosen, num_positions, seed)

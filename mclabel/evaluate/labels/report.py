@@ -90,18 +90,18 @@ def find_exact_states(row: LabeledSolution) -> list[StepState]:
 
 def measure_state_quality(
     rows: Iterable[LabeledSolution],
-    truth: Callable[[LabeledSolution], Sequence[StepState]] = find_exact_states,
+    find_states: Callable[[LabeledSolution], Sequence[StepState]] = find_exact_states,
     *,
-    weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
+    compute_weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
     seed: int = 0,
 ) -> StateQuality | None:
     """Compare labelled states with the truth; None if no step has a labelled state.
 
     Args:
         rows: labelled solutions.
-        truth: function that returns the true states of a solution's steps.
-        weight: function that returns the number of solutions that a solution represents, which is
-            1 / its probability of being drawn.
+        find_states: function that returns the true states of a solution's steps.
+        compute_weight: function that returns the number of solutions that a solution represents,
+            which is 1 / its probability of being drawn.
         seed: seed of the bootstrap.
     """
     graded = [
@@ -112,7 +112,9 @@ def measure_state_quality(
     ]
     if not graded:
         return None
-    tallies = np.array([weight(row) * _count_state_hits(row, truth(row)) for row in graded])
+    tallies = np.array(
+        [compute_weight(row) * _count_state_hits(row, find_states(row)) for row in graded]
+    )
     sums = sum_by_problem([row.problem.id for row in graded], tallies)
     solutions, hits, steps, same, true, named, both, well, alarms = sums.T
     weights = resample_weights(len(sums), seed)
@@ -221,7 +223,7 @@ def measure_labels(
         seed: seed of the bootstrap.
     """
     rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
-    judged_rows = rows if truth is None else truth.known_rows(rows)
+    judged_rows = rows if truth is None else truth.select_known_rows(rows)
     true_error = None if truth is None else truth.first_error
     return LabelReport(
         truth=None if truth is None else truth.kind,
@@ -271,7 +273,7 @@ def measure_group(
         reference: counts of another run's rollouts by prefix id; empty without such a run.
         seed: seed of the bootstrap.
     """
-    judged_rows = [] if truth is None else truth.known_rows(rows)
+    judged_rows = [] if truth is None else truth.select_known_rows(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     kinds = {
         "all": lambda row, index: True,
@@ -304,11 +306,11 @@ def measure_group(
         quality=None
         if truth is None
         else measure_label_quality(
-            judged_rows, truth.first_error, weight=compute_weight, seed=seed
+            judged_rows, truth.first_error, compute_weight=compute_weight, seed=seed
         ),
         states=None
         if truth is None or truth.kind != "exact"
-        else measure_state_quality(judged_rows, weight=compute_weight, seed=seed),
+        else measure_state_quality(judged_rows, compute_weight=compute_weight, seed=seed),
         calibration={
             name: calibrated for name, calibrated in measured.items() if calibrated is not None
         },

@@ -63,7 +63,7 @@ def compute_share_points(
     return points
 
 
-def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> Plot:
+def plot_reliability_curves(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> Plot:
     """Plot predicted against observed shares, and below it the number of predictions.
 
     Args:
@@ -103,7 +103,7 @@ def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> 
     )
 
 
-def calibration_plot(group: GroupReport) -> Plot | None:
+def plot_group_calibration(group: GroupReport) -> Plot | None:
     """Plot predicted against observed shares of a group, with 95% intervals over problems.
 
     None if the group has no predictions.
@@ -120,7 +120,7 @@ def calibration_plot(group: GroupReport) -> Plot | None:
         ]
         for name, calibration in group.calibration.items()
     }
-    return reliability_plot(f"Do the values hold? {group.num_solutions:,} solutions", curves)
+    return plot_reliability_curves(f"Do the values hold? {group.num_solutions:,} solutions", curves)
 
 
 def plot_values_by_position(group: GroupReport) -> Plot | None:
@@ -163,7 +163,7 @@ QUALITY_ROWS = {
 }
 
 
-def quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
+def make_quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
     """Return a table of label quality against the truth, with one column per group of solutions."""
     counts = [
         (name, *(f"{getattr(quality, f'num_{name}'):,}" for quality in groups.values()))
@@ -197,7 +197,7 @@ def summarise_quality(quality: LabelQuality) -> str:
     )
 
 
-def label_counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
+def make_label_counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     """Return a table of a run's numbers of problems, solutions, labels and rollout tokens."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(style="dim")
@@ -209,7 +209,7 @@ def label_counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Tabl
     for outcome, count in outcomes.items():
         if count or outcome in (Outcome.RIGHT, Outcome.WRONG):
             table.add_row(f"  {outcome}", f"{count:,}")
-    if (kept := count_kept_solutions(rows)) is not None:
+    if (kept := count_solutions_kept_by_consensus(rows)) is not None:
         table.add_row("  kept by the consensus", f"{kept:,}")
     for name, figure in {
         "steps": len(labels),
@@ -223,7 +223,7 @@ def label_counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Tabl
     return table
 
 
-def count_kept_solutions(rows: Sequence[LabeledSolution]) -> int | None:
+def count_solutions_kept_by_consensus(rows: Sequence[LabeledSolution]) -> int | None:
     """Return the number of solutions that the rule of `mclabel combine` keeps.
 
     It is None if the run is not a combined one.

@@ -50,7 +50,7 @@ TRUTH_NAMES = {
 }
 
 
-def label_grids(report: LabelReport) -> list[Grid]:
+def make_label_grids(report: LabelReport) -> list[Grid]:
     """Return the tables of a report, leaving out tables without rows."""
     grids = [
         *_make_quality_grids(report),

@@ -36,7 +36,7 @@ class Truth:
     """Number of solutions of the run that a drawn solution represents, by solution id. A missing
     solution represents only itself."""
 
-    def known_rows(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+    def select_known_rows(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
         """Return the solutions whose truth is known."""
         return [row for row in rows if row.solution.id in self.first_errors]
 
@@ -70,7 +70,7 @@ def find_exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
     )
 
 
-def match_judged_truth(
+def make_truth_from_judgements(
     kind: TruthKind, rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]
 ) -> Truth:
     """Return the true first errors of solutions that people or another run have judged.
@@ -92,7 +92,7 @@ def match_judged_truth(
     """
     by_key: dict[tuple[str, str], list[JudgedSolution]] = defaultdict(list)
     for judgement in judged:
-        by_key[solution_key(judgement.problem, judgement.steps)].append(judgement)
+        by_key[make_solution_key(judgement.problem, judgement.steps)].append(judgement)
     by_id = {judgement.id: judgement for judgement in judged}
     sole_solutions = find_sole_given_solutions(rows)
     first_errors: dict[str, int | None] = {}
@@ -102,21 +102,23 @@ def match_judged_truth(
         if not row.steps:
             continue
         named = by_id.get(row.problem.id) if row.problem.id in sole_solutions else None
-        if same := by_key.get(labelled_solution_key(row)):
+        if same := by_key.get(make_labelled_solution_key(row)):
             judgement = next((s for s in same if s.id == row.solution.id), same[0])
             mine = list_step_texts(row)
             weights[row.solution.id] = judgement.weight
             accepted = {
-                to_labelled_index(error, judgement.steps, mine)
+                convert_to_labelled_step(error, judgement.steps, mine)
                 for error in judgement.other_first_errors
             }
-            first_errors[row.solution.id] = _replace_by_accepted_error(
-                row, to_labelled_index(judgement.first_error, judgement.steps, mine), accepted
+            first_errors[row.solution.id] = _prefer_accepted_label(
+                row,
+                convert_to_labelled_step(judgement.first_error, judgement.steps, mine),
+                accepted,
             )
         elif named is not None and not has_same_words(row, named.problem, named.steps):
             others.append(row)
         elif named is not None and len(named.steps) == len(row.steps):
-            first_errors[row.solution.id] = _replace_by_accepted_error(
+            first_errors[row.solution.id] = _prefer_accepted_label(
                 row, named.first_error, named.other_first_errors
             )
     if others:
@@ -129,14 +131,14 @@ def match_judged_truth(
     return Truth(kind=kind, first_errors=first_errors, weights=weights)
 
 
-def _replace_by_accepted_error(
-    row: LabeledSolution, error: int | None, accepted: Set[int | None]
+def _prefer_accepted_label(
+    row: LabeledSolution, judged_error: int | None, accepted_errors: Set[int | None]
 ) -> int | None:
-    return row.first_error if row.first_error in accepted else error
+    return row.first_error if row.first_error in accepted_errors else judged_error
 
 
-def check_same_problems(
-    rows: Sequence[LabeledSolution], others: Sequence[LabeledSolution], name: str
+def check_same_problem_texts(
+    rows: Sequence[LabeledSolution], others: Sequence[LabeledSolution], truth_name: str
 ) -> None:
     """Raise an error if problems of two runs have the same id but different texts.
 
@@ -145,7 +147,7 @@ def check_same_problems(
     Args:
         rows: labelled solutions of the run that is measured.
         others: labelled solutions of the run that is the truth.
-        name: name of the latter run, for the message.
+        truth_name: name of the latter run, for the message.
 
     Raises:
         DataError: a problem has another text in the other run; the message has its first solution.
@@ -154,28 +156,28 @@ def check_same_problems(
     differ = [r for r in rows if texts.get(r.problem.id, r.problem.text) != r.problem.text]
     if differ:
         raise DataError(
-            f"--truth run:{name}: has other texts for the problems of {len(differ)} of the "
+            f"--truth run:{truth_name}: has other texts for the problems of {len(differ)} of the "
             f"{len(rows)} solutions, the first being {differ[0].solution.id} of problem "
             f"{differ[0].problem.id}. Give a run over the same problems"
         )
 
 
-def strip_whitespace(text: str) -> str:
+def remove_all_whitespace(text: str) -> str:
     """Return `text` without whitespace."""
     return "".join(text.split())
 
 
-def solution_key(problem: str, steps: Sequence[str]) -> tuple[str, str]:
+def make_solution_key(problem: str, steps: Sequence[str]) -> tuple[str, str]:
     """Return the texts of a problem and of its solution, both without whitespace.
 
     The pair is the same for every division of the solution into steps.
     """
-    return strip_whitespace(problem), strip_whitespace("".join(steps))
+    return remove_all_whitespace(problem), remove_all_whitespace("".join(steps))
 
 
-def labelled_solution_key(row: LabeledSolution) -> tuple[str, str]:
+def make_labelled_solution_key(row: LabeledSolution) -> tuple[str, str]:
     """Return the texts of a labelled solution's problem and of the solution, without whitespace."""
-    return strip_whitespace(row.problem.text), strip_whitespace(row.solution.text)
+    return remove_all_whitespace(row.problem.text), remove_all_whitespace(row.solution.text)
 
 
 def has_same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool:
@@ -186,7 +188,8 @@ def has_same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> 
     """
     pairs = ((row.problem.text, problem), (row.solution.text, " ".join(steps)))
     return all(
-        strip_whitespace(normalize_for_leaks(text)) == strip_whitespace(normalize_for_leaks(other))
+        remove_all_whitespace(normalize_for_leaks(text))
+        == remove_all_whitespace(normalize_for_leaks(other))
         for text, other in pairs
     )
 
@@ -205,7 +208,7 @@ def find_sole_given_solutions(rows: Sequence[LabeledSolution]) -> dict[str, Labe
     }
 
 
-def to_labelled_index(
+def convert_to_labelled_step(
     index: int | None, given: Sequence[str], labelled: Sequence[str]
 ) -> int | None:
     """Convert the index of a given step to the index of the labelled step with the same text.
@@ -222,7 +225,9 @@ def to_labelled_index(
     return min(bisect_right(ends, max(same[index] - 1, 0)), len(ends) - 1)
 
 
-def to_given_index(index: int | None, labelled: Sequence[str], given: Sequence[str]) -> int | None:
+def convert_to_given_step(
+    index: int | None, labelled: Sequence[str], given: Sequence[str]
+) -> int | None:
     """Convert the index of a labelled step to the index of the given step with the same text.
 
     Args:
@@ -239,4 +244,4 @@ def to_given_index(index: int | None, labelled: Sequence[str], given: Sequence[s
 
 def _count_characters_to_step_ends(steps: Sequence[str]) -> list[int]:
     """Return the number of characters up to the end of each step, without whitespace."""
-    return list(accumulate(len(strip_whitespace(step)) for step in steps))
+    return list(accumulate(len(remove_all_whitespace(step)) for step in steps))

@@ -35,7 +35,7 @@ from mclabel.core.stats.bootstrap import (
 )
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.labels.calibration import Prediction, measure_calibration
-from mclabel.evaluate.labels.truth import strip_whitespace
+from mclabel.evaluate.labels.truth import remove_all_whitespace
 from mclabel.show.figures import Grid, format_estimate
 
 THRESHOLD_SPLIT = "gsm8k"
@@ -191,7 +191,7 @@ def _list_step_predictions(
     """
     return [
         Prediction(
-            problem_id=strip_whitespace(row.problem),
+            problem_id=remove_all_whitespace(row.problem),
             predicted=min(1.0, max(0.0, score)),
             observed=float(index != row.first_error),
         )
@@ -224,7 +224,7 @@ def _count_hits_per_problem(
         for row in rows
     ]
     return sum_by_problem(
-        [strip_whitespace(row.problem) for row in rows],
+        [remove_all_whitespace(row.problem) for row in rows],
         np.array(columns, dtype=np.float64).reshape(-1, 4),
     )
 
@@ -260,7 +260,7 @@ def _estimate_predicted_share(
 ) -> Estimate:
     """Return the share of solutions that have a prediction, with a bootstrap interval."""
     columns = np.array([[row.id in predictions, True] for row in rows], dtype=np.float64)
-    table = sum_by_problem([strip_whitespace(row.problem) for row in rows], columns)
+    table = sum_by_problem([remove_all_whitespace(row.problem) for row in rows], columns)
     return estimate_ratio(table[:, 0], table[:, 1], resample_weights(len(table), seed))
 
 
@@ -310,7 +310,7 @@ REASON_WORDS = {
 they follow the number of these solutions."""
 
 
-def processbench_grid(result: ProcessBenchResult) -> Grid:
+def make_processbench_grid(result: ProcessBenchResult) -> Grid:
     """Return a table with a row of measures for each split, and a row for the mean F1."""
     panel = result.panel
     has_kept = any(split.kept is not None for split in result.splits.values())

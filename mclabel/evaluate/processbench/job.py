@@ -24,20 +24,20 @@ from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import RowRejects, require_solution
 from mclabel.evaluate.labels.job import check_out_folder, make_out_folder
 from mclabel.evaluate.labels.truth import (
+    convert_to_given_step,
     find_sole_given_solutions,
     has_same_words,
-    labelled_solution_key,
-    solution_key,
-    strip_whitespace,
-    to_given_index,
+    make_labelled_solution_key,
+    make_solution_key,
+    remove_all_whitespace,
 )
 from mclabel.evaluate.processbench.figures import (
     THRESHOLD_SPLIT,
     LeftOutReason,
     LeftOutReasons,
     ProcessBenchResult,
+    make_processbench_grid,
     measure_processbench,
-    processbench_grid,
 )
 from mclabel.prm.scoring.manifest import (
     find_best_threshold,
@@ -66,7 +66,7 @@ Predictions = Mapping[str, Mapping[str, int | None]]
 """0-based index of the predicted first error by split and solution id; None means no error."""
 
 
-def processbench_of_prm(
+def measure_prm_on_processbench(
     files: Sequence[str],
     model: str,
     *,
@@ -107,7 +107,7 @@ def processbench_of_prm(
     splits = read.solutions
     if threshold is None:
         _check_threshold_split(splits)
-    warn_missing_kinds(splits)
+    warn_of_splits_without_f1(splits)
     prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
@@ -154,7 +154,7 @@ def _check_threshold_split(splits: Mapping[str, Sequence[JudgedSolution]]) -> No
             f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
             f"{', '.join(splits)}. Give the file of this split, too, or give --threshold"
         )
-    if (missing := find_missing_kind(splits[THRESHOLD_SPLIT])) is not None:
+    if (missing := describe_missing_solutions(splits[THRESHOLD_SPLIT])) is not None:
         raise DataError(
             f"the split {THRESHOLD_SPLIT} holds no solution {missing}: the threshold is chosen by "
             "F1, which needs both. Give a file with both, or --threshold"
@@ -188,7 +188,7 @@ def _encode_solutions(
     return readable, refused
 
 
-def processbench_of_labels(
+def measure_labels_on_processbench(
     files: Sequence[str], labels: str, *, out: str | None, seed: int, strict: bool = False
 ) -> ProcessBenchResult:
     """Measure the labels of a run on ProcessBench's solutions.
@@ -213,20 +213,22 @@ def processbench_of_labels(
     check_out_folder(out)
     read = read_splits(files, strict=strict)
     splits = read.solutions
-    warn_missing_kinds(splits)
+    warn_of_splits_without_f1(splits)
     rows: list[LabeledSolution] = []
     undecided: list[LabeledSolution] = []
     for row in read_labels(Store(labels)):
         (rows if row.is_decided else undecided).append(row)
-    by_key = {labelled_solution_key(row): row for row in reversed(rows)}
+    by_key = {make_labelled_solution_key(row): row for row in reversed(rows)}
     sole_solutions = find_sole_given_solutions(rows)
     left_out = _MissingLabelExplainer(undecided, sole_solutions)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOutReason]] = {name: {} for name in splits}
     for name, judged in splits.items():
         for solution in judged:
-            if (labelled := by_key.get(solution_key(solution.problem, solution.steps))) is not None:
-                predictions[name][solution.id] = to_given_index(
+            if (
+                labelled := by_key.get(make_solution_key(solution.problem, solution.steps))
+            ) is not None:
+                predictions[name][solution.id] = convert_to_given_step(
                     labelled.first_error, list_step_texts(labelled), solution.steps
                 )
             elif (labelled := sole_solutions.get(solution.id)) is not None and (
@@ -263,12 +265,12 @@ class _MissingLabelExplainer:
             sole_solutions: decided solutions that are the only solutions of their problems, by
                 problem id.
         """
-        self._by_key = {labelled_solution_key(row): row for row in reversed(rows)}
+        self._by_key = {make_labelled_solution_key(row): row for row in reversed(rows)}
         self._by_id, self._alone = find_sole_given_solutions(rows), sole_solutions
 
     def explain(self, solution: JudgedSolution) -> LeftOutReason:
         """Return the reason why a judged solution has no prediction."""
-        row = self._by_key.get(solution_key(solution.problem, solution.steps))
+        row = self._by_key.get(make_solution_key(solution.problem, solution.steps))
         named = self._by_id.get(solution.id) or self._alone.get(solution.id)
         if row is None and named is not None:
             if len(named.steps) != len(solution.steps):
@@ -340,12 +342,12 @@ def read_splits(files: Sequence[str], *, strict: bool = False) -> SplitsWithReje
     return SplitsWithRejects(solutions=splits, rejects=rejects)
 
 
-def warn_missing_kinds(splits: Splits) -> None:
+def warn_of_splits_without_f1(splits: Splits) -> None:
     """Log a warning for each split that has no F1, because all or none of its solutions have an
     error.
     """
     for name, rows in splits.items():
-        if (missing := find_missing_kind(rows)) is not None:
+        if (missing := describe_missing_solutions(rows)) is not None:
             logger.warning(
                 "the split %s holds no solution %s, so it has no F1, and there is no mean F1",
                 name,
@@ -353,7 +355,7 @@ def warn_missing_kinds(splits: Splits) -> None:
             )
 
 
-def find_missing_kind(rows: Sequence[JudgedSolution]) -> str | None:
+def describe_missing_solutions(rows: Sequence[JudgedSolution]) -> str | None:
     """Return the kind of solutions that is missing, with or without an error.
 
     Return None if both kinds are present. For no solutions, return "with an error".
@@ -388,7 +390,7 @@ def write_results(
     folder = make_out_folder(out)
     (folder / "processbench.json").write_text(format_json(result), encoding="utf-8")
     (folder / "processbench.md").write_text(
-        render_markdown([processbench_grid(result)]), encoding="utf-8"
+        render_markdown([make_processbench_grid(result)]), encoding="utf-8"
     )
     with (folder / LEFT_OUT).open("w", encoding="utf-8") as file:
         for name, rows_out in rejects.items():
@@ -422,7 +424,7 @@ class GoldReport:
     """Number of solutions whose gold answer comes from the files of golds."""
     num_from_solutions: int
     """Number of solutions whose gold answer is the boxed answer of a solution marked as right."""
-    without: tuple[str, ...]
+    ids_without_gold: tuple[str, ...]
     """Ids of solutions that were left out because no gold answer is known."""
     rejects: tuple[Reject, ...]
     """Unusable rows of the files."""
@@ -448,7 +450,7 @@ def add_golds_to_files(
     """
     prepare_output_file(out, "-o ")
     gold_by_text = {
-        strip_whitespace(p.text): p.answer for source in golds for p in read_problems(source)
+        remove_all_whitespace(p.text): p.answer for source in golds for p in read_problems(source)
     }
     read = read_splits(files, strict=strict)
     judged = [solution for rows in read.solutions.values() for solution in rows]
@@ -456,13 +458,13 @@ def add_golds_to_files(
     for solution in judged:
         marked = bool(solution.answer_right) and r"\boxed" in solution.steps[-1]
         if marked and (answer := extract_answer(solution.steps[-1])):
-            boxed[strip_whitespace(solution.problem)].setdefault(answer_key(answer), answer)
+            boxed[remove_all_whitespace(solution.problem)].setdefault(answer_key(answer), answer)
     agreed = {
         text: next(iter(answers.values())) for text, answers in boxed.items() if len(answers) == 1
     }
     lines, without, num_from_files = [], [], 0
     for solution in judged:
-        text = strip_whitespace(solution.problem)
+        text = remove_all_whitespace(solution.problem)
         answer = gold_by_text.get(text, agreed.get(text))
         if answer is None:
             without.append(solution.id)
@@ -483,6 +485,6 @@ def add_golds_to_files(
     return GoldReport(
         num_from_files=num_from_files,
         num_from_solutions=len(lines) - num_from_files,
-        without=tuple(without),
+        ids_without_gold=tuple(without),
         rejects=tuple(reject for rejects in read.rejects.values() for reject in rejects),
     )

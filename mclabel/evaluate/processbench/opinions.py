@@ -11,7 +11,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import SourceOpinion
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.labels.job import check_out_folder
-from mclabel.evaluate.labels.truth import solution_key
+from mclabel.evaluate.labels.truth import make_solution_key
 from mclabel.evaluate.processbench.figures import (
     JudgePanel,
     LeftOutReason,
@@ -19,7 +19,12 @@ from mclabel.evaluate.processbench.figures import (
     ProcessBenchResult,
     measure_processbench,
 )
-from mclabel.evaluate.processbench.job import Splits, read_splits, warn_missing_kinds, write_results
+from mclabel.evaluate.processbench.job import (
+    Splits,
+    read_splits,
+    warn_of_splits_without_f1,
+    write_results,
+)
 from mclabel.judge.base import Opinion
 from mclabel.judge.consensus.rules import same_location
 from mclabel.judge.opinions import OpinionRun, read_judged_rows
@@ -31,7 +36,7 @@ NO_VERDICT = "unscored"
 """Code of the reason why a solution has no prediction, if the scorer could not score it."""
 
 
-def processbench_of_opinions(
+def measure_opinions_on_processbench(
     files: Sequence[str],
     opinions: Sequence[str],
     *,
@@ -64,7 +69,7 @@ def processbench_of_opinions(
     check_out_folder(out)
     read = read_splits(files, strict=strict)
     splits = read.solutions
-    warn_missing_kinds(splits)
+    warn_of_splits_without_f1(splits)
     judges = _assign_judges_to_splits(dict(zip(splits, files, strict=True)), splits, opinions)
     for name, of_split in judges.items():
         _check_some_judge_names_errors(name, of_split)
@@ -148,7 +153,7 @@ class _SplitJudge:
                 reason_code="other_steps",
                 detail=f"{num_steps} steps in the run, {len(row.steps)} in the file",
             )
-        if self.text_keys[row.id] != solution_key(row.problem, row.steps):
+        if self.text_keys[row.id] != make_solution_key(row.problem, row.steps):
             detail = "the run has this id for another problem or solution"
             return LeftOutReason(reason_code="other_text", detail=detail)
         opinion = self.run.opinions[name]
@@ -210,7 +215,9 @@ def _read_judge(location: str) -> _SplitJudge:
             steps = row.get("steps")
             texts = steps if isinstance(steps, list) else [row.get("solution")]
             run_ids[str(identity)] = name
-            text_keys[str(identity)] = solution_key(str(row.get("problem")), list(map(str, texts)))
+            text_keys[str(identity)] = make_solution_key(
+                str(row.get("problem")), list(map(str, texts))
+            )
     identity = read_run_id(Store(location))
     return _SplitJudge(run=run, identity=identity, run_ids=run_ids, text_keys=text_keys)
 

@@ -28,12 +28,12 @@ from mclabel.judge.base import Opinion
 from mclabel.judge.consensus.models import SURENESS, FirstErrorJudgeModel, JudgeModel, ScorerModel
 from mclabel.judge.consensus.posterior import ROLLOUTS
 from mclabel.judge.opinions import OpinionRun, hash_texts
-from mclabel.labeling.estimators import ProblemPaths, answer_class
+from mclabel.labeling.estimators import ProblemPaths, classify_gold_answer
 from mclabel.labeling.estimators.posterior.chain import Evidence, average_first_error_posterior
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import (
-    external_likelihoods,
-    prior_first_error_chances,
+    compute_external_likelihoods,
+    compute_prior_first_error_chances,
 )
 from mclabel.labeling.estimators.posterior.fit import (
     EvidenceByCompleter,
@@ -293,7 +293,7 @@ class RunEvidence:
             completers=[completer.name for completer in completers],
         )
         numbers = {prefix.id: number for number, prefix in enumerate(table.prefixes)}
-        kind = answer_class(first.problem)
+        kind = classify_gold_answer(first.problem)
         paths = ProblemPaths(paths=table.paths, answer_class=kind, completers=completers)
         estimator = PosteriorEstimator(self._settings, paths)
         for rollout in rollouts:
@@ -382,8 +382,10 @@ def _compute_reading_chances(
         )
         own += infer_first_errors([request])
         if name != AUTHOR:
-            bare.append(prior_first_error_chances(evidence.num_steps, mine, counts.shape[2]))
-    return _reorder_by_step(reading[AUTHOR], own[0] * external_likelihoods(own, bare)[0])
+            bare.append(
+                compute_prior_first_error_chances(evidence.num_steps, mine, counts.shape[2])
+            )
+    return _reorder_by_step(reading[AUTHOR], own[0] * compute_external_likelihoods(own, bare)[0])
 
 
 def _reorder_by_step(author: Evidence, chances: Floats) -> list[Floats]:

@@ -15,7 +15,7 @@ from mclabel.core.errors import ConfigError, EngineDied, RequestFailed
 from mclabel.core.seeds import sampling_seed
 from mclabel.core.settings import MAX_TOKENS, OneOf, Settings, at_most, rule
 from mclabel.engines import Engine, make_engine, runs_model
-from mclabel.engines.base import describe_oversize
+from mclabel.engines.base import describe_oversized_text
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.settings import PolicySettings, name_section_in_errors, rename_policy_keys
 from mclabel.judge.base import (
@@ -249,7 +249,7 @@ class CriticJudge(Judge):
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
         """Sample an answer of the critic's model."""
         name = hash_prompt(prompt)
-        if (size := describe_oversize(len(prompt), self._engine)) is not None:
+        if (size := describe_oversized_text(len(prompt), self._engine)) is not None:
             why = f"the prompt has {size}, the most that the model accepts"
             return _make_failed_answer(name, number, max_tokens, why)
         ids = self._engine.prompt_ids(prompt)

@@ -33,9 +33,9 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
-    answer_class,
-    distinct_prefixes,
-    strongest_completer_index,
+    classify_gold_answer,
+    find_strongest_completer_index,
+    list_distinct_prefixes,
 )
 
 ESTIMATORS: Mapping[str, str] = {
@@ -66,12 +66,12 @@ __all__ = [
     "RolloutSettings",
     "RunLearner",
     "SolutionPath",
-    "answer_class",
     "begin_estimator",
     "begin_learner",
+    "classify_gold_answer",
     "decide_together",
-    "distinct_prefixes",
+    "find_strongest_completer_index",
+    "list_distinct_prefixes",
     "outcome_estimate",
     "outcome_label",
-    "strongest_completer_index",
 ]

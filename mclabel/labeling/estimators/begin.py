@@ -26,23 +26,27 @@ from mclabel.labeling.estimators.paths import (
     Probe,
     ProblemPaths,
     RecordedRollout,
-    strongest_completer_index,
+    find_strongest_completer_index,
 )
 
 
-def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> RunLearner | None:
+def begin_learner(
+    settings: EstimatorSettings, read_named_file: Callable[[str], str]
+) -> RunLearner | None:
     """Make the learner of a run; None if the estimator has no learner.
 
     Args:
         settings: settings of the estimator, which name its class.
-        read: function that returns the text of a file or URL named in the settings.
+        read_named_file: function that returns the text of a file or URL named in the settings.
 
     Raises:
         ComponentError: the learner cannot be made.
     """
     component = settings.component
     boundary = Boundary("estimators", component)
-    learner: RunLearner | None = boundary.call("learner", component.learner, settings, read)
+    learner: RunLearner | None = boundary.call(
+        "learner", component.learner, settings, read_named_file
+    )
     return learner
 
 
@@ -170,10 +174,10 @@ class SeparateEstimators:
 
         Args:
             parts: one estimator per completer. Each was made for the problem that
-                `problem_for_completer` returns.
+                `make_problem_for_completer` returns.
             problem: problem with all its completers.
         """
-        self._parts, self._strongest = parts, strongest_completer_index(problem.completers)
+        self._parts, self._strongest = parts, find_strongest_completer_index(problem.completers)
         self._tokens = [0] * len(parts)
         self.estimators = [estimator for part in parts for estimator in part.estimators]
         self.follow, self.takes_all = parts[0].follow, parts[0].takes_all
@@ -209,11 +213,13 @@ class SeparateEstimators:
         """
         for number, part in enumerate(self._parts):
             part.record_evidence(
-                learner, problem_for_completer(problem, number), num_tokens=self._tokens[number]
+                learner,
+                make_problem_for_completer(problem, number),
+                num_tokens=self._tokens[number],
             )
 
 
-def problem_for_completer(problem: ProblemPaths, completer_index: int) -> ProblemPaths:
+def make_problem_for_completer(problem: ProblemPaths, completer_index: int) -> ProblemPaths:
     """Return a problem as the estimator of one completer receives it.
 
     Sampled solutions count as rollouts only for the author, because no other completer sampled
@@ -253,7 +259,9 @@ def begin_estimator(
     """
     if settings.component.joint:
         return _begin_checked_estimator(settings, problem, learned)
-    seen = [problem_for_completer(problem, number) for number in range(len(problem.completers))]
+    seen = [
+        make_problem_for_completer(problem, number) for number in range(len(problem.completers))
+    ]
     parts = [_begin_checked_estimator(settings, paths, learned) for paths in seen]
     return parts[0] if len(parts) == 1 else SeparateEstimators(parts, problem)
 

@@ -48,8 +48,8 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
-    distinct_prefixes,
-    guess_probability,
+    get_guess_probability,
+    list_distinct_prefixes,
 )
 
 
@@ -68,9 +68,11 @@ class FixedEstimator(Estimator):
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Initialise the estimator of a problem."""
         self._paths, self._truncated = problem.paths, settings.truncated
-        self._chance = guess_probability(problem.answer_class)
+        self._chance = get_guess_probability(problem.answer_class)
         self._pending = [
-            prefix for prefix in distinct_prefixes(self._paths) for _ in range(settings.rollouts)
+            prefix
+            for prefix in list_distinct_prefixes(self._paths)
+            for _ in range(settings.rollouts)
         ] + [ROOT] * settings.root_rollouts
 
     def wanted(self) -> list[int]:
@@ -149,7 +151,7 @@ class FirstErrorEstimator(Estimator):
         """Initialise the estimator of a problem."""
         self._paths = problem.paths
         self._rollouts, self._truncated = settings.rollouts, settings.truncated
-        self._chance = guess_probability(problem.answer_class)
+        self._chance = get_guess_probability(problem.answer_class)
         self._num_outstanding: dict[int, int] = {}
         self._counts: dict[int, Counts] = defaultdict(Counts)
 

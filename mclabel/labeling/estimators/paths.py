@@ -45,7 +45,7 @@ class SolutionPath:
     """Number of tokens of each step; empty if the numbers are unknown."""
     step_keys: tuple[str, ...] = ()
     """For each step, a key of its content: steps with the same content have equal keys
-    (`mclabel.labeling.prefixes.step_key`)."""
+    (`mclabel.labeling.prefixes.make_step_key`)."""
     step_factors: tuple[float, ...] = ()
     """For each step, a factor of the prior probability that it is the first wrong one (see
     `mclabel.labeling.prefixes.compute_step_factors`); empty if the steps were not compared."""
@@ -80,8 +80,8 @@ class ProblemPaths:
     paths: Sequence[SolutionPath]
     """One path per solution, in order."""
     answer_class: str = ""
-    """Kind of the problem's gold answer, as `answer_class` returns it. Wrong reasoning reaches some
-    kinds of answers by luck more often than others."""
+    """Kind of the problem's gold answer, as `classify_gold_answer` returns it. Wrong reasoning
+    reaches some kinds of answers by luck more often than others."""
     completers: Sequence[Completer] = (Completer(),)
     """Models that can sample rollouts, in the order of their indices."""
 
@@ -123,7 +123,7 @@ class RecordedRollout:
     estimator did not request."""
 
 
-def strongest_completer_index(completers: Sequence[Completer]) -> int:
+def find_strongest_completer_index(completers: Sequence[Completer]) -> int:
     """Return the index of the strongest completer, which is taken to be the most costly one.
 
     Among equally costly completers, the first that is not the author is returned.
@@ -136,7 +136,7 @@ def strongest_completer_index(completers: Sequence[Completer]) -> int:
     return max(range(len(completers)), key=cost_key)
 
 
-def distinct_prefixes(paths: Sequence[SolutionPath]) -> list[int]:
+def list_distinct_prefixes(paths: Sequence[SolutionPath]) -> list[int]:
     """Return the indices of the solutions' prefixes in rising order, without `ROOT`."""
     return sorted({prefix for path in paths for prefix in path.prefixes})
 
@@ -145,7 +145,7 @@ UNKNOWN_STEP_TOKENS = 20
 """Number of tokens assumed for a step whose length is unknown."""
 
 
-def mean_solution_tokens(paths: Sequence[SolutionPath]) -> float:
+def compute_mean_solution_tokens(paths: Sequence[SolutionPath]) -> float:
     """Return the mean number of tokens of the solutions; at least 1."""
     lengths = [
         sum(path.step_tokens) if path.step_tokens else UNKNOWN_STEP_TOKENS * path.num_steps
@@ -163,7 +163,7 @@ def count_sampled_outcomes(paths: Sequence[SolutionPath]) -> Counts:
     return counts
 
 
-def answer_class(problem: Problem) -> str:
+def classify_gold_answer(problem: Problem) -> str:
     """Return the kind of a problem's gold answer.
 
     The probability that wrong reasoning reaches the answer by luck depends on this kind.
@@ -180,11 +180,11 @@ def answer_class(problem: Problem) -> str:
     return f"{kind} {chance:.3g}" if chance else kind
 
 
-def guess_probability(answer_class: str) -> float:
+def get_guess_probability(answer_class: str) -> float:
     """Return the probability that a guessed answer is right; 0 if it is unknown.
 
     Args:
-        answer_class: class of the gold answer, as the function `answer_class` returns it.
+        answer_class: class of the gold answer, as the function `classify_gold_answer` returns it.
     """
     _, _, chance = answer_class.partition(" ")
     return float(chance or 0)

@@ -85,7 +85,7 @@ class Solutions:
         read = [(item.num_chars, item.is_separated) for item in self]
         lengths = [num_chars for num_chars, _ in read]
         warn_about_inserted_breaks(source, sum(is_separated for _, is_separated in read))
-        self._count, self.size = len(lengths), Size.of_lengths(lengths)
+        self._count, self.size = len(lengths), Size.from_lengths(lengths)
         if lengths:
             return
         reasons = list(self.rejects())

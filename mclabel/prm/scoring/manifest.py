@@ -25,7 +25,7 @@ from mclabel.engines.hub import compute_weights_fingerprint
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.encode import StepEncoder, find_template_fault
 from mclabel.prm.model.settings import HEAD_FILE, HeadName
-from mclabel.run.shards.manifest import package_versions
+from mclabel.run.shards.manifest import collect_package_versions
 
 MANIFEST = "prm.json"
 """Name of the manifest file."""
@@ -167,7 +167,7 @@ def make_step_encoder(
             raise _make_step_token_error(
                 text, manifest, "is not a token of this model's tokenizer", end_token_ids
             )
-        if text.is_already_used(identity):
+        if text.has_existing_meaning(identity):
             raise _make_step_token_error(
                 text,
                 manifest,
@@ -215,7 +215,8 @@ def write_provenance(path: Path, **about: Any) -> None:
         **about: settings that made the results, including `trust_remote_code`, but no secrets.
     """
     path.write_text(
-        json.dumps({**about, "versions": package_versions()}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({**about, "versions": collect_package_versions()}, indent=1) + "\n",
+        encoding="utf-8",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mclabel.evaluate.labels.show import QUALITY_ROWS, compute_share_points, reliability_plot
+from mclabel.evaluate.labels.show import QUALITY_ROWS, compute_share_points, plot_reliability_curves
 from mclabel.report.page.facts import GatheredRun
 from mclabel.show.figures import WIDTH, Plot, Series, compute_plot_height
 
@@ -140,7 +140,7 @@ def _plot_reliability(runs: Sequence[GatheredRun]) -> Plot:
     curves_with_points = {name: points for name, points in curves.items() if points}
     title = "Do the values hold?"
     return (
-        reliability_plot(title, curves_with_points)
+        plot_reliability_curves(title, curves_with_points)
         if curves_with_points
         else Plot(title=title, x_label="", series=[])
     )

@@ -26,7 +26,7 @@ from mclabel.report.viewer.cache import ResultCache
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import is_number
 from mclabel.run.kinds import has_program_solutions
-from mclabel.run.shards.catalog import labels_shard_name
+from mclabel.run.shards.catalog import make_labels_shard_name
 from mclabel.run.shards.manifest import MANIFEST, read_manifest_config
 from mclabel.run.shards.schema import parse_consensus, parse_problem
 from mclabel.run.shards.shard import read_shard
@@ -313,7 +313,7 @@ class Details:
         )
         if not matches:
             raise DataError(f"no solution {solution_id[:80]!r} in this run")
-        table = self._read_table(run, labels_shard_name(matches[0]["block"]), "labels")
+        table = self._read_table(run, make_labels_shard_name(matches[0]["block"]), "labels")
         return matches[0], table.slice(matches[0]["row"], 1).to_pylist()[0]
 
     def _read_rollouts(

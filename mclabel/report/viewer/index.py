@@ -172,10 +172,10 @@ class Index:
 
     def _drop_superseded(self, run: int, catalog: Catalog) -> bool:
         """Remove rows of a run that newer rows have replaced; return True if there were any."""
-        previously_superseded, self._superseded[run] = self._superseded[run], catalog.superseded
+        previously_superseded, self._superseded[run] = self._superseded[run], catalog.superseded_ids
         superseded_rows = [
             (run, block, problem_id)
-            for block, ids in catalog.superseded.items()
+            for block, ids in catalog.superseded_ids.items()
             if (run, block) in self._indexed_blocks
             for problem_id in ids - previously_superseded.get(block, frozenset())
         ]

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mclabel.run.shards.digest import MIN_SHARD_BYTES
-from mclabel.run.shards.finished import check_complete, read_finished
+from mclabel.run.shards.finished import check_complete, read_completion_marker
 from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import PackedNames, read_planned_blocks
 from mclabel.run.shards.shard import read_shard
-from mclabel.run.shards.store import Store, damaged_file_error
+from mclabel.run.shards.store import Store, make_damaged_file_error
 
 FOLDER = "labels"
 WITHOUT_ROWS = ("dropped", "set_aside")
@@ -32,16 +32,16 @@ class Catalog:
 
     blocks: PackedNames
     """Ids of the blocks."""
-    superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    superseded_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """For each block id, the ids of the problems whose labels in this block no longer count."""
-    foreign: tuple[str, ...] = ()
+    foreign_files: tuple[str, ...] = ()
     """Files in `labels/` that belong to no block of the run's plan."""
-    too_small: tuple[str, ...] = ()
+    too_small_files: tuple[str, ...] = ()
     """Labels shards with fewer than `MIN_SHARD_BYTES` bytes, which must be damaged."""
 
     def drop_superseded_rows(self, block: str, labels: pa.Table) -> pa.Table:
         """Return those rows of a block's labels shard that are not superseded."""
-        if not (problems := self.superseded.get(block)):
+        if not (problems := self.superseded_ids.get(block)):
             return labels
         ids = pa.array(list(problems), pa.string())
         return labels.filter(pc.invert(pc.is_in(labels.column("problem_id"), value_set=ids)))
@@ -58,7 +58,7 @@ class Catalog:
         Returns:
             For each key in `WITHOUT_ROWS`, the recorded facts by problem id.
         """
-        superseded = self.superseded.get(block, ())
+        superseded = self.superseded_ids.get(block, ())
         return {
             kind: {k: v for k, v in metadata.get(kind, {}).items() if k not in superseded}
             for kind in WITHOUT_ROWS
@@ -79,7 +79,7 @@ def read_catalog(store: Store, *, require_complete: bool = True) -> Catalog:
     # The order matters because jobs may run at the same time. The record of the finished job is
     # read before the shards are listed, as the job may finish in between. The plan is read last,
     # so that it contains every listed block.
-    finished = read_finished(store) if require_complete else None
+    finished = read_completion_marker(store) if require_complete else None
     too_small: list[str] = []
     there = PackedNames(_iter_labelled_blocks(store, too_small))
     plan = read_planned_blocks(store)
@@ -88,15 +88,17 @@ def read_catalog(store: Store, *, require_complete: bool = True) -> Catalog:
         check_complete(store, finished, blocks, FOLDER)
     return Catalog(
         blocks=blocks,
-        superseded={} if plan is None else plan.superseded,
-        foreign=()
+        superseded_ids={} if plan is None else plan.superseded_ids,
+        foreign_files=()
         if plan is None
-        else tuple(labels_shard_name(block) for block in there if block not in blocks),
-        too_small=tuple(labels_shard_name(block) for block in too_small if block in blocks),
+        else tuple(make_labels_shard_name(block) for block in there if block not in blocks),
+        too_small_files=tuple(
+            make_labels_shard_name(block) for block in too_small if block in blocks
+        ),
     )
 
 
-def labels_shard_name(block: str) -> str:
+def make_labels_shard_name(block: str) -> str:
     """Return the name of a block's labels shard."""
     return f"{FOLDER}/{block}.parquet"
 
@@ -107,10 +109,10 @@ def read_labels_shard(store: Store, block: str) -> tuple[dict[str, Any], pa.Tabl
     Raises:
         DamagedFile: the shard is missing or damaged, or holds another block.
     """
-    name = labels_shard_name(block)
+    name = make_labels_shard_name(block)
     metadata, table = read_shard(store, name, "labels")
     if (own := metadata.get("block")) != block:
-        raise damaged_file_error(store, name, f"holds block {own!r}, but must hold {block!r}")
+        raise make_damaged_file_error(store, name, f"holds block {own!r}, but must hold {block!r}")
     return metadata, table
 
 

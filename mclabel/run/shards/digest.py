@@ -53,7 +53,7 @@ def encode_parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
     return b"".join((content[:start], digest.encode(), content[end:]))
 
 
-def check_parquet(content: bytes) -> Check:
+def check_parquet_digest(content: bytes) -> Check:
     """Compare the bytes of a Parquet file with the digest that it stores."""
     start = _find_footer_start(content)
     if start < 0:
@@ -73,7 +73,7 @@ def read_parquet_digest(content: bytes) -> str | None:
     return None if mark is None else mark[1].decode()
 
 
-def is_cut_off(tail: bytes) -> bool:
+def is_truncated_parquet(tail: bytes) -> bool:
     """Return whether a Parquet file is truncated.
 
     Args:
@@ -124,7 +124,7 @@ class LinesDigest:
         return f"sha256:{self._hash.hexdigest()}"
 
 
-def check_lines(raw: bytes) -> Check:
+def check_lines_digest(raw: bytes) -> Check:
     """Compare the lines of a JSON Lines file with the digest that its first line stores."""
     digest, carried = LinesDigest(), None
     for number, line in enumerate(raw.splitlines()):
@@ -165,7 +165,7 @@ def _encode_parquet(table: pa.Table, placeholder: str, options: Mapping[str, Any
 
 def _find_footer_start(content: bytes) -> int:
     """Return the byte offset of the footer; negative if the file has none."""
-    if not content.startswith(_MAGIC) or is_cut_off(content) or len(content) < 12:
+    if not content.startswith(_MAGIC) or is_truncated_parquet(content) or len(content) < 12:
         return -1
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
 

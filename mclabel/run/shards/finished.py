@@ -21,7 +21,7 @@ from mclabel.core.errors import DamagedFile
 from mclabel.core.settings import Count
 from mclabel.run.shards.digest import add_digest
 from mclabel.run.shards.manifest import read_record_file, read_run_id
-from mclabel.run.shards.plan import part_file_name, read_parts, read_planned_blocks
+from mclabel.run.shards.plan import make_plan_part_name, read_plan_parts, read_planned_blocks
 from mclabel.run.shards.store import Store
 
 FILE = "finished.json"
@@ -42,7 +42,7 @@ class CompletionMarker:
     """Names of files that the job has written beside the shards."""
 
 
-def write_finished(
+def write_completion_marker(
     store: Store, *, num_blocks: int, num_plan_parts: int = 0, files: tuple[str, ...] = ()
 ) -> None:
     """Record that a job has done all of its blocks.
@@ -62,7 +62,7 @@ def write_finished(
     store.replace(FILE, io.BytesIO(json.dumps(add_digest(content), indent=1).encode()))
 
 
-def read_finished(store: Store) -> CompletionMarker | None:
+def read_completion_marker(store: Store) -> CompletionMarker | None:
     """Return the record of a run's finished job; None if the job has not finished.
 
     Raises:
@@ -113,7 +113,7 @@ def find_missing_files(
         num_parts, blocks = find_unfinished_blocks(store, committed, max_parts=had)
         if num_parts < had:
             fault = f"missing, though the job's plan had {had:,} parts"
-            yield DamagedFile(store.location, part_file_name(num_parts + 1), fault, AGAIN)
+            yield DamagedFile(store.location, make_plan_part_name(num_parts + 1), fault, AGAIN)
             return
         for block in blocks:
             fault = "missing, though the job has ended with all of its blocks done"
@@ -147,7 +147,7 @@ def find_unfinished_blocks(
         DamagedFile: a part of the plan is damaged.
     """
     num_parts, missing = 0, set[str]()
-    for num_parts, part in enumerate(read_parts(store), 1):
+    for num_parts, part in enumerate(read_plan_parts(store), 1):
         if max_parts is None or num_parts <= max_parts:
             names = pc.unique(part.column("block")).to_pylist()
             missing.update(name for name in names if name not in committed)
@@ -159,7 +159,7 @@ def _count_planned_blocks(store: Store) -> int:
     plan = read_planned_blocks(store)
     if plan is None:
         return 0
-    touched = set(plan.superseded)
+    touched = set(plan.superseded_ids)
     return len(plan.names) - len(touched - _select_blocks_with_results(store, touched))
 
 
@@ -167,7 +167,7 @@ def _select_blocks_with_results(store: Store, blocks: set[str]) -> set[str]:
     """Return those of the blocks of which at least one item is not superseded."""
     items: dict[str, set[Any]] = defaultdict(set)
     wanted = pa.array(sorted(blocks), pa.string())
-    for part in read_parts(store):
+    for part in read_plan_parts(store):
         for row in part.filter(pc.is_in(part.column("block"), value_set=wanted)).to_pylist():
             if row["superseded"]:
                 items[row["block"]].discard(row["item_id"])

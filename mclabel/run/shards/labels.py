@@ -17,9 +17,14 @@ import pyarrow.compute as pc
 
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.records import LabeledSolution, Rollout
-from mclabel.run.shards.catalog import Catalog, labels_shard_name, read_catalog, read_labels_shard
-from mclabel.run.shards.digest import is_cut_off, read_parquet_digest
-from mclabel.run.shards.opinions import no_labels_error
+from mclabel.run.shards.catalog import (
+    Catalog,
+    make_labels_shard_name,
+    read_catalog,
+    read_labels_shard,
+)
+from mclabel.run.shards.digest import is_truncated_parquet, read_parquet_digest
+from mclabel.run.shards.opinions import make_no_labels_error
 from mclabel.run.shards.plan import PackedNames
 from mclabel.run.shards.schema import (
     LABELS_SCHEMA,
@@ -30,7 +35,12 @@ from mclabel.run.shards.schema import (
     to_rollout_row,
 )
 from mclabel.run.shards.shard import TAIL_BYTES, open_shard, write_rollouts, write_shard
-from mclabel.run.shards.store import CUT_OFF, Store, damaged_file_error, damaged_file_remedy
+from mclabel.run.shards.store import (
+    CUT_OFF,
+    Store,
+    describe_damaged_file_remedy,
+    make_damaged_file_error,
+)
 
 _AT_A_TIME = 64
 """Number of rows of a shard that are converted to objects at once. It is small because a reader may
@@ -90,7 +100,7 @@ def commit_block(
         "rollouts_digest": digest,
     }
     rows = pa.Table.from_pylist(list(map(to_label_row, labeled)), schema=LABELS_SCHEMA)
-    won = write_shard(store, labels_shard_name(block_id), rows, metadata)
+    won = write_shard(store, make_labels_shard_name(block_id), rows, metadata)
     if not won:  # the existing shard can be this attempt's own, if the store's reply was lost
         won = read_labels_shard(store, block_id)[0]["attempt"] == attempt
     if not won and rollouts_name is not None:
@@ -98,7 +108,7 @@ def commit_block(
     return won
 
 
-def committed_blocks(store: Store, *, require_complete: bool = True) -> Set[str]:
+def read_committed_block_ids(store: Store, *, require_complete: bool = True) -> Set[str]:
     """Return the ids of the blocks whose labels are committed.
 
     Args:
@@ -122,13 +132,13 @@ def check_not_cut_off(store: Store, catalog: Catalog) -> None:
     Raises:
         DamagedFile: shards are truncated. The error names them and the remedy.
     """
-    cut_off = set(catalog.too_small)
+    cut_off = set(catalog.too_small_files)
     if store.is_local:
-        tails = store.read_tails(map(labels_shard_name, catalog.blocks), TAIL_BYTES)
-        cut_off.update(name for name, tail in tails if is_cut_off(tail))
+        tails = store.read_tails(map(make_labels_shard_name, catalog.blocks), TAIL_BYTES)
+        cut_off.update(name for name, tail in tails if is_truncated_parquet(tail))
     if cut_off:
         first, *others = sorted(cut_off)
-        advice = damaged_file_remedy(first)
+        advice = describe_damaged_file_remedy(first)
         if others:
             more = ", …" if len(others) > _MAX_NAMED else ""
             named = ", ".join(others[:_MAX_NAMED])
@@ -146,18 +156,18 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
     Raises:
         ShardError: the run has no labels, or a shard is damaged or has another schema version.
     """
-    for metadata, table in label_tables(store, blocks):
+    for metadata, table in iter_label_tables(store, blocks):
         try:
             for rows in table.to_batches(max_chunksize=_AT_A_TIME):
                 yield from map(parse_labeled_solution, rows.to_pylist())
         except (ValueError, TypeError, LookupError) as error:  # another program wrote the shard
-            name = labels_shard_name(metadata["block"])
-            raise damaged_file_error(
+            name = make_labels_shard_name(metadata["block"])
+            raise make_damaged_file_error(
                 store, name, f"damaged, or not a labels shard ({error})"
             ) from error
 
 
-def label_tables(
+def iter_label_tables(
     store: Store, blocks: Collection[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Yield the metadata of each labels shard, and its rows that are not superseded by later
@@ -174,7 +184,7 @@ def label_tables(
     """
     catalog = read_catalog(store, require_complete=blocks is None)
     if not catalog.blocks:
-        raise no_labels_error(store)
+        raise make_no_labels_error(store)
     if missing := [block for block in blocks or () if block not in catalog.blocks]:
         raise ShardError(
             f"{store.location}: no longer holds block {missing[0]}, which it held when this "
@@ -188,13 +198,13 @@ def label_tables(
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
     """Yield the rollouts from which the committed labels were computed, shard by shard."""
-    for table in rollout_tables(store):
+    for table in iter_rollout_tables(store):
         yield from map(parse_rollout, table.to_pylist())
 
 
-def rollout_tables(store: Store) -> Iterator[pa.Table]:
+def iter_rollout_tables(store: Store) -> Iterator[pa.Table]:
     """Yield the rollouts from which committed labels were computed, one table per labels shard."""
-    for metadata, labels in label_tables(store):
+    for metadata, labels in iter_label_tables(store):
         if metadata["rollouts"] is not None:
             rollouts = read_shard_rollouts(store, metadata)
             # Rollouts of superseded problems do not count.
@@ -215,10 +225,10 @@ def read_shard_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
     name = metadata["rollouts"]
     content = store.read(name)
     if content is None:
-        raise damaged_file_error(store, name, "missing, though a labels shard names it")
+        raise make_damaged_file_error(store, name, "missing, though a labels shard names it")
     table = open_shard(store, name, content, "rollouts")[1]
     if read_parquet_digest(content) != metadata.get("rollouts_digest"):
-        raise damaged_file_error(
+        raise make_damaged_file_error(
             store, name, "its rollouts are not those from which the labels were computed"
         )
     return table

@@ -24,7 +24,7 @@ from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.seeds import ID_LENGTH
 from mclabel.core.settings import read_record
 from mclabel.run.shards.digest import add_digest, parse_checked_object
-from mclabel.run.shards.store import Store, damaged_file_error
+from mclabel.run.shards.store import Store, make_damaged_file_error
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ def claim_manifest(
         return
     existing = read_manifest(store, name)
     if existing is not None and (changed := find_changed_fields(existing, semantic)):
-        raise other_configuration_error(store, existing, semantic, changed)
+        raise make_other_configuration_error(store, existing, semantic, changed)
 
 
 def replace_configuration(
@@ -131,7 +131,7 @@ def find_changed_fields(manifest: Mapping[str, Any], semantic: SemanticConfig) -
     return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
 
-def other_configuration_error(
+def make_other_configuration_error(
     store: Store, manifest: Mapping[str, Any], semantic: SemanticConfig, changed: Sequence[str]
 ) -> ShardError:
     """Return the error for an output that belongs to another configuration.
@@ -200,7 +200,7 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
     try:
         manifest, check = parse_checked_object(raw)
         if check == "damaged":
-            raise damaged_file_error(store, name)
+            raise make_damaged_file_error(store, name)
         if manifest["format"] != FORMAT:
             raise DamagedFile(
                 store.location,
@@ -217,9 +217,9 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
             raise ValueError("id must be a text")
     except (ValueError, KeyError) as error:
         fault = f"damaged, or not a manifest of mclabel ({error})"
-        raise damaged_file_error(store, name, fault) from error
+        raise make_damaged_file_error(store, name, fault) from error
     if check == "none":
-        raise damaged_file_error(
+        raise make_damaged_file_error(
             store, name, "damaged, or rewritten by another program: it has no digest"
         )
     return manifest
@@ -248,9 +248,9 @@ def read_record_file(
         fields = {key: value for key, value in content.items() if key not in ignore}
         record = read_record(record_type, fields)
     except ValueError as error:
-        raise damaged_file_error(store, name, f"not what mclabel wrote ({error})") from error
+        raise make_damaged_file_error(store, name, f"not what mclabel wrote ({error})") from error
     if check != "sound":
-        raise damaged_file_error(store, name)
+        raise make_damaged_file_error(store, name)
     return record
 
 
@@ -284,7 +284,7 @@ def flatten_config(content: Mapping[str, Any], parent: str = "") -> dict[str, An
     return result
 
 
-def package_versions(packages: Iterable[str] = ()) -> dict[str, str]:
+def collect_package_versions(packages: Iterable[str] = ()) -> dict[str, str]:
     """Return the version of each installed package on which labels depend, and of Python.
 
     Args:
@@ -316,7 +316,7 @@ def _find_version(package: str) -> str | None:
 PRIORS = "priors"
 
 
-def priors_file_name(identity: str) -> str:
+def make_priors_file_name(identity: str) -> str:
     """Return the name of the file that stores the priors with this id."""
     return f"{PRIORS}/{identity}.json"
 
@@ -327,14 +327,14 @@ def read_priors(store: Store, identity: str) -> bytes | None:
     Raises:
         DamagedFile: the content does not match the id, which is its hash.
     """
-    content = store.read(priors_file_name(identity))
+    content = store.read(make_priors_file_name(identity))
     if content is not None and hashlib.sha256(content).hexdigest()[:ID_LENGTH] != identity:
-        raise damaged_file_error(store, priors_file_name(identity))
+        raise make_damaged_file_error(store, make_priors_file_name(identity))
     return content
 
 
 @contextmanager
-def report_priors_damage(store: Store, identity: str) -> Iterator[None]:
+def report_value_errors_as_damaged_priors(store: Store, identity: str) -> Iterator[None]:
     """Report a `ValueError` raised in the context as damage of the file of priors.
 
     Args:
@@ -348,14 +348,14 @@ def report_priors_damage(store: Store, identity: str) -> Iterator[None]:
         yield
     except ValueError as error:
         fault = f"not what mclabel wrote ({error})"
-        raise damaged_file_error(store, priors_file_name(identity), fault) from error
+        raise make_damaged_file_error(store, make_priors_file_name(identity), fault) from error
 
 
-def missing_priors_error(store: Store, identity: str) -> DamagedFile:
+def make_missing_priors_error(store: Store, identity: str) -> DamagedFile:
     """Return the error for labels that depend on missing priors."""
     return DamagedFile(
         store.location,
-        priors_file_name(identity),
+        make_priors_file_name(identity),
         "missing, though labels depend on it",
         "Restore it from a copy. Without this file, these labels cannot be regraded",
     )

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mclabel.core.errors import ShardError
-from mclabel.run.shards.digest import check_parquet
-from mclabel.run.shards.finished import read_finished
+from mclabel.run.shards.digest import check_parquet_digest
+from mclabel.run.shards.finished import read_completion_marker
 from mclabel.run.shards.manifest import (
     MANIFEST,
     SemanticConfig,
@@ -83,22 +83,24 @@ def find_lost_run_id(store: Store) -> str | None:
     """Return the `id` of a run whose manifest is lost, from `finished.json`; None if the job has
     not finished.
     """
-    finished = read_finished(store)
+    finished = read_completion_marker(store)
     return None if finished is None else finished.run
 
 
-def find_manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def find_manifest_faults(
+    store: Store, shard_metadata: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     """Yield a description of each disagreement between a run's manifest and its plan or shards.
 
     Args:
         store: the run's store.
-        stamps: metadata of shards, by name; one shard per configuration is enough.
+        shard_metadata: metadata of shards, by name; one shard per configuration is enough.
 
     Raises:
         DamagedFile: the manifest, or the plan, is damaged.
     """
     manifest = read_manifest(store, MANIFEST)
-    configs = {name: stamp["config"] for name, stamp in stamps.items() if "config" in stamp}
+    configs = {name: stamp["config"] for name, stamp in shard_metadata.items() if "config" in stamp}
     if manifest is None:
         if configs:
             yield "missing, though shards carry its configuration"
@@ -123,7 +125,7 @@ def _read_recorded_config(store: Store) -> dict[str, Any] | None:
     """Return the configuration stored in an undamaged shard; None if no shard stores one."""
     for name in chain.from_iterable(map(store.iter_names, _FOLDERS)):
         content = store.read(name) if name.endswith(".parquet") else None
-        if content is None or check_parquet(content) != "sound":
+        if content is None or check_parquet_digest(content) != "sound":
             continue
         try:
             raw = (pq.read_schema(pa.BufferReader(content)).metadata or {}).get(METADATA_KEY)

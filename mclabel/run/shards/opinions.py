@@ -16,13 +16,17 @@ from typing import Any
 import pyarrow as pa
 
 from mclabel.core.errors import DamagedFile, ShardError
-from mclabel.run.shards.digest import MIN_SHARD_BYTES, encode_parquet_with_digest, is_cut_off
-from mclabel.run.shards.finished import check_complete, read_finished
+from mclabel.run.shards.digest import (
+    MIN_SHARD_BYTES,
+    encode_parquet_with_digest,
+    is_truncated_parquet,
+)
+from mclabel.run.shards.finished import check_complete, read_completion_marker
 from mclabel.run.shards.manifest import MANIFEST, read_manifest
 from mclabel.run.shards.plan import PackedNames, read_planned_blocks
 from mclabel.run.shards.schema import FLAG
 from mclabel.run.shards.shard import METADATA_KEY, read_table_with_digest
-from mclabel.run.shards.store import CUT_OFF, Store, damaged_file_error
+from mclabel.run.shards.store import CUT_OFF, Store, make_damaged_file_error
 
 FOLDER, TASK, VERSION = "opinions", "judge", 1
 """Folder of the shards in a run, name of the task in the manifest, and version of the shards."""
@@ -65,9 +69,9 @@ class OpinionBlocks:
 
     blocks: PackedNames
     """Ids of the blocks."""
-    superseded: Mapping[str, frozenset[str]]
+    superseded_ids: Mapping[str, frozenset[str]]
     """For each block id, the ids of the solutions whose rows in this block no longer count."""
-    foreign: tuple[str, ...]
+    foreign_files: tuple[str, ...]
     """Names of files in the shards' folder that belong to no block of the run's plan."""
 
 
@@ -96,11 +100,11 @@ def commit_opinions(
         {METADATA_KEY: json.dumps(stamp).encode()}
     )
     if store.create(
-        opinions_shard_name(block_id), encode_parquet_with_digest(table, compression="zstd")
+        make_opinions_shard_name(block_id), encode_parquet_with_digest(table, compression="zstd")
     ):
         return True
     # The existing shard can be this attempt's own, if the store's reply was lost.
-    return bool(read_block(store, block_id)[0]["attempt"] == attempt)
+    return bool(read_opinions_block(store, block_id)[0]["attempt"] == attempt)
 
 
 def read_opinion_blocks(store: Store, *, require_complete: bool = True) -> OpinionBlocks:
@@ -113,37 +117,39 @@ def read_opinion_blocks(store: Store, *, require_complete: bool = True) -> Opini
     Raises:
         DamagedFile: a shard is missing or truncated, or the plan is damaged.
     """
-    finished = read_finished(store) if require_complete else None
+    finished = read_completion_marker(store) if require_complete else None
     sizes = {name: size for name, size in store.sizes(FOLDER) if name.endswith(".parquet")}
     plan = read_planned_blocks(store)
     there = PackedNames(parse_block_id(name) for name in sizes)
     blocks = there if plan is None else PackedNames(name for name in there if name in plan.names)
-    cut_off = {name for name in map(opinions_shard_name, blocks) if sizes[name] < MIN_SHARD_BYTES}
+    cut_off = {
+        name for name in map(make_opinions_shard_name, blocks) if sizes[name] < MIN_SHARD_BYTES
+    }
     if store.is_local:
-        tails = store.read_tails(map(opinions_shard_name, blocks), 8)
-        cut_off.update(name for name, tail in tails if is_cut_off(tail))
+        tails = store.read_tails(map(make_opinions_shard_name, blocks), 8)
+        cut_off.update(name for name, tail in tails if is_truncated_parquet(tail))
     if cut_off:
-        raise damaged_file_error(store, min(cut_off), CUT_OFF)
+        raise make_damaged_file_error(store, min(cut_off), CUT_OFF)
     check_complete(store, finished, blocks, FOLDER)
     return OpinionBlocks(
         blocks=blocks,
-        superseded={} if plan is None else plan.superseded,
-        foreign=tuple(opinions_shard_name(name) for name in there if name not in blocks),
+        superseded_ids={} if plan is None else plan.superseded_ids,
+        foreign_files=tuple(make_opinions_shard_name(name) for name in there if name not in blocks),
     )
 
 
-def read_block(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
+def read_opinions_block(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
     """Return the metadata and table of a block's shard.
 
     Raises:
         DamagedFile: the shard is missing or damaged, or has another version.
     """
-    name = opinions_shard_name(block_id)
+    name = make_opinions_shard_name(block_id)
     metadata, table = read_table_with_digest(store, name, SCHEMA)
     own = (metadata.get("version"), metadata.get("block"))
     if own != (VERSION, block_id):
         fault = f"holds block {own[1]!r} in version {own[0]}, must hold {block_id!r} in {VERSION}"
-        raise damaged_file_error(store, name, fault)
+        raise make_damaged_file_error(store, name, fault)
     return metadata, table
 
 
@@ -155,8 +161,8 @@ def iter_opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
     """
     blocks = read_opinion_blocks(store)
     for block in blocks.blocks:
-        left_out = blocks.superseded.get(block, frozenset())
-        _, table = read_block(store, block)
+        left_out = blocks.superseded_ids.get(block, frozenset())
+        _, table = read_opinions_block(store, block)
         yield from (row for row in table.to_pylist() if row["id"] not in left_out)
 
 
@@ -170,12 +176,12 @@ def read_items_without_opinions(store: Store, block_ids: Iterable[str]) -> Itera
     done = read_opinion_blocks(store, require_complete=False)
     for block in block_ids:
         if block in done.blocks:
-            left_out = done.superseded.get(block, frozenset())
-            set_aside: dict[str, dict[str, Any]] = read_block(store, block)[0]["set_aside"]
+            left_out = done.superseded_ids.get(block, frozenset())
+            set_aside: dict[str, dict[str, Any]] = read_opinions_block(store, block)[0]["set_aside"]
             yield from (why for name, why in set_aside.items() if name not in left_out)
 
 
-def opinions_shard_name(block_id: str) -> str:
+def make_opinions_shard_name(block_id: str) -> str:
     """Return the name of a block's shard."""
     return f"{FOLDER}/{block_id}.parquet"
 
@@ -198,7 +204,7 @@ def holds_opinions(store: Store) -> bool:
     return not any(store.iter_names("labels")) and any(store.iter_names(FOLDER))
 
 
-def no_labels_error(store: Store) -> ShardError:
+def make_no_labels_error(store: Store) -> ShardError:
     """Return the error for a command that needs labels and was given a run without any."""
     if holds_opinions(store):
         return ShardError(f"{store.location}: holds opinions, not labels. {USE}")

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from mclabel.core.seeds import ID_LENGTH, canonical_json
 from mclabel.run.shards.digest import encode_parquet_with_digest
 from mclabel.run.shards.shard import read_table_with_digest
-from mclabel.run.shards.store import Store, damaged_file_error
+from mclabel.run.shards.store import Store, make_damaged_file_error
 
 T = TypeVar("T")
 
@@ -91,28 +91,30 @@ class PlannedBlocks:
 
     names: PackedNames
     """Ids of all blocks."""
-    superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    superseded_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """For each block id, the ids of the block's items whose results no longer count."""
 
 
-def read_parts(store: Store) -> Iterator[pa.Table]:
+def read_plan_parts(store: Store) -> Iterator[pa.Table]:
     """Yield the parts of a run's plan in the order of their numbers.
 
     Raises:
         DamagedFile: a part is damaged or missing.
     """
     for number, name in enumerate(store.names(FOLDER), 1):
-        if name != part_file_name(number):
-            raise damaged_file_error(
-                store, part_file_name(number), f"missing, though {name} is there"
+        if name != make_plan_part_name(number):
+            raise make_damaged_file_error(
+                store, make_plan_part_name(number), f"missing, though {name} is there"
             )
         own, table = read_table_with_digest(store, name, PLAN_SCHEMA, key=_NUMBER_KEY)
         if own != number:
-            raise damaged_file_error(store, name, f"its content is that of {part_file_name(own)}")
+            raise make_damaged_file_error(
+                store, name, f"its content is that of {make_plan_part_name(own)}"
+            )
         yield table
 
 
-def commit_part(store: Store, number: int, table: pa.Table) -> bool:
+def commit_plan_part(store: Store, number: int, table: pa.Table) -> bool:
     """Create a part of the plan; return False if another driver has created this part already.
 
     Args:
@@ -122,7 +124,7 @@ def commit_part(store: Store, number: int, table: pa.Table) -> bool:
     """
     schema = PLAN_SCHEMA.with_metadata({_NUMBER_KEY: str(number)})
     content = encode_parquet_with_digest(table.cast(schema), compression="zstd")
-    return store.create(part_file_name(number), content)
+    return store.create(make_plan_part_name(number), content)
 
 
 def digest_identity(identity: Mapping[str, Any]) -> bytes:
@@ -161,7 +163,7 @@ def is_plan_for_identity(store: Store, identity: Mapping[str, Any]) -> bool | No
     Raises:
         DamagedFile: a part of the plan is damaged or missing.
     """
-    part = next(read_parts(store), None)
+    part = next(read_plan_parts(store), None)
     if part is None or not part.num_rows:
         return None
     first = part.column("block")[0].as_py()
@@ -170,7 +172,7 @@ def is_plan_for_identity(store: Store, identity: Mapping[str, Any]) -> bool | No
     return bool(make_block_id(digest_identity(identity), contents, generation=0) == first)
 
 
-def part_file_name(number: int) -> str:
+def make_plan_part_name(number: int) -> str:
     """Return the name of the file of a part.
 
     Args:
@@ -187,7 +189,7 @@ def read_planned_blocks(store: Store) -> PlannedBlocks | None:
     """
     names: list[pa.Array] = []
     superseded: dict[str, set[str]] = defaultdict(set)
-    for table in read_parts(store):
+    for table in read_plan_parts(store):
         names.append(pc.unique(table.column("block")))
         for row in table.filter(table.column("superseded")).to_pylist():
             superseded[row["block"]].add(row["item_id"])
@@ -195,5 +197,5 @@ def read_planned_blocks(store: Store) -> PlannedBlocks | None:
         return None
     return PlannedBlocks(
         names=PackedNames(name for part in names for name in part.to_pylist()),
-        superseded={block: frozenset(ids) for block, ids in superseded.items()},
+        superseded_ids={block: frozenset(ids) for block, ids in superseded.items()},
     )

@@ -17,9 +17,9 @@ from typing import Any
 
 from mclabel.core.errors import shorten_detail
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
-from mclabel.run.shards.digest import LinesDigest, check_lines
+from mclabel.run.shards.digest import LinesDigest, check_lines_digest
 from mclabel.run.shards.manifest import read_run_id
-from mclabel.run.shards.store import Store, damaged_file_error
+from mclabel.run.shards.store import Store, make_damaged_file_error
 
 FOLDER, FILE = "rejects", "rejects.jsonl"
 _IN_MEMORY = 1 << 24
@@ -99,13 +99,13 @@ def read_rejects(store: Store) -> list[Reject]:
     """
     raw = store.read(FILE) or b""
     try:
-        if raw and check_lines(raw) != "sound":
+        if raw and check_lines_digest(raw) != "sound":
             raise ValueError("its digest does not match its lines")
         lines = [json.loads(line) for line in raw.splitlines()]
         names = [field.name for field in fields(Reject)]
         return [Reject(**{name: line[name] for name in names}) for line in lines]
     except (ValueError, LookupError, TypeError) as error:
-        raise damaged_file_error(
+        raise make_damaged_file_error(
             store, FILE, f"damaged, or not a rejects file ({error})"
         ) from error
 

@@ -21,13 +21,13 @@ from mclabel.core.records import Outcome
 from mclabel.core.seeds import prefix_id
 from mclabel.run.parquet import describe_oversized_table, read_whole_table
 from mclabel.run.shards.digest import (
-    check_parquet,
+    check_parquet_digest,
     encode_parquet_with_digest,
-    is_cut_off,
+    is_truncated_parquet,
     read_parquet_digest,
 )
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA, SCHEMA_VERSION
-from mclabel.run.shards.store import CHANGED, CUT_OFF, Store, damaged_file_error
+from mclabel.run.shards.store import CHANGED, CUT_OFF, Store, make_damaged_file_error
 
 METADATA_KEY = b"mclabel"
 """Key of the Parquet metadata under which a shard's metadata is stored."""
@@ -53,7 +53,7 @@ def read_shard(store: Store, name: str, shard_kind: str) -> tuple[dict[str, Any]
     """
     content = store.read(name)
     if content is None:
-        raise damaged_file_error(store, name, "missing, though it is part of the run")
+        raise make_damaged_file_error(store, name, "missing, though it is part of the run")
     return open_shard(store, name, content, shard_kind)
 
 
@@ -76,9 +76,11 @@ def read_table_with_digest(
     """
     content = store.read(name)
     if content is None:
-        raise damaged_file_error(store, name, "missing, though another file of the run names it")
-    if check_parquet(content) != "sound":
-        raise damaged_file_error(store, name)
+        raise make_damaged_file_error(
+            store, name, "missing, though another file of the run names it"
+        )
+    if check_parquet_digest(content) != "sound":
+        raise make_damaged_file_error(store, name)
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         if (reason := describe_oversized_table(pa.py_buffer(content), file.metadata)) is not None:
@@ -87,7 +89,7 @@ def read_table_with_digest(
         stamp = json.loads((table.schema.metadata or {})[key])
         rows = table.replace_schema_metadata(None).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise damaged_file_error(
+        raise make_damaged_file_error(
             store, name, f"damaged, or another kind of file ({error})"
         ) from error
     return stamp, rows
@@ -121,10 +123,10 @@ def open_shard(
     Raises:
         DamagedFile: the shard is damaged, or has another kind or schema version.
     """
-    check = check_parquet(content)
+    check = check_parquet_digest(content)
     if check == "damaged":
-        raise damaged_file_error(
-            store, name, CUT_OFF if is_cut_off(content[-TAIL_BYTES:]) else CHANGED
+        raise make_damaged_file_error(
+            store, name, CUT_OFF if is_truncated_parquet(content[-TAIL_BYTES:]) else CHANGED
         )
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
@@ -139,7 +141,7 @@ def open_shard(
                 "Make the run again with this version, in another folder",
             )
         if check == "none":
-            raise damaged_file_error(
+            raise make_damaged_file_error(
                 store, name, "damaged, or rewritten by another program: it has no digest"
             )
         if (reason := describe_oversized_table(pa.py_buffer(content), file.metadata)) is not None:
@@ -151,7 +153,7 @@ def open_shard(
         *(pa.ArrowException, OSError, ValueError, TypeError, LookupError),
         *(AttributeError, RecursionError),
     ) as error:
-        raise damaged_file_error(
+        raise make_damaged_file_error(
             store, name, f"damaged, or not a {shard_kind} shard ({error})"
         ) from error
     return metadata, table

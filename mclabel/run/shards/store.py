@@ -242,7 +242,7 @@ class Store:
             yield
         except (BaseError, OSError) as error:
             raise ShardError(
-                f"{self.location}/{name}: {type(error).__name__}: {store_error_reason(error)}. "
+                f"{self.location}/{name}: {type(error).__name__}: {describe_store_error(error)}. "
                 "Committed blocks are safe. When the store works again, run the same command"
             ) from error
 
@@ -264,7 +264,7 @@ CUT_OFF = "damaged: it is cut off"
 """Fault of a truncated file, for messages."""
 
 
-def damaged_file_error(store: Store, name: str, fault: str = CHANGED) -> DamagedFile:
+def make_damaged_file_error(store: Store, name: str, fault: str = CHANGED) -> DamagedFile:
     """Return the error to raise for a damaged file, with its remedy.
 
     Args:
@@ -272,10 +272,10 @@ def damaged_file_error(store: Store, name: str, fault: str = CHANGED) -> Damaged
         name: name of the file in the store.
         fault: description of the damage, for the message.
     """
-    return DamagedFile(store.location, name, fault, damaged_file_remedy(name))
+    return DamagedFile(store.location, name, fault, describe_damaged_file_remedy(name))
 
 
-def damaged_file_remedy(name: str) -> str:
+def describe_damaged_file_remedy(name: str) -> str:
     """Return the remedy for a damaged file, which depends on the kind of file that its name
     shows.
     """
@@ -406,7 +406,7 @@ def check_bucket_reachable(location: str, client: Mapping[str, Any]) -> None:
     except GenericError as error:
         raise ShardError(
             f"{location}: the store cannot be reached, or accepts no request, at {address} "
-            f"({store_error_reason(error)}). Nothing was written. Check the network, the name of "
+            f"({describe_store_error(error)}). Nothing was written. Check the network, the name of "
             f"the bucket, the address ({' or '.join(service.endpoint) or 'which is fixed'}) and "
             f"the credentials ({service.credentials}) in the environment"
         ) from error
@@ -415,6 +415,6 @@ def check_bucket_reachable(location: str, client: Mapping[str, Any]) -> None:
     _answered.add(bucket)
 
 
-def store_error_reason(error: Exception) -> str:
+def describe_store_error(error: Exception) -> str:
     """Return a store's error message as one line, without the client's debug output."""
     return " ".join(str(error).partition("Debug source")[0].split())[:MAX_REASON]

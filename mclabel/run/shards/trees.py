@@ -18,10 +18,10 @@ from mclabel.core.errors import ShardError
 from mclabel.core.settings import Amount, Count, read_record
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.digest import encode_parquet_with_digest
-from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.labels import iter_label_tables
 from mclabel.run.shards.plan import read_planned_blocks
 from mclabel.run.shards.shard import METADATA_KEY, read_table_with_digest
-from mclabel.run.shards.store import Store, damaged_file_error
+from mclabel.run.shards.store import Store, make_damaged_file_error
 
 FOLDER = "trees"
 TASK = "search"
@@ -201,13 +201,14 @@ def write_trees(
     table = pa.Table.from_pylist(rows, schema=TREES_SCHEMA)
     table = table.replace_schema_metadata({METADATA_KEY: stored.encode()})
     store.create(
-        tree_file_name(block_id, attempt), encode_parquet_with_digest(table, compression="zstd")
+        make_tree_file_name(block_id, attempt),
+        encode_parquet_with_digest(table, compression="zstd"),
     )
 
 
 def delete_trees(store: Store, block_id: str, attempt: str) -> None:
     """Delete the trees of an attempt that was not committed."""
-    store.delete(tree_file_name(block_id, attempt))
+    store.delete(make_tree_file_name(block_id, attempt))
 
 
 def delete_uncommitted_trees(store: Store) -> None:
@@ -218,7 +219,8 @@ def delete_uncommitted_trees(store: Store) -> None:
     if not store.names(FOLDER):
         return
     kept = {
-        tree_file_name(*place) for place in iter_committed_attempts(store, require_complete=False)
+        make_tree_file_name(*place)
+        for place in iter_committed_attempts(store, require_complete=False)
     }
     for name in set(store.names(FOLDER)) - kept:
         store.delete(name)
@@ -262,32 +264,34 @@ def read_trees(store: Store, *, require_complete: bool = True) -> Iterator[Store
         )
     plan = read_planned_blocks(store)
     for block, attempt in iter_committed_attempts(store, require_complete=require_complete):
-        left_out = frozenset() if plan is None else plan.superseded.get(block, frozenset())
+        left_out = frozenset() if plan is None else plan.superseded_ids.get(block, frozenset())
         yield from (
-            tree for tree in read_block(store, block, attempt) if tree.problem_id not in left_out
+            tree
+            for tree in read_block_trees(store, block, attempt)
+            if tree.problem_id not in left_out
         )
 
 
-def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
+def read_block_trees(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
     """Return the trees of one block.
 
     Raises:
         DamagedFile: the file is missing or damaged, or belongs to another block. The error names
             the remedy.
     """
-    name = tree_file_name(block_id, attempt)
+    name = make_tree_file_name(block_id, attempt)
     metadata, table = read_table_with_digest(store, name, TREES_SCHEMA)
     try:
         if (version := metadata["version"]) != VERSION:
             raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
         if (own := (metadata["block"], metadata["attempt"])) != (block_id, attempt):
-            raise ValueError(f"its content is that of {tree_file_name(*own)}")
+            raise ValueError(f"its content is that of {make_tree_file_name(*own)}")
         return [
             read_record(StoredTree, {**row, "meta": json.loads(row["meta"])})
             for row in table.to_pylist()
         ]
     except (ValueError, LookupError) as error:
-        raise damaged_file_error(
+        raise make_damaged_file_error(
             store, name, f"damaged, or not a file of trees ({error})"
         ) from error
 
@@ -295,10 +299,10 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
 def iter_committed_attempts(store: Store, *, require_complete: bool) -> Iterator[tuple[str, str]]:
     """Yield the id of each committed block, and of the attempt that committed it."""
     if blocks := read_catalog(store, require_complete=require_complete).blocks:
-        for metadata, _ in label_tables(store, blocks):
+        for metadata, _ in iter_label_tables(store, blocks):
             yield metadata["block"], metadata["attempt"]
 
 
-def tree_file_name(block_id: str, attempt: str) -> str:
+def make_tree_file_name(block_id: str, attempt: str) -> str:
     """Return the name of the file that holds the trees of an attempt at a block."""
     return f"{FOLDER}/{block_id}.{attempt}.parquet"

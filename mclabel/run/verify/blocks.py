@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.core.errors import DamagedFile
-from mclabel.run.shards.opinions import FOLDER, parse_block_id, read_block
-from mclabel.run.shards.plan import read_parts, read_planned_blocks
-from mclabel.run.shards.store import Store, damaged_file_error
+from mclabel.run.shards.opinions import FOLDER, parse_block_id, read_opinions_block
+from mclabel.run.shards.plan import read_plan_parts, read_planned_blocks
+from mclabel.run.shards.store import Store, make_damaged_file_error
 from mclabel.run.verify.single_files import SingleFilesCheck, Verification
 
 _ENTRY = np.dtype([("block", np.uint64), ("problem", np.uint64)])
@@ -37,7 +37,7 @@ class PlannedProblems:
             DamagedFile: a part of the plan is damaged.
         """
         planned, superseded = [np.zeros(0, _ENTRY)], [np.zeros(0, _ENTRY)]
-        for part in read_parts(store):
+        for part in read_plan_parts(store):
             planned.append(_hash_entries(part.filter(pc.invert(part["superseded"]))))
             superseded.append(_hash_entries(part.filter(part["superseded"])))
         self.is_there = len(planned) > 1
@@ -160,24 +160,26 @@ def check_opinions(
     for done, block in enumerate(blocks, 1):
         result.num_blocks += 1
         try:
-            metadata, table = read_block(store, block)
+            metadata, table = read_opinions_block(store, block)
             files.add_shard_metadata(names[block], metadata)
-            superseded = frozenset() if plan is None else plan.superseded.get(block, frozenset())
+            superseded = (
+                frozenset() if plan is None else plan.superseded_ids.get(block, frozenset())
+            )
             ids = [name for name in table["id"].to_pylist() if name not in superseded]
             left_out = [name for name in metadata["set_aside"] if name not in superseded]
             result.num_solutions += len(ids)
             scores = pc.list_flatten(table["scores"])
             if scores.null_count or not pc.all(pc.is_finite(scores), min_count=0).as_py():
-                raise damaged_file_error(
+                raise make_damaged_file_error(
                     store, names[block], "holds a score that is not a finite number"
                 )
             if left_out:
                 files.check_set_aside_marker(block)
             if fault := planned.find_fault(block, {*ids, *left_out}, "solutions"):
-                raise damaged_file_error(store, names[block], fault)
+                raise make_damaged_file_error(store, names[block], fault)
             for identity in hash_names(ids).tolist():
                 if (other := places.setdefault(identity, names[block])) != names[block]:
-                    raise damaged_file_error(
+                    raise make_damaged_file_error(
                         store, names[block], f"holds solutions that {other} also holds"
                     )
         except DamagedFile as error:

@@ -15,22 +15,32 @@ import pyarrow.compute as pc
 
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.run.shards.catalog import FOLDER as LABELS
-from mclabel.run.shards.catalog import Catalog, labels_shard_name, read_catalog, read_labels_shard
+from mclabel.run.shards.catalog import (
+    Catalog,
+    make_labels_shard_name,
+    read_catalog,
+    read_labels_shard,
+)
 from mclabel.run.shards.journal import FOLDER as JOURNALS
 from mclabel.run.shards.journal import parse_journal_lines
 from mclabel.run.shards.labels import read_shard_rollouts
-from mclabel.run.shards.manifest import PRIORS, missing_priors_error, priors_file_name, read_priors
+from mclabel.run.shards.manifest import (
+    PRIORS,
+    make_missing_priors_error,
+    make_priors_file_name,
+    read_priors,
+)
 from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import FOLDER as PLAN
 from mclabel.run.shards.shard import find_count_disagreements
-from mclabel.run.shards.store import Store, damaged_file_error, damaged_file_remedy
-from mclabel.run.shards.trees import FOLDER, is_search_config, read_block, tree_file_name
+from mclabel.run.shards.store import Store, describe_damaged_file_remedy, make_damaged_file_error
+from mclabel.run.shards.trees import FOLDER, is_search_config, make_tree_file_name, read_block_trees
 from mclabel.run.verify.blocks import PlannedProblems, RepeatedIdsFinder, check_opinions, hash_names
 from mclabel.run.verify.single_files import (
     SingleFilesCheck,
     Verification,
-    check_training,
-    is_training,
+    check_training_run,
+    is_training_run,
 )
 
 
@@ -47,8 +57,8 @@ def verify(
         ShardError: the location does not hold a run, or the store fails.
     """
     result = Verification(run=store.location)
-    if is_training(store):
-        check_training(store, result)
+    if is_training_run(store):
+        check_training_run(store, result)
         return result
     files = SingleFilesCheck(store, result)
     files.check()
@@ -108,13 +118,13 @@ class _LabelShardsCheck:
                 self._result.add_error(error)
             on_progress(done, len(blocks))
         for block, other, count, noun in ids.find_repeats():
-            name = labels_shard_name(block)
+            name = make_labels_shard_name(block)
             if block == other:
                 self._result.add_finding(
-                    name, f"holds {count:,} {noun} twice", damaged_file_remedy(name)
+                    name, f"holds {count:,} {noun} twice", describe_damaged_file_remedy(name)
                 )
                 continue
-            fault = f"{count:,} of its {noun} also occur in {labels_shard_name(other)}"
+            fault = f"{count:,} of its {noun} also occur in {make_labels_shard_name(other)}"
             self._result.add_finding(
                 name, fault, "Delete one of the two files and run the job again"
             )
@@ -122,7 +132,7 @@ class _LabelShardsCheck:
         self._note_foreign_files()
 
     def _check_shard(self, block: str, ids: RepeatedIdsFinder) -> None:
-        result, name = self._result, labels_shard_name(block)
+        result, name = self._result, make_labels_shard_name(block)
         result.num_blocks += 1
         try:
             metadata, labels = read_labels_shard(self._store, block)
@@ -142,19 +152,19 @@ class _LabelShardsCheck:
         rollouts = read_shard_rollouts(self._store, metadata)
         result.num_rollouts += rollouts.num_rows
         for fault in find_count_disagreements(labels, rollouts):
-            result.add_error(damaged_file_error(self._store, name, fault))
+            result.add_error(make_damaged_file_error(self._store, name, fault))
         cost = metadata.get("cost")
         if cost is not None and cost["num_rollouts"] != rollouts.num_rows:
             fault = f"holds {rollouts.num_rows:,} rollouts, but {cost['num_rollouts']:,} were made"
-            result.add_error(damaged_file_error(self._store, metadata["rollouts"], fault))
+            result.add_error(make_damaged_file_error(self._store, metadata["rollouts"], fault))
 
     def _check_trees(self, metadata: Mapping[str, Any]) -> None:
         """Check the search trees of a block; only runs of a search have trees."""
         if is_search_config(metadata.get("config")):
             block, attempt = metadata["block"], metadata["attempt"]
-            self._named.add(tree_file_name(block, attempt))
+            self._named.add(make_tree_file_name(block, attempt))
             try:
-                read_block(self._store, block, attempt)
+                read_block_trees(self._store, block, attempt)
             except DamagedFile as error:
                 self._result.add_error(error)
 
@@ -166,7 +176,9 @@ class _LabelShardsCheck:
             *pc.unique(labels["problem_id"]).to_pylist(),
         }
         if fault := self._planned.find_fault(block, problems, "problems"):
-            self._result.add_error(damaged_file_error(self._store, labels_shard_name(block), fault))
+            self._result.add_error(
+                make_damaged_file_error(self._store, make_labels_shard_name(block), fault)
+            )
         planned = self._planned.item_hashes_of_block(block)
         if planned & set(hash_names(problems_without_rows["set_aside"]).tolist()):
             self._files.check_set_aside_marker(block)
@@ -194,13 +206,13 @@ class _LabelShardsCheck:
                 f"{trees[0]}: they come from unfinished blocks or killed attempts, or are foreign "
                 "to the run, and are not read"
             )
-        if catalog.foreign:
+        if catalog.foreign_files:
             notes.append(
-                f"{len(catalog.foreign):,} files in labels/ do not belong to any block of the plan "
-                f"and are not read: {', '.join(catalog.foreign[:5])}"
-                + (", …" if len(catalog.foreign) > 5 else "")
+                f"{len(catalog.foreign_files):,} files in labels/ do not belong to any block of "
+                f"the plan and are not read: {', '.join(catalog.foreign_files[:5])}"
+                + (", …" if len(catalog.foreign_files) > 5 else "")
             )
-        ours = {*catalog.foreign, *map(labels_shard_name, catalog.blocks)}
+        ours = {*catalog.foreign_files, *map(make_labels_shard_name, catalog.blocks)}
         foreign = sorted(name for name in self._store.iter_names(LABELS) if name not in ours)
         if foreign:
             notes.append(
@@ -215,13 +227,15 @@ def _check_priors(store: Store, result: Verification, used: Set[str]) -> None:
         name.removeprefix(f"{PRIORS}/").removesuffix(".json") for name in store.names(PRIORS)
     }
     for identity in sorted(used - present):
-        result.add_error(missing_priors_error(store, identity))
+        result.add_error(make_missing_priors_error(store, identity))
     for identity in sorted(present):
         result.num_priors += 1
         try:
             if read_priors(store, identity) is None:
                 result.add_error(
-                    damaged_file_error(store, priors_file_name(identity), "is not a file of priors")
+                    make_damaged_file_error(
+                        store, make_priors_file_name(identity), "is not a file of priors"
+                    )
                 )
         except DamagedFile as error:
             result.add_error(error)
@@ -239,7 +253,7 @@ def _check_journals(store: Store, result: Verification, blocks: Container[str]) 
         try:
             list(parse_journal_lines(content))
         except ValueError as error:
-            result.add_error(damaged_file_error(store, name, f"damaged ({error})"))
+            result.add_error(make_damaged_file_error(store, name, f"damaged ({error})"))
     if num_late:
         result.notes.append(
             f"{num_late:,} journals belong to finished blocks; the next run deletes them"

@@ -13,13 +13,18 @@ from typing import Any
 
 from mclabel.core.errors import DamagedFile
 from mclabel.core.seeds import canonical_json
-from mclabel.run.shards.digest import Check, check_lines, parse_checked_object, parse_log_lines
+from mclabel.run.shards.digest import (
+    Check,
+    check_lines_digest,
+    parse_checked_object,
+    parse_log_lines,
+)
 from mclabel.run.shards.finished import (
     AGAIN,
     CompletionMarker,
     find_missing_files,
     find_unfinished_blocks,
-    read_finished,
+    read_completion_marker,
 )
 from mclabel.run.shards.finished import FILE as FINISHED
 from mclabel.run.shards.manifest import MANIFEST, read_manifest, read_run_id
@@ -27,7 +32,7 @@ from mclabel.run.shards.manifest_faults import REMEDY, find_manifest_faults
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import FOLDER as NOTES
 from mclabel.run.shards.rejects import list_blocks_with_set_aside_items
-from mclabel.run.shards.store import Store, damaged_file_error
+from mclabel.run.shards.store import Store, make_damaged_file_error
 from mclabel.run.trainings import (
     CHECKPOINTS,
     CLAIM,
@@ -35,7 +40,7 @@ from mclabel.run.trainings import (
     MODEL,
     describe_model_remedy,
     find_checkpoint_faults,
-    find_finished_faults,
+    find_finished_training_faults,
     parse_checkpoint_step,
 )
 
@@ -67,10 +72,10 @@ class SingleFilesCheck:
         """Check each file by itself."""
         self._check_manifest()
         self._check_file(SPENT, _check_json_object)
-        self._check_file(REJECTS, check_lines)
+        self._check_file(REJECTS, check_lines_digest)
         for name in self._store.names(NOTES):
             if (raw := self._store.read(name)) is not None and raw != b"{}":
-                self._result.add_error(damaged_file_error(self._store, name))
+                self._result.add_error(make_damaged_file_error(self._store, name))
         self._check_progress_log()
         self._check_finished_record()
         if drivers := self._store.names("drivers"):
@@ -143,7 +148,7 @@ class SingleFilesCheck:
         lines = list(parse_log_lines(raw))
         if bad := sum(line is None for line in lines):
             fault = f"damaged: {bad:,} of {len(lines):,} lines changed after they were written"
-            self._result.add_error(damaged_file_error(self._store, PROGRESS, fault))
+            self._result.add_error(make_damaged_file_error(self._store, PROGRESS, fault))
             return
         last = lines[-1] if lines else None
         self._says_finished = any(line and line.get("num_blocks_left") == 0 for line in lines)
@@ -158,7 +163,7 @@ class SingleFilesCheck:
         exist.
         """
         try:
-            self._finished = read_finished(self._store)
+            self._finished = read_completion_marker(self._store)
         except DamagedFile as error:
             self._result.add_error(error)
             return
@@ -179,7 +184,7 @@ class SingleFilesCheck:
         if (raw := self._store.read(name)) is None:
             return
         if check_content(raw) != "sound":
-            self._result.add_error(damaged_file_error(self._store, name))
+            self._result.add_error(make_damaged_file_error(self._store, name))
         else:
             first = raw.partition(b"\n")[0] if name == REJECTS else raw
             self._check_same_run(name, json.loads(first).get("run"))
@@ -202,7 +207,7 @@ def _check_json_object(raw: bytes) -> Check:
         return "damaged"
 
 
-def is_training(store: Store) -> bool:
+def is_training_run(store: Store) -> bool:
     """Return whether a store is the output of `mclabel train`."""
     if not store.is_local:
         return False
@@ -212,7 +217,7 @@ def is_training(store: Store) -> bool:
     )
 
 
-def check_training(store: Store, result: Verification) -> None:
+def check_training_run(store: Store, result: Verification) -> None:
     """Check the manifest, the checkpoints and the final files of a training.
 
     Args:
@@ -243,7 +248,7 @@ def check_training(store: Store, result: Verification) -> None:
         result.notes.append("the training has not ended. Run the same command again to resume it")
         return
     result.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
-    for fault in find_finished_faults(out):
+    for fault in find_finished_training_faults(out):
         result.add_finding(fault.name, fault.description, describe_model_remedy(out))
 
 

@@ -23,7 +23,7 @@ from mclabel.labeling.estimators import (
     begin_estimator,
     begin_learner,
     decide_together,
-    strongest_completer_index,
+    find_strongest_completer_index,
 )
 from tests.benchmarks.simulation.replay import Case, Game, Replay
 
@@ -216,7 +216,7 @@ def _check_intervals(
     for prefix, source, estimate in distinct_labels(case, done):
         true, counts = (
             case.values[prefix],
-            done.counts[strongest_completer_index(case.completers)][prefix],
+            done.counts[find_strongest_completer_index(case.completers)][prefix],
         )
         if math.isnan(true):
             continue

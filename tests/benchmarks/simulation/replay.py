@@ -28,11 +28,11 @@ from mclabel.labeling.estimators import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
-    answer_class,
-    strongest_completer_index,
+    classify_gold_answer,
+    find_strongest_completer_index,
 )
 from mclabel.labeling.labeled import get_row_completers
-from mclabel.labeling.prefixes import compute_step_factors, corrects_prefix, step_key
+from mclabel.labeling.prefixes import compute_step_factors, corrects_prefix, make_step_key
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 
@@ -47,7 +47,8 @@ class Case:
     num_prefixes: int
     """Number of distinct prefixes, including the bare problem."""
     answer_class: str
-    """Kind of the problem's gold answer: a result of `mclabel.labeling.estimators.answer_class`."""
+    """Kind of the problem's gold answer: a result of
+    `mclabel.labeling.estimators.classify_gold_answer`."""
     truth: tuple[int | None, ...]
     """True first error of each solution, a 0-based step index; None if the solution has no error.
     """
@@ -177,7 +178,7 @@ def read_pool(
     truth: Truth,
     *,
     seed: int = 0,
-    key: Callable[[str], str] = step_key,
+    key: Callable[[str], str] = make_step_key,
     group: str = "answer_type",
     modulus: int | None = None,
 ) -> list[Case]:
@@ -270,10 +271,12 @@ def _case(
         id=problem.id,
         paths=tuple(paths),
         num_prefixes=len(ids),
-        answer_class=answer_class(problem),
+        answer_class=classify_gold_answer(problem),
         truth=tuple(truth(row) for row in rows),
         draw=partial(_get_rollout, drawn),
-        values=tuple(_share(recorded) for recorded in drawn[strongest_completer_index(completers)]),
+        values=tuple(
+            _share(recorded) for recorded in drawn[find_strongest_completer_index(completers)]
+        ),
         completers=completers,
         group=problem.meta.get(group, ""),
     )

@@ -49,7 +49,7 @@ from mclabel.labeling.estimators.posterior.priors import (
     NUM_TO_GO,
     TABLE_SIZE,
     ClassPriors,
-    agreement_likelihood,
+    compute_agreement_likelihood,
 )
 
 Floats = NDArray[np.float64]
@@ -88,7 +88,7 @@ class Evidence:
 class Beliefs:
     """Posterior of a batch of chains, one chain per element of the last axis."""
 
-    joint: Floats
+    joint_probabilities: Floats
     """[grid, e, R, batch]: joint probability of the first error and of the value at each prefix.
     Index 0 of R is the prefix with one step to go. Zero for prefixes and errors beyond a chain's
     length."""
@@ -104,14 +104,16 @@ class Beliefs:
         """[grid, R, batch]: probability of each value at each prefix. Index 0 of R is the prefix
         with one step to go.
         """
-        return sum_in_order(self.joint, axis=1)
+        return sum_in_order(self.joint_probabilities, axis=1)
 
     @property
     def log_likelihood(self) -> Floats:
         """[batch]: log likelihood of the evidence, up to a term that does not depend on the
         priors.
         """
-        return np.asarray(log(self.scaled_likelihood) + log(self.likelihoods.scale).sum(0))
+        return np.asarray(
+            log(self.scaled_likelihood) + log(self.likelihoods.agreement_divisor).sum(0)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +130,7 @@ class EvidenceLikelihoods:
     agreement: Floats
     """[kind, R + 1, batch]: likelihood of how many other samples took the same step from prefix r,
     under each kind of step."""
-    scale: Floats
+    agreement_divisor: Floats
     """[R + 1, batch]: number by which the likelihoods in `agreement` were divided."""
 
 
@@ -157,11 +159,14 @@ def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
         np.multiply(sound[:, r - 1, None], back[r - 1], out=joint[:, : r + 1, r - 1])
         np.multiply(lost[:, r - 1, None], fallen[r - 1], out=joint[:, r + 1 :, r - 1])
     return Beliefs(
-        joint=joint, first_error=marginal / mass, scaled_likelihood=mass, likelihoods=likelihoods
+        joint_probabilities=joint,
+        first_error=marginal / mass,
+        scaled_likelihood=mass,
+        likelihoods=likelihoods,
     )
 
 
-def first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
+def compute_first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
     """Compute the probability of each first error, [e, batch], but no joint probabilities.
 
     The result is equal to `infer_beliefs(...).first_error` in every bit, but the memory used grows
@@ -195,7 +200,7 @@ def average_first_error_posterior(
         marginal = _compute_first_error_marginal(whole, priors, likelihoods)
         mass = sum_in_order(marginal)
         chances.append(marginal / mass)
-        logs.append(log(probability * mass) + sum_in_order(log(likelihoods.scale)))
+        logs.append(log(probability * mass) + sum_in_order(log(likelihoods.agreement_divisor)))
     shares = exp(np.stack(logs) - np.max(logs, axis=0))
     mixed = sum_in_order(np.stack(chances) * shares[:, None]) / sum_in_order(shares)
     return np.asarray(mixed.T[: len(evidence.num_steps)])
@@ -357,30 +362,30 @@ def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLike
             _make_likelihood_table(), (right * TABLE_SIZE + wrong).astype(np.intp), axis=1
         )
     else:
-        emission = rollouts_likelihood(right, wrong)
+        emission = compute_rollouts_likelihood(right, wrong)
     if others.max() < TABLE_SIZE:
         agree = np.take(
             priors.agreement_table, (others * TABLE_SIZE + same).astype(np.intp), axis=1
         )
     else:
-        agree = agreement_likelihood(same, others, priors.agreement)
+        agree = compute_agreement_likelihood(same, others, priors.agreement)
     agree[1] *= evidence.external_likelihood.T  # if the step from r is the first wrong one, e = r
     if agree.shape[1] > 1:
         agree[0, 1] *= evidence.external_likelihood[:, 0]  # if the last step is right, e = 0
-    return EvidenceLikelihoods(rollouts=emission, agreement=agree[:3], scale=agree[3])
+    return EvidenceLikelihoods(rollouts=emission, agreement=agree[:3], agreement_divisor=agree[3])
 
 
 @lru_cache(maxsize=1)
 def _make_likelihood_table() -> Floats:
-    """Return `rollouts_likelihood` of all counts below `TABLE_SIZE`.
+    """Return `compute_rollouts_likelihood` of all counts below `TABLE_SIZE`.
 
     Its shape is [grid, TABLE_SIZE * TABLE_SIZE]; the last index is right * TABLE_SIZE + wrong.
     """
     right, wrong = np.divmod(np.arange(TABLE_SIZE * TABLE_SIZE), TABLE_SIZE)
-    return rollouts_likelihood(right, wrong)
+    return compute_rollouts_likelihood(right, wrong)
 
 
-def rollouts_likelihood(right: NDArray[Any], wrong: NDArray[Any]) -> Floats:
+def compute_rollouts_likelihood(right: NDArray[Any], wrong: NDArray[Any]) -> Floats:
     """Return the likelihood of counts of right and wrong rollouts under each value of the grid.
 
     Args:
@@ -396,7 +401,7 @@ def rollouts_likelihood(right: NDArray[Any], wrong: NDArray[Any]) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Messages:
+class ChainMessages:
     """Messages of the forward-backward algorithm, for all first errors at once.
 
     `forward` and `back` are pairs of arrays [R + 1, batch, grid]: the messages to sound prefixes,
@@ -415,7 +420,7 @@ class Messages:
     under each kind of step."""
 
 
-def compute_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
+def compute_messages(evidence: Evidence, priors: ClassPriors) -> ChainMessages:
     """Compute forward and backward messages along every chain, for all first errors at once."""
     likelihoods = compute_likelihoods(evidence, priors)
     emission, kinds = (
@@ -441,7 +446,7 @@ def compute_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
         behind, behind_lost = back[r - 1] * emission[r - 1], lost[r - 1] * emission[r - 1]
         back[r] = (behind @ priors.sound[i].T) * right + (behind_lost @ priors.wrong[i].T) * first
         lost[r] = (behind_lost @ priors.unsound[i].T) * later
-    return Messages(
+    return ChainMessages(
         forward=(forward, fallen), back=(back, lost), rollouts=emission, agreement=kinds
     )
 

@@ -43,17 +43,17 @@ from mclabel.labeling.estimators.paths import (
     Probe,
     ProblemPaths,
     RecordedRollout,
-    distinct_prefixes,
-    mean_solution_tokens,
-    strongest_completer_index,
+    compute_mean_solution_tokens,
+    find_strongest_completer_index,
+    list_distinct_prefixes,
 )
 from mclabel.labeling.estimators.posterior.fit import EvidenceReadings, fit_priors_to_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
 from mclabel.labeling.estimators.posterior.plan import make_plans
 from mclabel.labeling.estimators.posterior.priors import (
     Priors,
-    starting_priors,
-    uninformed_priors,
+    make_starting_priors,
+    make_uninformed_priors,
 )
 from mclabel.labeling.estimators.posterior.views import (
     CompleterView,
@@ -137,16 +137,16 @@ class PosteriorEstimator(Estimator):
             min_gain: minimum expected gain in place of the setting; None keeps the setting.
         """
         self._paths, self._completers = problem.paths, problem.completers
-        self._min_gain_per_token = (min_gain or settings.min_gain) / mean_solution_tokens(
+        self._min_gain_per_token = (min_gain or settings.min_gain) / compute_mean_solution_tokens(
             problem.paths
         )
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._tokens_left: float = settings.max_tokens or math.inf
         self._truncated, self._min_belief = settings.truncated, settings.min_belief
-        priors = priors or starting_priors()
+        priors = priors or make_starting_priors()
         if not priors.num_solutions and len(self._completers) > 1:
             # The starting priors were fitted to policies that alone rolled out their solutions.
-            priors = uninformed_priors()
+            priors = make_uninformed_priors()
             self._min_gain_per_token *= PILOT_DISCOUNT
         self._outcome_views = CompleterViews(
             problem, priors, agreement=False, truncated=settings.truncated
@@ -192,7 +192,7 @@ class PosteriorEstimator(Estimator):
                     "a file priors/ID.json of a run that was labelled with estimator.kind=posterior"
                 ) from error
         return PriorLearner(
-            priors or starting_priors(),
+            priors or make_starting_priors(),
             min_gain=settings.min_gain,
             pilot=settings.pilot,
             tokens_per_solution=settings.tokens_per_solution,
@@ -227,7 +227,7 @@ class PosteriorEstimator(Estimator):
             return []
         if self._every:
             size, self._every = self._every, 0
-            prefixes = distinct_prefixes(self._paths)
+            prefixes = list_distinct_prefixes(self._paths)
             if prefixes:
                 return self._request_probes(
                     [
@@ -283,7 +283,7 @@ class PosteriorEstimator(Estimator):
         """
         if not self._paths:
             return []
-        number = strongest_completer_index(self._completers)
+        number = find_strongest_completer_index(self._completers)
         views_by_reading = {False: self._outcome_views}
         if self._agreement_views is not None:
             views_by_reading[True] = self._agreement_views
@@ -302,8 +302,8 @@ class PosteriorEstimator(Estimator):
             judge_solution(
                 path,
                 counts[number],
-                chances=[own[solution] for own in chances],
-                means=sum(own[solution] for own in means) / len(means),
+                first_error_chances=[own[solution] for own in chances],
+                expected_values=sum(own[solution] for own in means) / len(means),
                 min_belief=self._min_belief,
                 max_rollouts=self._max_rollouts,
                 truncated=self._truncated,

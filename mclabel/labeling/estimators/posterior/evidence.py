@@ -214,7 +214,7 @@ class EvidenceTable:
 
     def _count_rollout(
         self,
-        holders: Iterable[tuple[int, int]],
+        chain_positions: Iterable[tuple[int, int]],
         prefixes: Sequence[int],
         step_keys: Sequence[str],
         outcome: Outcome,
@@ -222,7 +222,7 @@ class EvidenceTable:
         """Count a completion as evidence on each chain that contains its prefix.
 
         Args:
-            holders: pairs of the index of a chain and the number of its steps before the
+            chain_positions: pairs of the index of a chain and the number of its steps before the
                 completion.
             prefixes: indices of the prefixes that the completion passes through.
             step_keys: keys of the completion's steps.
@@ -232,7 +232,7 @@ class EvidenceTable:
         wrong = outcome is Outcome.WRONG or (
             outcome is Outcome.TRUNCATED and self._truncated == "wrong"
         )
-        for chain, begin in holders:
+        for chain, begin in chain_positions:
             path = self.paths[chain]
             to_go = path.num_steps - begin
             self._right[chain, to_go] += right
@@ -290,7 +290,9 @@ MIN_LIKELIHOOD = 1e-9
 that they alone cannot rule out a first error."""
 
 
-def external_likelihoods(posteriors: Sequence[Floats], priors: Sequence[Floats]) -> list[Floats]:
+def compute_external_likelihoods(
+    posteriors: Sequence[Floats], priors: Sequence[Floats]
+) -> list[Floats]:
     """Return, for each completer, the likelihood of each first error from all other completers.
 
     Args:
@@ -364,7 +366,7 @@ def _divide_by_largest(likely: Floats) -> Floats:
     return np.asarray(np.maximum(likely / likely.max(-1, keepdims=True), MIN_LIKELIHOOD))
 
 
-def prior_first_error_chances(
+def compute_prior_first_error_chances(
     num_steps: NDArray[np.int64], priors: ClassPriors, width: int
 ) -> Floats:
     """Return the probability of each first error before any evidence.
@@ -385,10 +387,10 @@ def prior_first_error_chances(
 
 @lru_cache(maxsize=4096)
 def _compute_prior_first_error(steps: int, priors: ClassPriors) -> Floats:
-    return infer_beliefs(empty_evidence(np.array([steps])), priors).first_error[:, 0].copy()
+    return infer_beliefs(make_empty_evidence(np.array([steps])), priors).first_error[:, 0].copy()
 
 
-def empty_evidence(num_steps: NDArray[np.int64]) -> Evidence:
+def make_empty_evidence(num_steps: NDArray[np.int64]) -> Evidence:
     """Return evidence without any observation on a batch of solutions.
 
     Args:

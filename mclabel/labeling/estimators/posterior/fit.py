@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from mclabel.core.records import AUTHOR
-from mclabel.labeling.estimators.paths import guess_probability
+from mclabel.labeling.estimators.paths import get_guess_probability
 from mclabel.labeling.estimators.posterior.chain import (
     Evidence,
     compute_first_error_chances,
     compute_messages,
 )
 from mclabel.labeling.estimators.posterior.evidence import (
-    external_likelihoods,
-    prior_first_error_chances,
+    compute_external_likelihoods,
+    compute_prior_first_error_chances,
     stack_evidence,
 )
 from mclabel.labeling.estimators.posterior.priors import (
@@ -42,10 +42,10 @@ from mclabel.labeling.estimators.posterior.priors import (
     POOLED,
     ClassPriors,
     Priors,
-    priors_with_guesses,
+    make_priors_with_guesses,
+    make_starting_priors,
+    make_uninformed_priors,
     select_class_priors,
-    starting_priors,
-    uninformed_priors,
 )
 
 Floats = NDArray[np.float64]
@@ -111,7 +111,7 @@ def fit_priors_to_readings(
     Args:
         problems: readings of finished problems, by answer class.
         start: priors to begin with, towards which the fitted priors are shrunk; None uses
-            `starting_priors`.
+            `make_starting_priors`.
         strength: weight of `start` in observations per row, if only the author samples rollouts.
     """
 
@@ -150,12 +150,12 @@ def fit_priors(
         agreement: the same evidence with the agreement of samples, if it is used; every outcome
             counts once.
         start: priors to begin with, towards which the fitted priors are shrunk; None uses
-            `starting_priors`.
+            `make_starting_priors`.
         strength: weight of `start` in observations per row, if only the author samples rollouts.
         rounds: number of rounds of expectation maximisation. With several completers, the same
             number of rounds led by the author's evidence comes before them.
     """
-    start = start or starting_priors()
+    start = start or make_starting_priors()
     if agreement:
         own_start = start.agreement or start
         found = fit_priors(agreement, start=own_start, strength=strength, rounds=rounds)
@@ -182,11 +182,11 @@ def fit_priors(
     everyone = list(next(iter(stacked.values())))
     alone = len(everyone) == 1
     # The starting priors were fitted to policies that alone rolled out their solutions.
-    first = (start if alone else uninformed_priors()).for_class(POOLED)
+    first = (start if alone else make_uninformed_priors()).for_class(POOLED)
     strength = strength if alone else TO_WIDE
     begun = {
         POOLED: first,
-        **{name: priors_with_guesses(first, guess_probability(name)) for name in own},
+        **{name: make_priors_with_guesses(first, get_guess_probability(name)) for name in own},
     }
     current: _CurrentPriors = dict.fromkeys(everyone, begun)
     for number in range(rounds if alone else 2 * rounds):
@@ -243,7 +243,7 @@ def _add_external_likelihoods(
             completer: select_class_priors(classes, name) for completer, classes in current.items()
         }
         prior_chances = [
-            prior_first_error_chances(
+            compute_prior_first_error_chances(
                 evidence_of.num_steps, priors[completer], evidence_of.right.shape[1]
             )
             for completer, evidence_of in by_completer.items()
@@ -262,7 +262,9 @@ def _add_external_likelihoods(
         updated[name] = {
             completer: replace(evidence_of, external_likelihood=others)
             for (completer, evidence_of), others in zip(
-                by_completer.items(), external_likelihoods(own_chances, prior_chances), strict=True
+                by_completer.items(),
+                compute_external_likelihoods(own_chances, prior_chances),
+                strict=True,
             )
         }
     return updated
@@ -294,7 +296,7 @@ def _update_priors(
         for name, own_evidence in evidence.items()
     }
     unguessed = [
-        own_evidence for name, own_evidence in expected.items() if not guess_probability(name)
+        own_evidence for name, own_evidence in expected.items() if not get_guess_probability(name)
     ]
     pooled = (
         _estimate_priors_from_counts(
@@ -306,7 +308,7 @@ def _update_priors(
     return {POOLED: pooled} | {
         name: _estimate_priors_from_counts(
             expected[name],
-            priors_with_guesses(pooled, guess_probability(name)),
+            make_priors_with_guesses(pooled, get_guess_probability(name)),
             TO_POOLED,
             smooth=smooth,
         )

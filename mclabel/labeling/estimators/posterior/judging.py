@@ -28,8 +28,8 @@ def judge_solution(
     path: SolutionPath,
     counts: Sequence[Counts],
     *,
-    chances: Sequence[Floats],
-    means: Floats,
+    first_error_chances: Sequence[Floats],
+    expected_values: Floats,
     min_belief: float,
     max_rollouts: int,
     truncated: TruncatedPolicy,
@@ -40,10 +40,11 @@ def judge_solution(
         path: path of the solution.
         counts: counts of rollout outcomes of the completer whose values are estimated, one entry
             per prefix index.
-        chances: for each reading, an array [R + 1] of the probabilities that the first wrong step
-            is the one before which e steps are left; e = 0 means that no step is wrong. R is at
-            least the number of the solution's steps.
-        means: [R + 1], expected values of the prefixes, indexed by their number of steps to go.
+        first_error_chances: for each reading, an array [R + 1] of the probabilities that the first
+            wrong step is the one before which e steps are left; e = 0 means that no step is wrong.
+            R is at least the number of the solution's steps.
+        expected_values: [R + 1], expected values of the prefixes, indexed by their number of steps
+            to go.
         min_belief: minimum probability of the most likely first error. Below it, the first error is
             undecided, and only steps that are sound with at least this probability get a hard
             label.
@@ -52,9 +53,11 @@ def judge_solution(
     """
     steps = path.num_steps
     posterior = temper_posterior(
-        geometric_mean_posterior([np.append(own[steps:0:-1], own[0]) for own in chances])
+        geometric_mean_posterior(
+            [np.append(own[steps:0:-1], own[0]) for own in first_error_chances]
+        )
     )
-    error, is_sure = most_likely_error(posterior, path.outcome, min_belief)
+    error, is_sure = find_most_likely_first_error(posterior, path.outcome, min_belief)
     hard: list[bool | None] = [error is None or t < error for t in range(steps - 1)]
     if not is_sure:
         still_sound = 1 - np.cumsum(posterior)
@@ -66,7 +69,7 @@ def judge_solution(
             counts[prefix],
             horizon=max_rollouts,
             truncated=truncated,
-            mean=float(means[steps - 1 - t]),
+            mean=float(expected_values[steps - 1 - t]),
         )
         for t, prefix in enumerate(path.prefixes)
     ]
@@ -118,7 +121,7 @@ def geometric_mean_posterior(posteriors: Sequence[Floats]) -> Floats:
     return np.asarray(mean / mean.sum())
 
 
-def most_likely_error(
+def find_most_likely_first_error(
     posterior: Floats, outcome: Outcome, min_belief: float
 ) -> tuple[int | None, bool]:
     """Return the most likely first error that agrees with the outcome, and whether it is probable

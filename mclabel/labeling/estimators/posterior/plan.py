@@ -25,7 +25,7 @@ from mclabel.labeling.estimators.posterior.arithmetic import LANES, log, sum_in_
 from mclabel.labeling.estimators.posterior.chain import (
     Beliefs,
     Evidence,
-    first_error_posterior,
+    compute_first_error_posterior,
     infer_beliefs,
 )
 from mclabel.labeling.estimators.posterior.priors import GRID, ClassPriors
@@ -145,9 +145,9 @@ def infer_first_errors(requests: Sequence[ChainEvidence]) -> list[Floats]:
     sizes = [len(request.changed_chains) for request in requests]
     beliefs = np.zeros((sum(sizes), width))
     for rows, evidence, priors in _iter_batches(requests, len(beliefs), width):
-        beliefs[rows, : evidence.right.shape[1]] = first_error_posterior(evidence, priors).T[
-            : len(rows)
-        ]
+        beliefs[rows, : evidence.right.shape[1]] = compute_first_error_posterior(
+            evidence, priors
+        ).T[: len(rows)]
     ends = np.cumsum(sizes).tolist()
     return [
         beliefs[begin:end, : request.counts.shape[2]]
@@ -160,11 +160,11 @@ def compute_probe_gains(beliefs: Beliefs) -> Floats:
 
     Index 0 of R is the prefix with one step to go.
     """
-    num_errors, length, count = beliefs.joint.shape[1:]
+    num_errors, length, count = beliefs.joint_probabilities.shape[1:]
     gains = np.empty((len(DRAWS), length, count))
     part = max(1, MAX_CELLS // (4 * num_errors * count))  # number of prefixes processed together
     for at in range(0, length, part):
-        joint = np.ascontiguousarray(beliefs.joint[:, :, at : at + part])
+        joint = np.ascontiguousarray(beliefs.joint_probabilities[:, :, at : at + part])
         gains[:, at : at + part] = _compute_gains(joint, beliefs.first_error)
     return gains
 

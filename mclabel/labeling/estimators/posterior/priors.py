@@ -7,8 +7,8 @@ samples taking the same step. They are fitted to the evidence of finished proble
 outcomes, shared steps), without true labels (`mclabel.labeling.estimators.posterior.fit`). Every
 answer class (kind of gold answer) has priors of its own, because wrong reasoning often reaches a
 yes/no answer by luck, and seldom a free-form one. A run with one completer begins with
-`starting_priors`, which were fitted to problems of two kinds, and replaces them by its own priors
-as its evidence grows.
+`make_starting_priors`, which were fitted to problems of two kinds, and replaces them by its own
+priors as its evidence grows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.records import AUTHOR
 from mclabel.core.settings import Count, read_record
-from mclabel.labeling.estimators.paths import guess_probability
+from mclabel.labeling.estimators.paths import get_guess_probability
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
 Floats = NDArray[np.float64]
@@ -101,23 +101,23 @@ class ClassPriors:
         leaf[1:, :, 1] *= LUCK
         return replace(self, leaf=leaf)
 
-    def with_guesses(self, chance: float) -> ClassPriors:
+    def with_guesses(self, guess_chance: float) -> ClassPriors:
         """Return priors under which an answer that would be wrong is right by guessing.
 
         The value v of a prefix becomes v + (1 - v) * chance. So the larger the chance is, the less
         the outcomes of rollouts tell about a prefix.
 
         Args:
-            chance: probability that a guess is right.
+            guess_chance: probability that a guess is right.
         """
-        there = _compute_interpolation_weights(GRID + (1 - GRID) * chance)
-        back = _compute_interpolation_weights((GRID - chance) / (1 - chance))
+        there = _compute_interpolation_weights(GRID + (1 - GRID) * guess_chance)
+        back = _compute_interpolation_weights((GRID - guess_chance) / (1 - guess_chance))
         moved = {
             name: np.einsum("ij,rjk,kl->ril", back, getattr(self, name), there, optimize=False)
             for name in ("sound", "wrong", "unsound")
         }
         leaf = np.einsum("ij,kjo->kio", back, self.leaf, optimize=False)
-        lucky = leaf[..., :1] * chance
+        lucky = leaf[..., :1] * guess_chance
         return replace(
             self,
             root=np.einsum("rj,jk->rk", self.root, there, optimize=False),
@@ -152,11 +152,11 @@ class ClassPriors:
 
     @cached_property
     def agreement_table(self) -> Floats:
-        """[4, TABLE_SIZE * TABLE_SIZE]: `agreement_likelihood` of all pairs of counts below
+        """[4, TABLE_SIZE * TABLE_SIZE]: `compute_agreement_likelihood` of all pairs of counts below
         `TABLE_SIZE`; the index of a pair is others * TABLE_SIZE + same.
         """
         others, same = np.divmod(np.arange(TABLE_SIZE * TABLE_SIZE), TABLE_SIZE)
-        return agreement_likelihood(np.minimum(same, others), others, self.agreement)
+        return compute_agreement_likelihood(np.minimum(same, others), others, self.agreement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ class Priors:
         """
         if completer == AUTHOR:
             return self
-        return self.completers.get(completer, uninformed_priors())
+        return self.completers.get(completer, make_uninformed_priors())
 
     def for_class(self, answer_class: str) -> ClassPriors:
         """Return the priors of an answer class, or pooled ones if the class has none."""
@@ -208,7 +208,7 @@ class Priors:
         nearly all as right.
 
         Args:
-            answer_class: a result of `mclabel.labeling.estimators.paths.answer_class`.
+            answer_class: a result of `mclabel.labeling.estimators.paths.classify_gold_answer`.
             rare_luck: True applies `ClassPriors.with_rare_luck` if the chance of a right guess is
                 0.
 
@@ -216,12 +216,12 @@ class Priors:
             For each hypothesis, in this order, its prior probability and the priors under it.
         """
         own = self.for_class(answer_class)
-        chance = guess_probability(answer_class)
+        chance = get_guess_probability(answer_class)
         if not chance:
             return [(1.0, own.with_rare_luck if rare_luck else own)]
         lucky = 1 - (1 - chance) ** GUESSES
         pooled = self.classes[POOLED]
-        all_wrong, all_right = (priors_with_guesses(pooled, share) for share in ALIKE_SHARES)
+        all_wrong, all_right = (make_priors_with_guesses(pooled, share) for share in ALIKE_SHARES)
         return [(1 - ALIKE, own), (ALIKE * (1 - lucky), all_wrong), (ALIKE * lucky, all_right)]
 
     @cached_property
@@ -267,17 +267,15 @@ class Priors:
         return cls._from_parsed_json(read_record(_PriorsJson, raw))
 
     @classmethod
-    def _from_parsed_json(cls, written: _PriorsJson) -> Priors:
+    def _from_parsed_json(cls, parsed: _PriorsJson) -> Priors:
         return cls(
-            classes=_parse_classes(written.classes),
-            num_solutions=written.num_solutions,
-            values=None if written.values is None else _parse_classes(written.values),
-            agreement=None
-            if written.agreement is None
-            else cls._from_parsed_json(written.agreement),
+            classes=_parse_classes(parsed.classes),
+            num_solutions=parsed.num_solutions,
+            values=None if parsed.values is None else _parse_classes(parsed.values),
+            agreement=None if parsed.agreement is None else cls._from_parsed_json(parsed.agreement),
             completers={
                 name: cls._from_parsed_json(completer_priors)
-                for name, completer_priors in written.completers.items()
+                for name, completer_priors in parsed.completers.items()
             },
         )
 
@@ -290,11 +288,11 @@ def select_class_priors(classes: Mapping[str, ClassPriors], answer_class: str) -
     """
     if answer_class in classes:
         return classes[answer_class]
-    return priors_with_guesses(classes[POOLED], guess_probability(answer_class))
+    return make_priors_with_guesses(classes[POOLED], get_guess_probability(answer_class))
 
 
 @lru_cache(maxsize=64)
-def priors_with_guesses(priors: ClassPriors, chance: float) -> ClassPriors:
+def make_priors_with_guesses(priors: ClassPriors, chance: float) -> ClassPriors:
     """Return `priors.with_guesses(chance)` from a cache, or `priors` itself if the chance is 0."""
     return priors.with_guesses(chance) if chance else priors
 
@@ -363,7 +361,7 @@ def round_as_stored(array: Floats) -> Floats:
 
 
 @lru_cache(maxsize=1)
-def starting_priors() -> Priors:
+def make_starting_priors() -> Priors:
     """Read the priors that a run with one completer begins with.
 
     They were fitted to half of each of three sets of solutions whose first errors are known: one of
@@ -379,7 +377,7 @@ STARTING_PRIORS_FILE = "starting_priors.json"
 
 
 @lru_cache(maxsize=1)
-def uninformed_priors() -> Priors:
+def make_uninformed_priors() -> Priors:
     """Return weakly informative priors, with which runs with several completers begin.
 
     The fit that produced the starting priors also began with these. Values change little over right
@@ -454,7 +452,7 @@ def _normalise_rows(rows: Floats) -> Floats:
     return np.asarray(rows / rows.sum(-1, keepdims=True))
 
 
-def agreement_likelihood(
+def compute_agreement_likelihood(
     num_taking_same_step: NDArray[Any], num_reaching_prefix: NDArray[Any], parameters: Floats
 ) -> Floats:
     """Return the beta-binomial probability that so many of the other samples take the same step.

@@ -27,9 +27,9 @@ from mclabel.labeling.estimators.paths import (
 from mclabel.labeling.estimators.posterior.chain import Evidence, average_first_error_posterior
 from mclabel.labeling.estimators.posterior.evidence import (
     EvidenceTable,
+    compute_external_likelihoods,
+    compute_prior_first_error_chances,
     divide_posterior_by_prior,
-    external_likelihoods,
-    prior_first_error_chances,
 )
 from mclabel.labeling.estimators.posterior.fit import EvidenceByCompleter
 from mclabel.labeling.estimators.posterior.plan import (
@@ -135,7 +135,9 @@ class CompleterView:
     def prior_first_error_chances(self) -> Floats:
         """Return the probability of each first error before any evidence, [chain, R + 1]."""
         odds = self.table.step_odds
-        return odds * prior_first_error_chances(self.table.num_steps, self.priors, odds.shape[1])
+        return odds * compute_prior_first_error_chances(
+            self.table.num_steps, self.priors, odds.shape[1]
+        )
 
     def set_external_likelihood(self, likelihood: Floats) -> None:
         """Store the likelihood of each first error from the other views, [chain, R + 1]."""
@@ -378,7 +380,9 @@ def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
             for view in views
         ]
         prior_chances = [view.prior_first_error_chances() for view in views[1:]]
-        for view, others in zip(views, external_likelihoods(likely, prior_chances), strict=True):
+        for view, others in zip(
+            views, compute_external_likelihoods(likely, prior_chances), strict=True
+        ):
             if view.can_roll_out:
                 view.set_external_likelihood(others)
 

@@ -148,7 +148,7 @@ class _SampleCounts:
 
 
 def _iter_step_observations(
-    path: SolutionPath, others: _SampleCounts
+    path: SolutionPath, sample_counts: _SampleCounts
 ) -> Iterator[tuple[int, str, int, int]]:
     """Yield what is observed on a solution's steps as tuples: step index from 0, name of the
     source, index of the kind (as in `SOURCES`), and count.
@@ -168,17 +168,17 @@ def _iter_step_observations(
             way = AGAIN if taken == key else OTHERWISE
         yield step, STEP_CLASS, way, 1
         if key not in held:
-            for source, count in others.num_by_outcome.items():
+            for source, count in sample_counts.num_by_outcome.items():
                 yield from _iter_agreement_counts(
-                    step, source, others.num_containing[source, key], count
+                    step, source, sample_counts.num_containing[source, key], count
                 )
-        come, take = others.num_continuing[last], others.num_taking[last, key]
+        come, take = sample_counts.num_continuing[last], sample_counts.num_taking[last, key]
         if way == FIRST and last is not None:
             yield from _iter_agreement_counts(step, "follows", take, come)
         if way == OTHERWISE and taken is not None:
             yield from _iter_agreement_counts(step, "turns to", take, come)
             yield from _iter_agreement_counts(
-                step, "turns from", others.num_taking[last, taken], come
+                step, "turns from", sample_counts.num_taking[last, taken], come
             )
         held.add(key)
         after[last] = key

@@ -130,26 +130,28 @@ class TraceBeliefs:
     the posterior probability of the move at a step."""
 
 
-def steps_to_go_bins(num_steps: Ints, width: int) -> Ints:
+def bin_steps_to_go(num_steps: Ints, max_num_steps: int) -> Ints:
     """Return the bin (0 to NUM_TO_GO - 1) of the number of steps that follow each step, [T, chain].
 
     Args:
         num_steps: [chain], number of steps of each chain.
-        width: T, the number of steps of the longest chain.
+        max_num_steps: T, the number of steps of the longest chain.
     """
-    steps_to_go = np.maximum(num_steps - 1 - np.arange(width)[:, None], 1)
+    steps_to_go = np.maximum(num_steps - 1 - np.arange(max_num_steps)[:, None], 1)
     bins: Ints = np.zeros_like(steps_to_go)
     for edge in range(1, NUM_TO_GO):
         bins += steps_to_go >= 1 << edge
     return bins
 
 
-def dirichlet_multinomial_likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
+def compute_dirichlet_multinomial_likelihoods(
+    counts: Floats, shares: Floats, spread: float
+) -> Floats:
     """Return the Dirichlet-multinomial likelihood of counts, divided by a factor.
 
-    The factor depends only on counts and spread, not on the shares; `log_likelihood_factors`
-    returns its logarithm. The division keeps the likelihood of hundreds of completions within the
-    range of floats.
+    The factor depends only on counts and spread, not on the shares;
+    `compute_log_likelihood_factors` returns its logarithm. The division keeps the likelihood of
+    hundreds of completions within the range of floats.
 
     Args:
         counts: [..., kind], number of observations of each kind.
@@ -164,12 +166,13 @@ def dirichlet_multinomial_likelihoods(counts: Floats, shares: Floats, spread: fl
     return product
 
 
-def log_likelihood_factors(counts: Floats, spread: float) -> Floats:
-    """Return logarithms of the factors by which `dirichlet_multinomial_likelihoods` divides.
+def compute_log_likelihood_factors(counts: Floats, spread: float) -> Floats:
+    """Return logarithms of the factors by which `compute_dirichlet_multinomial_likelihoods`
+    divides.
 
     Args:
-        counts: [..., kind], as in `dirichlet_multinomial_likelihoods`.
-        spread: as in `dirichlet_multinomial_likelihoods`.
+        counts: [..., kind], as in `compute_dirichlet_multinomial_likelihoods`.
+        spread: as in `compute_dirichlet_multinomial_likelihoods`.
 
     Returns:
         [...]
@@ -179,7 +182,7 @@ def log_likelihood_factors(counts: Floats, spread: float) -> Floats:
     return np.asarray(rising[counts.astype(np.intp)].sum(-1) - rising[number.astype(np.intp)])
 
 
-def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
+def compute_step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     """Return the likelihood of the evidence at each step, scaled to at most 1.
 
     The evidence at a step is: observations of the step itself, completions sampled after it, the
@@ -190,12 +193,12 @@ def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     """
     width, count = len(evidence.commitments), len(evidence.num_steps)
     likelihood = np.ones((width, NUM_LEVELS, 2, count))
-    bins = steps_to_go_bins(evidence.num_steps, width)
+    bins = bin_steps_to_go(evidence.num_steps, width)
     for name, counts in evidence.completion_counts.items():
         steps, chains = np.nonzero(counts.sum(1))
         seen = counts[steps, :, chains][:, None, None]  # [prefix, 1, 1, 3]
         shares = np.moveaxis(rates.shares[name][:, :, bins[steps, chains]], 2, 0)
-        likely = dirichlet_multinomial_likelihoods(seen, shares, rates.spread[name])
+        likely = compute_dirichlet_multinomial_likelihoods(seen, shares, rates.spread[name])
         likelihood[steps, :, :, chains] *= _divide_by_largest(likely, (1, 2))
     right, wrong = rates.commitment.T[:, None, None, :, None]
     stated = evidence.commitments[:, :, None, None]
@@ -208,7 +211,7 @@ def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
         steps, chains = np.nonzero(counts.sum(1))
         # The likelihood of each distinct row of counts is computed once.
         seen, which = np.unique(counts[steps, :, chains], axis=0, return_inverse=True)
-        likely = dirichlet_multinomial_likelihoods(
+        likely = compute_dirichlet_multinomial_likelihoods(
             seen[:, None], rates.steps[name], rates.step_spread[name]
         )
         likely = _divide_by_largest(likely, 1)[which.reshape(-1)]  # [step, move]
@@ -227,7 +230,9 @@ def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     All chains begin at the problem without steps and share its level. So the initial distribution
     of a chain is that of the level given the evidence on all other chains.
     """
-    seen = step_likelihoods(evidence, rates).reshape(-1, 2, NUM_STATES, len(evidence.num_steps))
+    seen = compute_step_likelihoods(evidence, rates).reshape(
+        -1, 2, NUM_STATES, len(evidence.num_steps)
+    )
     width, _, _, count = seen.shape
     moves = rates.moves
     there = (np.arange(width)[:, None] < evidence.num_steps)[:, None]  # [T, 1, chain]
@@ -299,10 +304,12 @@ def _compute_level_probabilities(evidence: TraceEvidence, rates: ClassRates) -> 
     problem without steps.
     """
     level = rates.level
-    furthest = steps_to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
+    furthest = bin_steps_to_go(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
     for name, counts in evidence.root_counts.items():
         if counts.any():
             shares = rates.shares[name][:, SOUND, furthest]
-            seen = dirichlet_multinomial_likelihoods(counts[None], shares, rates.spread[name])
+            seen = compute_dirichlet_multinomial_likelihoods(
+                counts[None], shares, rates.spread[name]
+            )
             level = level * (seen / seen.max())
     return np.asarray(level / np.maximum(level.sum(), _TINY))

@@ -38,7 +38,7 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
-    strongest_completer_index,
+    find_strongest_completer_index,
 )
 from mclabel.labeling.estimators.trace.agreement import (
     STEP_CLASS,
@@ -59,11 +59,11 @@ from mclabel.labeling.estimators.trace.chain import (
     Floats,
     TraceBeliefs,
     TraceEvidence,
+    bin_steps_to_go,
     infer_beliefs,
-    steps_to_go_bins,
 )
 from mclabel.labeling.estimators.trace.fit import ObservedProblem, fit_rates
-from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
+from mclabel.labeling.estimators.trace.rates import TraceRates, make_uninformed_rates
 
 _STATE_NAMES: dict[int, StepState] = {
     CARRIED: "carried",
@@ -110,10 +110,10 @@ class TraceEstimator(Estimator):
         Args:
             settings: settings of the estimator.
             problem: problem with the paths of its solutions.
-            rates: rates fitted to the run; None uses the default rates, `uninformed_rates`.
+            rates: rates fitted to the run; None uses the default rates, `make_uninformed_rates`.
         """
         self._settings, self._problem = settings, problem
-        run_rates = rates or uninformed_rates(problem.completers)
+        run_rates = rates or make_uninformed_rates(problem.completers)
         self._rates = run_rates.for_class(problem.answer_class, problem.completers)
         self._table = _TraceEvidenceTable(problem, settings.truncated)
 
@@ -134,7 +134,7 @@ class TraceEstimator(Estimator):
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> TraceLearner:
         """Make the learner of a run's rates."""
-        return TraceLearner(uninformed_rates(()), pilot=settings.pilot, fit=fit_rates)
+        return TraceLearner(make_uninformed_rates(()), pilot=settings.pilot, fit=fit_rates)
 
     @classmethod
     def read_knowledge(cls, content: str) -> TraceRates:
@@ -168,7 +168,7 @@ class TraceEstimator(Estimator):
         """
         if not self._problem.paths:
             return []
-        number = strongest_completer_index(self._problem.completers)
+        number = find_strongest_completer_index(self._problem.completers)
         beliefs = infer_beliefs(self._table.evidence(), self._rates)
         return [
             self._judge_solution(path, counts[number], beliefs, chain)
@@ -181,7 +181,7 @@ class TraceEstimator(Estimator):
         settings, steps = self._settings, path.num_steps
         moves = beliefs.moves[:steps, :, chain]
         posterior = np.append(beliefs.first_error[:steps, chain], beliefs.first_error[-1, chain])
-        if self._table.is_compared(chain):
+        if self._table.has_compared_steps(chain):
             posterior = np.sqrt(posterior)
         posterior /= posterior.sum()
         mode = int(posterior.argmax())
@@ -189,7 +189,7 @@ class TraceEstimator(Estimator):
         hard: list[bool | None] = [error is None or t < error for t in range(steps - 1)]
         states: list[StepState | None] = [
             _STATE_NAMES[kind] if moves[t, kind] >= settings.min_belief else None
-            for t, kind in enumerate(likeliest_moves(moves, error))
+            for t, kind in enumerate(find_likeliest_moves(moves, error))
         ]
         if posterior[mode] < settings.min_belief:
             sound = 1 - np.cumsum(posterior)
@@ -197,7 +197,7 @@ class TraceEstimator(Estimator):
             error = None
         sources: list[LabelSource] = ["trace"] * (steps - 1)
         mean_values = self._table.compute_mean_values(
-            beliefs, self._rates, chain, strongest_completer_index(self._problem.completers)
+            beliefs, self._rates, chain, find_strongest_completer_index(self._problem.completers)
         )
         estimates = [
             estimate_anytime(
@@ -228,7 +228,7 @@ class TraceLearner(FittingLearner[TraceRates, ObservedProblem]):
         return 1
 
 
-def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
+def find_likeliest_moves(moves: Floats, error: int | None) -> list[int]:
     """Return the sequence of moves with the highest sum of marginal probabilities.
 
     Args:
@@ -329,7 +329,7 @@ class _TraceEvidenceTable:
             outcome=end,
         )
 
-    def is_compared(self, chain: int) -> bool:
+    def has_compared_steps(self, chain: int) -> bool:
         """Return whether solutions or rollouts were compared with any step of the chain."""
         return any(
             seen[..., chain].any() for source, seen in self._steps.items() if source != STEP_CLASS
@@ -339,7 +339,7 @@ class _TraceEvidenceTable:
         self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, completer_index: int
     ) -> Floats:
         """Return the expected share of right completions after each step, for one completer."""
-        bins = steps_to_go_bins(self.num_steps, len(beliefs.states))[:, chain]
+        bins = bin_steps_to_go(self.num_steps, len(beliefs.states))[:, chain]
         shares = np.moveaxis(rates.shares[self._completers[completer_index]][:, :, bins], 2, 0)
         right = shares[..., RIGHT] + shares[..., REPAIRED]
         return np.asarray((beliefs.states[..., chain] * right).sum((1, 2)))

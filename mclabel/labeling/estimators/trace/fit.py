@@ -23,12 +23,12 @@ from mclabel.labeling.estimators.trace.chain import (
     ClassRates,
     Floats,
     TraceEvidence,
-    dirichlet_multinomial_likelihoods,
+    bin_steps_to_go,
+    compute_dirichlet_multinomial_likelihoods,
+    compute_log_likelihood_factors,
     infer_beliefs,
-    log_likelihood_factors,
-    steps_to_go_bins,
 )
-from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
+from mclabel.labeling.estimators.trace.rates import TraceRates, make_uninformed_rates
 
 ROUNDS = 12
 """Number of rounds of expectation maximisation."""
@@ -81,7 +81,7 @@ def fit_rates(problems: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
     sizes = {
         name: sum(problem.num_solutions for problem in seen) for name, seen in problems.items()
     }
-    wide = uninformed_rates(everyone.values()).classes[POOLED]
+    wide = make_uninformed_rates(everyone.values()).classes[POOLED]
     own = [name for name in sorted(problems) if sizes[name] >= MIN_SOLUTIONS]
     current = {POOLED: wide, **dict.fromkeys(own, wide)}
     for _ in range(ROUNDS):
@@ -162,7 +162,7 @@ def _add_problem_counts(
         seen = counts[steps, :, chains]
         triple = (seen, np.zeros(len(seen)), beliefs.moves[steps, :, chains][:, None])
         expected.steps.setdefault(source, []).append(triple)
-    bins = steps_to_go_bins(evidence.num_steps, len(states))
+    bins = bin_steps_to_go(evidence.num_steps, len(states))
     for name, counts in evidence.completion_counts.items():
         steps, chains = np.nonzero(counts.sum(1))
         expected.completions[name].append(
@@ -176,7 +176,7 @@ def _add_problem_counts(
         if root.any():
             at = np.zeros((1, NUM_LEVELS, 2))
             at[0, :, SOUND] = beliefs.root_level
-            furthest = steps_to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
+            furthest = bin_steps_to_go(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
             expected.completions[name].append((root[None], furthest.astype(np.float64), at))
 
 
@@ -206,7 +206,7 @@ def _estimate_rates_from_counts(
     commitment = expected.commitment + certain * towards.commitment
     return ClassRates(
         level=shrink_to_shares(expected.level, towards.level),
-        moves=_fit_moves(expected.moves, towards.moves, strength),
+        moves=_estimate_move_probabilities(expected.moves, towards.moves, strength),
         end=end / end.sum(-1, keepdims=True),
         commitment=commitment / commitment.sum(-1, keepdims=True),
         shares=shares,
@@ -216,7 +216,7 @@ def _estimate_rates_from_counts(
     )
 
 
-def _fit_moves(expected: Floats, towards: Floats, strength: float) -> Floats:
+def _estimate_move_probabilities(expected: Floats, towards: Floats, strength: float) -> Floats:
     """Return fitted probabilities of moves, `ClassRates.moves`, [NUM_STATES, NUM_STATES].
 
     Each is a product of two factors: the probability that a step errs or repairs, which does not
@@ -288,9 +288,10 @@ def _fit_mean_shares_and_spread(
     for candidate in SPREADS:
         likely = log(
             np.maximum(
-                dirichlet_multinomial_likelihoods(counts[:, None, None], there, candidate), 1e-300
+                compute_dirichlet_multinomial_likelihoods(counts[:, None, None], there, candidate),
+                1e-300,
             )
         )
-        logs = likely + log_likelihood_factors(counts, candidate)[:, None, None]
+        logs = likely + compute_log_likelihood_factors(counts, candidate)[:, None, None]
         fits.append(float((together * logs).sum()))
     return shares, SPREADS[int(np.argmax(fits))]

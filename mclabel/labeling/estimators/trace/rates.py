@@ -72,7 +72,7 @@ class TraceRates(Knowledge):
         """Return the rates of an answer class, or pooled rates if the class has none.
 
         Args:
-            answer_class: result of the function `answer_class`.
+            answer_class: result of the function `classify_gold_answer`.
             completers: completers that the rates must cover; a completer without fitted rates gets
                 wide ones.
         """
@@ -80,7 +80,7 @@ class TraceRates(Knowledge):
         new = [completer for completer in completers if completer.name not in own.shares]
         if not new:
             return own
-        wide = uninformed_rates(new).classes[POOLED]
+        wide = make_uninformed_rates(new).classes[POOLED]
         values = {name: getattr(own, name) for name in _SHAPES}
         return ClassRates(
             **values,
@@ -194,12 +194,12 @@ def _parse_probabilities(key: str, given: list[Any], shape: tuple[int, ...]) -> 
     return array.astype(np.float64)
 
 
-def uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
+def make_uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
     """Return the rates with which a run begins, before any evidence."""
-    shares = {completer.name: _make_wide_shares() for completer in completers}
+    shares = {completer.name: _make_prior_completion_shares() for completer in completers}
     wide = ClassRates(
         level=np.full(NUM_LEVELS, 1 / NUM_LEVELS),
-        moves=_make_wide_moves(),
+        moves=_make_prior_move_probabilities(),
         end=np.array([[0.02, 0.98], [0.98, 0.02]]),
         commitment=np.array([[0.05, 0.95], [0.95, 0.05]]),
         shares=shares,
@@ -211,7 +211,7 @@ def uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
 
 
 @lru_cache(maxsize=1)
-def _make_wide_moves() -> Floats:
+def _make_prior_move_probabilities() -> Floats:
     """Return wide probabilities of moves, `ClassRates.moves`.
 
     The level mostly stays the same over a step. After an error any level can follow, most often the
@@ -230,7 +230,7 @@ def _make_wide_moves() -> Floats:
 
 
 @lru_cache(maxsize=1)
-def _make_wide_shares() -> Floats:
+def _make_prior_completion_shares() -> Floats:
     shares = np.zeros(_SHARES_SHAPE)
     reached = np.tile(_LEVELS[:, None], NUM_TO_GO)
     repaired = REPAIR * reached
