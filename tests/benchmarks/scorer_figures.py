@@ -31,7 +31,7 @@ from mclabel.evaluate.best_of_n.choosing import (
 )
 from mclabel.evaluate.processbench.figures import compute_split_f1
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
-from mclabel.prm.scoring.manifest import find_first_below
+from mclabel.prm.scoring.manifest import find_first_score_below
 from tests.benchmarks.figures import Numbers, numbers
 from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores
 
@@ -177,7 +177,7 @@ class Comparison:
         """
         table = np.zeros((self.pool.num_problems, 4))
         for problem, place in self.pool.first_samples(num_samples):
-            label = find_first_below(steps[place].tolist(), threshold)
+            label = find_first_score_below(steps[place].tolist(), threshold)
             true = self.pool.first_errors[place]
             is_hit = (NO_ERROR if label is None else label) == true
             column = 2 if true == NO_ERROR else 0

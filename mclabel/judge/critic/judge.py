@@ -225,7 +225,7 @@ class CriticJudge(Judge):
         unanswered: list[int] = []
         """Indices of the last round's unknown votes, which are requested once more."""
         while count := votes.count_votes_needed():
-            is_retry = votes.is_retry
+            is_retry = votes.is_retry_round
             numbers = unanswered if is_retry else range(len(seen), len(seen) + count)
             budget = settings.max_tokens * (RETRY_BUDGET if is_retry else 1)
             sampled = await asyncio.gather(
@@ -235,7 +235,7 @@ class CriticJudge(Judge):
             unanswered = [
                 number
                 for number, vote in zip(numbers, read, strict=True)
-                if not vote.is_known and not vote.is_permanent
+                if not vote.is_known and not vote.is_never_retried
             ]
             for number, vote in zip(numbers, read, strict=True):
                 if is_retry:
@@ -295,7 +295,7 @@ class CriticJudge(Judge):
 
     def _parse_vote(self, answer: Answer, item: JudgedItem) -> Vote:
         if answer.finish_reason == "failed":
-            return Vote(first_error=None, is_known=False, reason=answer.text, is_permanent=True)
+            return Vote(first_error=None, is_known=False, reason=answer.text, is_never_retried=True)
         truncated = answer.finish_reason == "length"
         parser = self.settings.template.parser
         return parse_output(answer.text, parser, len(item.steps), truncated)
