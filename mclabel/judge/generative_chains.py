@@ -38,7 +38,7 @@ from typing import Protocol
 
 from mclabel.core.errors import ConfigError, EngineError, RequestFailed
 from mclabel.core.records import Completion
-from mclabel.core.seeds import content_id, sampling_seed
+from mclabel.core.seeds import content_id, derive_sampling_seed
 from mclabel.engines import Engine
 from mclabel.engines.base import build_limit_arguments
 from mclabel.judge.critic.parse import parse_output
@@ -250,7 +250,7 @@ class _EngineVerifier:
         return await self._engine.sample(
             prompt,
             prefix,
-            seed=sampling_seed(0, name, str(max_tokens), chain_index),
+            seed=derive_sampling_seed(0, name, str(max_tokens), chain_index),
             **build_limit_arguments(len(prefix) + max_tokens, stop),
         )
 

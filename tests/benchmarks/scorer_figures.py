@@ -20,7 +20,7 @@ from mclabel.core.stats.bootstrap import (
     NUM_RESAMPLES,
     Estimate,
     compute_bootstrap_interval,
-    resample_weights,
+    draw_resample_weights,
 )
 from mclabel.evaluate.best_of_n.choosing import (
     ProblemSamples,
@@ -92,7 +92,7 @@ class Comparison:
             seed: random seed of the bootstrap.
         """
         self.pool = pool
-        self._weights = resample_weights(pool.num_problems, seed)
+        self._weights = draw_resample_weights(pool.num_problems, seed)
 
     def right(self, scores: Sequence[Floats], size: int, *, all_right: bool = False) -> Measured:
         """Measure how often the highest score among `size` random samples is that of a right one.

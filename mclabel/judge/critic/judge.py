@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from mclabel.core.errors import ConfigError, EngineDied, RequestFailed
-from mclabel.core.seeds import sampling_seed
+from mclabel.core.seeds import derive_sampling_seed
 from mclabel.core.settings import MAX_TOKENS, OneOf, Settings, at_most, rule
 from mclabel.engines import Engine, make_engine, runs_model
 from mclabel.engines.base import describe_oversize
@@ -259,7 +259,7 @@ class CriticJudge(Judge):
                 f"{self._engine.max_context:g}"
             )
             return _make_failed_answer(name, number, max_tokens, why)
-        seed = sampling_seed(self.seed, name, str(max_tokens), number)
+        seed = derive_sampling_seed(self.seed, name, str(max_tokens), number)
         try:
             with name_section_in_errors(POLICY):
                 completion = await self._engine.sample(ids, (), seed=seed, max_tokens=max_tokens)
