@@ -44,7 +44,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from mclabel.answers import grade_completion
 from mclabel.core.records import Problem, Verdict
-from mclabel.core.seeds import sampling_seed
+from mclabel.core.seeds import derive_sampling_seed
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.domains.arith.misconceptions import write_misread_solution
 from mclabel.domains.arith.problems import generate_problems
@@ -411,7 +411,7 @@ async def sample_completions(
     )
     await policy.start()
     work = [
-        policy.sample(policy.prompt_ids(p.text), (), seed=sampling_seed(0, p.id, "card", i))
+        policy.sample(policy.prompt_ids(p.text), (), seed=derive_sampling_seed(0, p.id, "card", i))
         for p in problems
         for i in range(4)
     ]

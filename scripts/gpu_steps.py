@@ -343,7 +343,7 @@ def _make_examples(place: CheckDevice) -> list[Any]:
             ),
             targets=(1.0, 1.0, 0.0, 0.0),
             weights=(1.0,) * 4,
-            right=False,
+            is_right=False,
         )
         for number, context in enumerate(contexts)
     ]

@@ -13,7 +13,7 @@ from mclabel.core.records import Outcome
 from mclabel.data.readers.judged import read_processbench
 from mclabel.evaluate.labels.quality import find_exact_first_error
 from mclabel.evaluate.processbench.figures import measure_processbench
-from mclabel.prm.scoring.manifest import find_best_threshold, find_first_below
+from mclabel.prm.scoring.manifest import find_best_threshold, find_first_score_below
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
@@ -338,7 +338,11 @@ def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     threshold = find_best_threshold(rows, scores)
     expected = measure_processbench(
         {"gsm8k": rows},
-        {"gsm8k": {name: find_first_below(values, threshold) for name, values in scores.items()}},
+        {
+            "gsm8k": {
+                name: find_first_score_below(values, threshold) for name, values in scores.items()
+            }
+        },
     ).splits["gsm8k"]
     assert ((result["threshold"], splits["gsm8k"]["f1"]["value"])) == pytest.approx(
         (threshold, expected.f1.value)

@@ -8,7 +8,7 @@ import pytest
 from mclabel.core.stats.intervals import (
     ERRORS_AT_95,
     StoppingRule,
-    _calibrate_error,
+    _compute_single_interval_error,
     clopper_pearson,
     repeated_interval,
     stop_at_first_success,
@@ -50,7 +50,7 @@ def test_a_long_horizon_widens_intervals_a_little() -> None:
         ]
     ]
     assert widths == sorted(widths) and widths[-1] < 1.2 * widths[0]
-    assert ERRORS_AT_95[256] == pytest.approx(_calibrate_error(256, 0.95), rel=1e-4)
+    assert ERRORS_AT_95[256] == pytest.approx(_compute_single_interval_error(256, 0.95), rel=1e-4)
 
 
 def test_first_success_by_hand() -> None:

@@ -25,13 +25,13 @@ WITHOUT = {"completion", "submit label", "serve", "serve-search", "serve-rewards
 NOISY = """
 import subprocess
 import click
-from mclabel.cli.output import console, add_json_option, record_result
+from mclabel.cli.output import console, add_json_option, record_json_result
 
 @click.command()
 @add_json_option
 def noisy():
     subprocess.run(["echo", "child"], check=True)
-    assert record_result({"share": float("nan"), "num": 2})
+    assert record_json_result({"share": float("nan"), "num": 2})
     print("print")
     console.print("rich")
 

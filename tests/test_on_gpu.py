@@ -87,7 +87,7 @@ def test_training_adapters_in_bfloat16_lowers_the_loss(device: str, tmp_path: Pa
             ),
             targets=(1.0, float(number % 2)),
             weights=(1.0, 1.0),
-            right=None,
+            is_right=None,
         )
         for number in range(8)
     ]

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from mclabel.core.seeds import (
     content_id,
+    derive_sampling_seed,
+    hash_text_prefixes,
     prefix_id,
-    sampling_seed,
-    text_prefix_ids,
 )
 
 
@@ -21,7 +21,7 @@ def test_ids_do_not_depend_on_key_order_but_on_content() -> None:
 
 
 def test_seeds_of_neighbours_are_unrelated_and_fit_a_signed_64_bit_integer() -> None:
-    seeds = [sampling_seed(0, "p", "x", i) for i in range(1000)]
+    seeds = [derive_sampling_seed(0, "p", "x", i) for i in range(1000)]
     assert len(set(seeds)) == 1000
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert 1 not in {b - a for a, b in itertools.pairwise(seeds)}
@@ -40,6 +40,6 @@ def test_ids_of_prefixes_that_go_on_are_those_of_the_whole(
 
 @given(st.text(), st.lists(st.text()))
 def test_ids_of_texts_that_go_on_are_those_of_the_whole(problem: str, texts: list[str]) -> None:
-    assert text_prefix_ids(problem, texts) == [
+    assert hash_text_prefixes(problem, texts) == [
         content_id("text prefix", problem, whole) for whole in itertools.accumulate(texts)
     ]

@@ -125,12 +125,12 @@ def find_event_fault(event: Event, item: Item, previous: Event | None) -> str | 
     return None
 
 
-def last_opinions(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
+def collect_last_opinions(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
     """Return the last event of each person on each solution, by name and solution id."""
     return {(event.person, event.solution): event for event in events}
 
 
-def first_opinions(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
+def collect_first_opinions(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
     """Return the first event of each person on each solution, by name and solution id.
 
     A first event has the revision 1, so it was made before the labels of the run were shown.

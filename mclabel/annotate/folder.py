@@ -12,17 +12,22 @@ from functools import cached_property
 
 import numpy as np
 
-from mclabel.annotate.events import WITH_REASON, Event, first_opinions, last_opinions
+from mclabel.annotate.events import (
+    WITH_REASON,
+    Event,
+    collect_first_opinions,
+    collect_last_opinions,
+)
 from mclabel.annotate.gold import GoldAccuracy, compute_gold_accuracy
 from mclabel.annotate.items import OVERSEER, AnnotationSettings, Item
 from mclabel.annotate.storage import read_folder
 from mclabel.core.stats.bootstrap import (
     FEW_PROBLEMS,
     Estimate,
+    draw_resample_weights,
     estimate_from_sums,
     estimate_ratio,
     make_nominal_alpha,
-    resample_weights,
 )
 from mclabel.data.readers.judged import JudgedSolution
 
@@ -53,7 +58,7 @@ class AnnotationFolder:
     @cached_property
     def last_events(self) -> Mapping[tuple[str, str], Event]:
         """Last opinion of each person on each item, by (person, solution id)."""
-        return last_opinions(self.events)
+        return collect_last_opinions(self.events)
 
     @cached_property
     def first_events(self) -> Mapping[tuple[str, str], Event]:
@@ -61,7 +66,7 @@ class AnnotationFolder:
 
         Only first opinions count for a person's rate of right opinions on gold.
         """
-        return first_opinions(self.events)
+        return collect_first_opinions(self.events)
 
     def last_opinions_on(self, item: Item) -> list[Event]:
         """Return the last opinion of each person on an item; that of the overseer comes last."""
@@ -167,7 +172,7 @@ def summarise(annotated: AnnotationFolder) -> Summary:
         if event.is_sure and person != OVERSEER and solution not in gold:
             by_solution[solution].append(event.first_error)
     twice = [ratings for ratings in by_solution.values() if len(ratings) > 1]
-    weights = resample_weights(len(twice), 0)
+    weights = draw_resample_weights(len(twice), 0)
     same = np.array([float(len(set(ratings)) == 1) for ratings in twice])
     table, statistic = make_nominal_alpha(twice)
     return Summary(

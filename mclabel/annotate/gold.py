@@ -117,7 +117,7 @@ def add_gold_items(
     for person in settings.people:
         num_own = sum(person in item.people for item in others)
         num_hidden = round(settings.gold_share / (1 - settings.gold_share) * num_own)
-        for gold_id in _shuffle_gold_ids(gold, person, settings)[:num_hidden]:
+        for gold_id in _shuffle_gold_ids_for_person(gold, person, settings)[:num_hidden]:
             given[gold_id].append(person)
     return [*others, *(replace(item, people=tuple(given[item.id])) for item in gold.values())]
 
@@ -158,7 +158,9 @@ def _make_gold_id(digest: str) -> str:
     return content_id("gold", digest)
 
 
-def _shuffle_gold_ids(gold: Iterable[str], person: str, settings: AnnotationSettings) -> list[str]:
+def _shuffle_gold_ids_for_person(
+    gold: Iterable[str], person: str, settings: AnnotationSettings
+) -> list[str]:
     return sorted(gold, key=lambda gold_id: content_id("gold", settings.seed, person, gold_id))
 
 
@@ -169,16 +171,19 @@ def build_queues(items: Sequence[Item], settings: AnnotationSettings) -> dict[st
     for item in items:
         for person in item.people:
             (own if item.gold is None else gold)[person].append(item.id)
-    return {person: _mix_in_gold(own[person], gold[person], person, settings) for person in own}
+    return {
+        person: _insert_gold_at_random(own[person], gold[person], person, settings)
+        for person in own
+    }
 
 
-def _mix_in_gold(
-    own: list[str], gold: list[str], person: str, settings: AnnotationSettings
+def _insert_gold_at_random(
+    own_ids: list[str], gold_ids: list[str], person: str, settings: AnnotationSettings
 ) -> tuple[str, ...]:
-    total = len(own) + len(gold)
+    total = len(own_ids) + len(gold_ids)
     chance = random.Random(content_id("mixed", settings.seed, person))
-    places = set(chance.sample(range(total), len(gold)))
-    sources = iter(_shuffle_gold_ids(gold, person, settings)), iter(own)
+    places = set(chance.sample(range(total), len(gold_ids)))
+    sources = iter(_shuffle_gold_ids_for_person(gold_ids, person, settings)), iter(own_ids)
     return tuple(next(sources[place not in places]) for place in range(total))
 
 

@@ -62,7 +62,7 @@ class Item:
         """Message with the first field that breaks a rule; None if all fields are valid."""
         if not self.id or not self.steps:
             return f"id={self.id[:80]!r}: an item must have an id and at least one step"
-        if self.digest != (wanted := digest_texts(self.problem, self.steps)):
+        if self.digest != (wanted := hash_problem_and_steps(self.problem, self.steps)):
             return f"digest={self.digest[:80]!r}: must be {wanted!r}, the digest of its texts"
         chance = self.probability
         if chance is not None and not MIN_PROBABILITY <= chance <= 1:
@@ -120,12 +120,12 @@ _RANGES = (
 """Name, smallest value and largest value of each numeric setting."""
 
 
-def digest_solution(row: LabeledSolution) -> str:
+def hash_solution_texts(row: LabeledSolution) -> str:
     """Return the hash of the texts that people see: the problem and the steps of a solution."""
-    return digest_texts(row.problem.text, [step.text for step in row.solution.steps])
+    return hash_problem_and_steps(row.problem.text, [step.text for step in row.solution.steps])
 
 
-def digest_texts(problem: str, steps: Sequence[str]) -> str:
+def hash_problem_and_steps(problem: str, steps: Sequence[str]) -> str:
     """Return the hash of a problem's text and the texts of a solution's steps."""
     return content_id("annotated", problem, list(steps))
 
@@ -274,7 +274,7 @@ def make_item(
         answer=row.problem.answer,
         steps=tuple(step.text for step in row.solution.steps),
         prediction=row.solution.prediction,
-        digest=digest_solution(row),
+        digest=hash_solution_texts(row),
         stratum=stratum,
         probability=probability,
         people=people,

@@ -38,8 +38,8 @@ from mclabel.annotate.items import (
     AnnotationSettings,
     Item,
     check_same_settings,
-    digest_solution,
     draw_items,
+    hash_solution_texts,
 )
 from mclabel.annotate.storage import (
     EventLog,
@@ -101,13 +101,13 @@ def annotate(
     labelled = _find_labelling_run(run)
     lines = [] if gold is None else read_gold_lines(gold)
     selected = None if select is None else read_selected(select, "--select ")
-    given_settings = _add_content_hashes(given_settings, lines, selected)
+    given_settings = _add_hashes_of_input_files(given_settings, lines, selected)
     check_output_is_usable(out, ANNOTATIONS, key="-o ")
     folder = make_output_folder(out, "-o ")
     listening = listen_on_loopback(port, PORT)
     with closing(listening), lock_events_file(folder) as file:
         stored = _open_or_create_folder(labelled, folder, given_settings, lines, selected)
-        rows = _read_item_rows(labelled, stored.items, out)
+        rows = _read_rows_of_items(labelled, stored.items, out)
         annotations = AnnotationService(stored, rows, EventLog(folder, file, stored))
         names = (*stored.settings.people, OVERSEER)
         tokens = {secrets.token_urlsafe(24): person for person in names}
@@ -134,7 +134,7 @@ def _find_labelling_run(place: str) -> Run:
     return runs[0]
 
 
-def _add_content_hashes(
+def _add_hashes_of_input_files(
     given: Mapping[str, Any], lines: Sequence[GoldLine], selected: SelectionManifest | None
 ) -> dict[str, Any]:
     """Return the given settings, with the hashes of the gold file and of the selection.
@@ -183,7 +183,7 @@ def _open_or_create_folder(
     return write_folder(folder, settings, items)
 
 
-def _read_item_rows(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolution]:
+def _read_rows_of_items(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolution]:
     """Return the run's rows of the items, by solution id.
 
     Raises:
@@ -194,7 +194,7 @@ def _read_item_rows(run: Run, items: Sequence[Item], out: str) -> dict[str, Labe
     changed = [
         solution_id
         for solution_id in digests
-        if solution_id not in rows or digest_solution(rows[solution_id]) != digests[solution_id]
+        if solution_id not in rows or hash_solution_texts(rows[solution_id]) != digests[solution_id]
     ]
     if changed:
         raise DataError(

@@ -29,9 +29,9 @@ from typing import Any
 
 from mclabel.annotate.events import (
     Event,
+    collect_first_opinions,
+    collect_last_opinions,
     find_event_fault,
-    first_opinions,
-    last_opinions,
     parse_event,
 )
 from mclabel.annotate.items import AnnotationSettings, Item
@@ -190,7 +190,10 @@ class EventLog:
         self._folder, self._file, self._manifest = folder, file, stored.manifest
         self._size, self._end = stored.events_size, stored.events_end
         self._events = {event.id: event for event in stored.events}
-        self._last, self._first = last_opinions(stored.events), first_opinions(stored.events)
+        self._last, self._first = (
+            collect_last_opinions(stored.events),
+            collect_first_opinions(stored.events),
+        )
         self._lock = threading.Lock()
         os.ftruncate(file, self._size)
         os.fsync(file)
@@ -233,7 +236,7 @@ class EventLog:
             self._size, self._end = self._size + len(line), end
             self._events[event.id] = event
             self._last[event.person, event.solution] = event
-            self._first |= first_opinions([event])
+            self._first |= collect_first_opinions([event])
             return True
 
     def _record_acknowledged_end(self, end: FileEnd) -> None:
@@ -362,7 +365,7 @@ class _FolderReader:
             except (ValueError, RecursionError, DataError) as error:
                 self._add_fault(name, number, f"cannot be used: {error}")
             else:
-                if parts is None or check != _digest_line(before, parts[2]):
+                if parts is None or check != _hash_chained_line(before, parts[2]):
                     self._add_fault(name, number, _CHANGED_LINE_FAULT)
             result.digests.append(check)
             before = check
@@ -449,12 +452,12 @@ def _encode_chained_lines(
     lines, num, check = [], end.num, end.check
     for content in contents:
         body = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()[1:]
-        num, check = num + 1, _digest_line(check, body)
+        num, check = num + 1, _hash_chained_line(check, body)
         lines.append(b'{"%s":"%s",%s\n' % (_CHECK.encode(), check.encode(), body))
     return b"".join(lines), FileEnd(num=num, check=check)
 
 
-def _digest_line(previous_digest: str, body: bytes) -> str:
+def _hash_chained_line(previous_digest: str, body: bytes) -> str:
     """Return the digest of a line.
 
     Args:

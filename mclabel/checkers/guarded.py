@@ -158,7 +158,7 @@ class GuardedChecker(Checker):
         """Return a `ThreadRunner` that fails if a call of the checker does not return in time."""
 
         def run_watched(work: Callable[[], T], /) -> Awaitable[T]:
-            return aside(lambda: self._boundary.call_watched(method, work))
+            return aside(lambda: self._boundary.call_and_report_hang(method, work))
 
         return aside if self._boundary.is_built_in else run_watched
 

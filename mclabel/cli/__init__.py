@@ -17,8 +17,8 @@ from mclabel.cli.output import (
     add_json_option,
     console,
     exit_with_messages,
-    record_result,
-    show_tracebacks,
+    record_json_result,
+    show_tracebacks_of_errors,
 )
 from mclabel.cli.select import select
 
@@ -31,7 +31,7 @@ class _ErrorReportingGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments after removing `--traceback`, which may be at any position."""
         if TRACEBACK in args:
-            show_tracebacks()
+            show_tracebacks_of_errors()
             args = [argument for argument in args if argument != TRACEBACK]
         return super().parse_args(ctx, args)
 
@@ -98,7 +98,7 @@ def quickstart(
         run_quickstart if config.model == "arith:policy" else run_real_quickstart
     )
     summary = run_selected_quickstart(config.size, make_output_folder(out_folder, "out="), console)
-    record_result({"out": out_folder, **summary})
+    record_json_result({"out": out_folder, **summary})
 
 
 @main.command()

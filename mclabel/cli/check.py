@@ -11,7 +11,13 @@ from pathlib import Path
 
 import click
 
-from mclabel.cli.output import EXIT_BAD_LINES, add_json_option, errors, record_result, refuse_json
+from mclabel.cli.output import (
+    EXIT_BAD_LINES,
+    add_json_option,
+    errors,
+    record_json_result,
+    refuse_json_option,
+)
 from mclabel.core.errors import DataError
 
 
@@ -50,7 +56,7 @@ def check(
                 "--file cannot be combined with --gold, --answer or --completion"
             )
         if out is None:
-            refuse_json("-o OUT")
+            refuse_json_option("-o OUT")
         _check_file(pairs_path, out)
         return
     if gold is None or (answer is None) == (completion is None) or out is not None:
@@ -70,7 +76,7 @@ def check(
         assert answer is not None
         best = choose_best_grade([grade(answer, gold_text) for gold_text in golds])
     graded = {"answer": answer, **asdict(best)}
-    if not record_result(graded):
+    if not record_json_result(graded):
         click.echo(json.dumps(graded, ensure_ascii=False))
 
 
@@ -83,7 +89,7 @@ def _check_file(pairs_path: str, out: str | None) -> None:
     report = check_file(pairs_path, out, on_bad_line=print_bad_line)
     rate = report.num_pairs / report.seconds if report.seconds else 0.0
     verdicts = {verdict: report.verdicts[verdict] for verdict in ("right", "wrong", "unknown")}
-    record_result(
+    record_json_result(
         {"out": out, "num_pairs": report.num_pairs, **asdict(report), "verdicts": verdicts}
     )
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.items())

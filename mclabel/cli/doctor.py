@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from mclabel.cli.output import add_json_option, record_result
+from mclabel.cli.output import add_json_option, record_json_result
 from mclabel.core.cores import count_cores
 from mclabel.core.errors import CheckerError
 from mclabel.core.extras import EXTRAS, is_installed
@@ -32,7 +32,7 @@ _GIB = 2**30
 def doctor() -> None:
     """Show versions, devices, disks and extras that are not installed."""
     facts = collect_installation_facts()
-    if not record_result(facts):
+    if not record_json_result(facts):
         click.echo("\n".join(_format_facts(facts)))
 
 

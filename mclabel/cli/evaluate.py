@@ -20,7 +20,7 @@ from mclabel.cli.output import (
     fail,
     print_lines,
     print_num_rejected,
-    record_result,
+    record_json_result,
 )
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def processbench_golds(
     from mclabel.evaluate.processbench.job import add_golds_to_files
 
     report = add_golds_to_files(files, golds, out, strict=strict)
-    record_result({"out": out, **asdict(report)})
+    record_json_result({"out": out, **asdict(report)})
     for reject in report.rejects:
         errors.print(
             f"{describe_row_place(str(reject.source), reject.row or 0)}, left out: {reject.detail}",
@@ -293,7 +293,7 @@ def processbench_golds(
 def _print_figures(figures: Any, grids: Sequence[Grid], table_format: str) -> None:
     from mclabel.show.figures import MAX_WIDTH, render_markdown, render_rich_table
 
-    if record_result(figures):
+    if record_json_result(figures):
         return
     if table_format == "table":
         output_console = console if console.is_terminal else Console(emoji=False, width=MAX_WIDTH)

@@ -18,7 +18,7 @@ from mclabel.cli.output import (
     fail_if_stopped,
     print_lines,
     print_num_rejected,
-    record_result,
+    record_json_result,
 )
 from mclabel.judge.consensus.rules import POSTERIOR, RULES
 
@@ -97,7 +97,7 @@ def judge(
         report = run_judge(checked, progress, accept_changes=accept_changes)
     print_num_rejected(report.num_rejected, "rows could not be judged", out)
     counts = None if report.stopped_by is not None else count_opinions(out)
-    record_result({"out": out, "job": report, "opinions": counts})
+    record_json_result({"out": out, "job": report, "opinions": counts})
     fail_if_stopped(report)
     assert counts is not None  # because the job was not stopped
     print_lines(*counts.lines())
@@ -148,6 +148,6 @@ def combine(
         done = run_combine(
             run, opinions, out, rule=rule, least_belief=least_belief, on_progress=stage.update
         )
-    record_result({"out": out, **asdict(done)})
+    record_json_result({"out": out, **asdict(done)})
     print_lines(*done.lines())
     print_lines(f"Show the solutions with each source's opinion: mclabel show {out}")

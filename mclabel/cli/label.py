@@ -22,7 +22,7 @@ from mclabel.cli.output import (
     fail,
     print_lines,
     print_num_rejected,
-    record_result,
+    record_json_result,
 )
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _print_report(report: JobReport, config: LabelConfig) -> None:
     )
     _print_row_limit(config)
     print_num_rejected(report.num_rejected, REJECTED, config.out)
-    record_result({"out": config.out, "job": report, "health": _print_run_health(config.out)})
+    record_json_result({"out": config.out, "job": report, "health": _print_run_health(config.out)})
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
         tokens_note = "" if tokens is None else f", about {tokens:,.0f} tokens,"
@@ -273,7 +273,7 @@ def _print_dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bo
         print_named_lines([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
         print_named_lines(estimate.lines())
-    record_result(
+    record_json_result(
         {
             "out": config.out,
             "inputs": previewed.inputs,
@@ -388,6 +388,6 @@ def regrade(
             allow=allow,
             on_progress=stage.update,
         )
-    record_result({"out": out, **asdict(report)})
+    record_json_result({"out": out, **asdict(report)})
     print_lines(*report.lines())
     print_lines(f"The labels are in {out}.")

@@ -20,7 +20,7 @@ from mclabel.cli.output import (
     console,
     errors,
     print_lines,
-    record_result,
+    record_json_result,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     )
     rows = list(islice(matching_rows, limit))
     truths = [find_exact_first_error(row) if has_exact_truth([row]) else "" for row in rows]
-    if record_result(
+    if record_json_result(
         {"solutions": [_convert_row_with_truth(*pair) for pair in zip(rows, truths, strict=True)]}
     ):
         return
@@ -98,7 +98,7 @@ def _print_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> N
         and not (wrong and solution.opinion.first_error is None)
     )
     shown_solutions = list(islice(matching_solutions, limit))
-    if record_result({"solutions": shown_solutions}):
+    if record_json_result({"solutions": shown_solutions}):
         return
     for solution in shown_solutions:
         print_judged_solution(console, solution)
@@ -159,7 +159,7 @@ def labels(shards: str) -> None:
         "health": None if health is None else convert_health_to_json(health),
         "quality": groups,
     }
-    if record_result(content):
+    if record_json_result(content):
         return
     if blocks_left:
         click.echo(
@@ -193,7 +193,7 @@ def report(runs: tuple[str, ...], out: str) -> None:
     from mclabel.report.page.report import write_report
 
     report = write_report(runs, out)
-    record_result(report)
+    record_json_result(report)
     console.print(f"Report: {report['path']}", soft_wrap=True, highlight=False)
 
 
@@ -314,7 +314,7 @@ def annotate(
     summary = serve(
         run, out, settings_given, gold=gold, select=select, port=port, on_ready=print_addresses
     )
-    record_result({"out": out, **asdict(summary)})
+    record_json_result({"out": out, **asdict(summary)})
     print_lines(*summary.lines())
 
 
@@ -346,19 +346,19 @@ def verify(run: str) -> None:
     from mclabel.run.shards.store import Store
     from mclabel.run.verify.run import verify as check
     from mclabel.show.progress import StageProgress
-    from mclabel.show.solutions import printable_text
+    from mclabel.show.solutions import escape_unprintable_text
 
     if is_annotation_folder(run):
         verification = verify_annotations(run)
     else:
         with StageProgress(errors, "verify", "shards") as stage:
             verification = check(Store(run), on_progress=stage.update)
-    if not record_result({**asdict(verification), "is_sound": verification.is_sound}):
+    if not record_json_result({**asdict(verification), "is_sound": verification.is_sound}):
         console.print(_make_verification_table(verification))
         for note in verification.notes:
             print_lines(f"note: {note}")
         for fault in verification.damage:
-            console.print(Text(printable_text(str(fault)), style="red"), soft_wrap=True)
+            console.print(Text(escape_unprintable_text(str(fault)), style="red"), soft_wrap=True)
         if verification.num_damaged > len(verification.damage):
             console.print(f"… {verification.num_damaged:,} in all", highlight=False)
     if not verification.is_sound:

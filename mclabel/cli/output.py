@@ -25,8 +25,8 @@ from mclabel.core.errors import ComponentError, MclabelError
 from mclabel.core.extras import advise_installation
 from mclabel.core.stop import (
     Stopped,
-    end_at_once,
-    end_soon,
+    end_process_after,
+    end_process_at_once,
     get_requested_stop,
     handle_stop_signals,
 )
@@ -53,7 +53,7 @@ def print_lines(*lines: str) -> None:
 def add_json_option(verb: F) -> F:
     """Add the option `--json` to a verb.
 
-    Standard output then contains only the verb's result (`record_result`).
+    Standard output then contains only the verb's result (`record_json_result`).
     """
 
     @wraps(verb)
@@ -73,7 +73,7 @@ def add_json_option(verb: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help=help_text)(cast("F", run))
 
 
-def record_result(content: Any) -> bool:
+def record_json_result(content: Any) -> bool:
     """Record the result of a verb, which `--json` prints.
 
     Args:
@@ -91,7 +91,7 @@ def record_result(content: Any) -> bool:
     return True
 
 
-def refuse_json(missing: str) -> None:
+def refuse_json_option(missing: str) -> None:
     """Raise a usage error if `--json` is given, because standard output would contain rows instead
     of the result.
 
@@ -203,7 +203,7 @@ def exit_with_messages() -> Iterator[None]:
             yield
         except ComponentError as error:
             if has_hung_call():  # Python would wait for the thread of the call for ever
-                end_soon(EXIT_USER_ERROR)
+                end_process_after(EXIT_USER_ERROR)
             fail(_format_component_error(error), EXIT_USER_ERROR)
         except MclabelError as error:
             fail(str(error), EXIT_USER_ERROR)
@@ -232,7 +232,7 @@ def exit_with_messages() -> Iterator[None]:
             raise
 
 
-def show_tracebacks() -> None:
+def show_tracebacks_of_errors() -> None:
     """From now on, print the traceback of an exception from a user's component before the
     message.
     """
@@ -260,7 +260,7 @@ def _print_and_kill_process(error: MclabelError) -> None:
     interrupted.
     """
     errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-    end_at_once(EXIT_USER_ERROR)
+    end_process_at_once(EXIT_USER_ERROR)
 
 
 def _build_fault_advice() -> str:

@@ -17,7 +17,7 @@ from mclabel.cli.output import (
     fail_if_stopped,
     print_lines,
     print_num_rejected,
-    record_result,
+    record_json_result,
 )
 
 
@@ -74,14 +74,14 @@ def search(
     checked = load_config(SearchConfig, config, [*option_overrides, *overrides], allow=allow)
     if dry_run:
         preview = plan_search(checked).preview(accept_changes=accept_changes)
-        record_result(preview)
+        record_json_result(preview)
         print_lines(*preview.lines())
         return
     with job_progress(console, "search", "problems") as progress:
         report = run_search(checked, progress, accept_changes=accept_changes)
     print_num_rejected(report.num_rejected, "problems were left out", checked.out)
     outcome = write_search_report(checked.out)
-    record_result({"out": checked.out, "job": report, **asdict(outcome)})
+    record_json_result({"out": checked.out, "job": report, **asdict(outcome)})
     fail_if_stopped(report)
     if outcome.figures is None:
         fail(

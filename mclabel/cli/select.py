@@ -8,7 +8,13 @@ from dataclasses import asdict
 import click
 
 from mclabel.cli.options import SEED, LibraryDefaultOption, UnitIntervalType, add_settings_arguments
-from mclabel.cli.output import add_json_option, console, fail_if_stopped, print_lines, record_result
+from mclabel.cli.output import (
+    add_json_option,
+    console,
+    fail_if_stopped,
+    print_lines,
+    record_json_result,
+)
 
 
 @click.command()
@@ -99,7 +105,7 @@ def select(
     else:
         with job_progress(console, "score", "solutions") as progress:
             report = run_select(config, progress)
-    record_result({"out": out, **asdict(report)})
+    record_json_result({"out": out, **asdict(report)})
     if report.stopped is not None:
         fail_if_stopped(report.stopped)
     print_lines(*report.lines(out))

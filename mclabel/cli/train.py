@@ -23,8 +23,8 @@ from mclabel.cli.output import (
     errors,
     fail_if_stopped,
     print_num_rejected,
-    record_result,
-    refuse_json,
+    record_json_result,
+    refuse_json_option,
 )
 from mclabel.core.errors import ConfigError, shorten_detail
 from mclabel.data.exchange import FORMATS, PARQUET, VERIFIER_CHAINS
@@ -65,7 +65,7 @@ def train(
     checked = load_config(TrainConfig, config, overrides, allow=allow)
     if is_preflight:
         preflight_report = preflight(checked)
-        if not record_result(preflight_report):
+        if not record_json_result(preflight_report):
             click.echo("\n".join(preflight_report.lines(examples=True)))
         preflight_report.check_targets_differ()
         return
@@ -76,7 +76,7 @@ def train(
             lambda step, total, loss: progress.update(step, total, detail=loss),
             lambda preflight_report: click.echo("\n".join(preflight_report.lines(examples=False))),
         )
-    record_result(report)
+    record_json_result(report)
     console.print(
         f"Trained on {report.num_solutions} solutions, {report.num_validation} kept for "
         "validation.",
@@ -197,7 +197,7 @@ def export_labels(
     else:
         _check_format_name(to)
         report = export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)
-    if not record_result(report):
+    if not record_json_result(report):
         click.echo("\n".join(report.lines()))
 
 
@@ -241,7 +241,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     from mclabel.data.exchange.job import import_file
 
     report = import_file(file, source, out, strict=strict)
-    record_result({"out": out, **asdict(report)})
+    record_json_result({"out": out, **asdict(report)})
     click.echo(
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "
         f"problems. Train on them: mclabel train CONFIG labels=[{out}] …"
@@ -330,7 +330,7 @@ def score(
     from mclabel.show.progress import job_progress
 
     if out is None:
-        refuse_json("-o OUT")
+        refuse_json_option("-o OUT")
     option_values: dict[str, object] = {
         "prm": prm,
         "solutions": solutions,
@@ -362,7 +362,7 @@ def score(
         return
     job = report.job
     figures = {"num_scored": report.num_scored, "num_unknown": report.num_unknown}
-    record_result({"out": out, "job": job, **figures})
+    record_json_result({"out": out, "job": job, **figures})
     fail_if_stopped(job)
     click.echo(f"{report.num_scored} solutions scored, written to {out}")
     if report.num_unknown:

@@ -157,7 +157,7 @@ class Boundary:
         else:
             _awaited[call := _RunningCall(self, method, slow)] = None
             try:
-                result = await self._await_watched(method, awaitable, slow)
+                result = await self._await_and_report_hang(method, awaitable, slow)
             except (Exception, SystemExit) as error:
                 raise self.wrap_error(method, error) from error
             finally:
@@ -194,7 +194,7 @@ class Boundary:
             yield item
             previous, call_label = item, f"{method}, after {number} items,"
 
-    def call_watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
+    def call_and_report_hang(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
         """Call a function of the component, and report the call if it hangs. The function's errors
         pass unchanged.
         """
@@ -209,12 +209,12 @@ class Boundary:
 
     def _call_and_wrap_errors(self, method: str, work: Callable[[], T], *, slow: bool) -> T:
         try:
-            return self.call_watched(method, work, slow=slow)
+            return self.call_and_report_hang(method, work, slow=slow)
         except (Exception, SystemExit) as error:
             raise self.wrap_error(method, error) from error
 
     @types.coroutine
-    def _await_watched(
+    def _await_and_report_hang(
         self, method: str, awaitable: Awaitable[T], slow: bool
     ) -> Generator[Any, Any, T]:
         """Await the result of a method, and report a step of the coroutine (up to its next
@@ -224,7 +224,7 @@ class Boundary:
         step: Callable[[], Any] = partial(coroutine.send, None)
         while True:
             try:
-                awaited = self.call_watched(method, step, slow=slow)
+                awaited = self.call_and_report_hang(method, step, slow=slow)
             except StopIteration as end:
                 result: T = end.value
                 return result
@@ -261,7 +261,7 @@ class Boundary:
             return error
         detail = f": {text}" if (text := clip_text(str(error))) else ""
         failure = self.make_protocol_error(
-            method, f"raised {type(error).__name__}{detail}{_locate_error(error)}"
+            method, f"raised {type(error).__name__}{detail}{_describe_error_location(error)}"
         )
         failure.trace = "".join(traceback.format_exception(error))
         return failure
@@ -402,14 +402,14 @@ def _make_misfit_check(expected_type: Any) -> Callable[[object], str | None]:
         except ValidationError as error:
             first = max(error.errors(include_url=False), key=lambda fault: len(fault["loc"]))
             rule = first["msg"].replace("Input should", "must", 1)
-            path = _write_part_path(value, first["loc"][1:])
+            path = _format_part_path(value, first["loc"][1:])
             return f"{path}{describe_value(first['input'])}, {rule}"
         return None
 
     return describe_misfit
 
 
-def _write_part_path(root: object, location: Sequence[int | str]) -> str:
+def _format_part_path(root: object, location: Sequence[int | str]) -> str:
     """Return the path to a part of a value, without the names that pydantic adds for unions."""
     name, value = "", root
     for part in location:
@@ -421,21 +421,26 @@ def _write_part_path(root: object, location: Sequence[int | str]) -> str:
     return f"{name.removeprefix('.')}=" if name else ""
 
 
-def check_item_count(items: str, items_returned: Sized, unit: str, num_wanted: int) -> str | None:
+def check_item_count(
+    items_phrase: str, items_returned: Sized, unit_noun: str, num_wanted: int
+) -> str | None:
     """Return the fault if a component has not returned exactly one item for each unit of its input;
     else None.
 
     The fault is a clause whose subject is the method.
 
     Args:
-        items: noun for the items and a preposition, such as "scores for".
+        items_phrase: noun for the items and a preposition, such as "scores for".
         items_returned: items that the component has returned.
-        unit: noun for a unit, such as "step".
+        unit_noun: noun for a unit, such as "step".
         num_wanted: number of units, which is the required number of items.
     """
     if len(items_returned) == num_wanted:
         return None
-    return f"gave {len(items_returned)} {items} {num_wanted} {unit}s, must give one per {unit}"
+    return (
+        f"gave {len(items_returned)} {items_phrase} {num_wanted} {unit_noun}s, must give one per "
+        f"{unit_noun}"
+    )
 
 
 class _RunningCall:
@@ -550,7 +555,7 @@ def clip_text(text: str, max_characters: int = MAX_SHOWN) -> str:
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
-def _locate_error(error: BaseException) -> str:
+def _describe_error_location(error: BaseException) -> str:
     """Return the file and line where an error's traceback last passes through the component's own
     file.
     """

@@ -27,7 +27,7 @@ def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
     return PrefixHash(problem_id).extend(ids).id
 
 
-def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
+def hash_text_prefixes(problem_id: str, texts: Sequence[str]) -> list[str]:
     """Return, for each step, the id of the prefix that ends with it, computed from the texts of
     steps.
     """
@@ -68,7 +68,7 @@ class PrefixHash:
         return other
 
 
-def sampling_seed(
+def derive_sampling_seed(
     run_seed: int, problem_id: str, prefix: str, index: int, *, completer: str = ""
 ) -> int:
     """Return the seed of one completion, in [0, 2**63).
@@ -83,7 +83,7 @@ def sampling_seed(
     return int.from_bytes(hashlib.sha256(payload).digest()[:8], "big") >> 1
 
 
-def engine_seed(run_seed: int, incarnation: str) -> int:
+def derive_engine_seed(run_seed: int, incarnation: str) -> int:
     """Return the seed of an engine that accepts no seed per completion, in [0, 2**31).
 
     Engines with equal seeds would sample the same completions.

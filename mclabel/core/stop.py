@@ -1,8 +1,8 @@
 """Handles Ctrl-C and SIGTERM: the first signal ends a command in order, a second one at once.
 
 The first signal raises `Stopped` in the main thread, or calls a function if raising would lose work
-(`defer_stop`). Afterwards the process has `SHUTDOWN_S` seconds to end. A separate thread handles
-the second signal, because the main thread may be waiting inside a library.
+(`request_stop_on_signal`). Afterwards the process has `SHUTDOWN_S` seconds to end. A separate
+thread handles the second signal, because the main thread may be waiting inside a library.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def handle_stop_signals() -> Iterator[None]:
         target=_end_at_second_signal, args=(reader,), name="signals", daemon=True
     ).start()
     _StopState.active, _StopState.number, _StopState.on_first_signal = True, None, None
-    previous_hook, sys.unraisablehook = sys.unraisablehook, _raise_dropped_stop
-    reinstall_handlers()
+    previous_hook, sys.unraisablehook = sys.unraisablehook, _raise_stop_dropped_by_python
+    reinstall_signal_handlers()
     try:
         yield
     finally:
@@ -97,7 +97,7 @@ def handle_stop_signals() -> Iterator[None]:
             os.close(writer)
             sys.unraisablehook = previous_hook
         else:  # the process is about to end, and a second signal may arrive
-            end_soon(128 + _StopState.number)
+            end_process_after(128 + _StopState.number)
 
 
 def get_requested_stop() -> Stopped | None:
@@ -107,7 +107,7 @@ def get_requested_stop() -> Stopped | None:
     )
 
 
-def reinstall_handlers() -> None:
+def reinstall_signal_handlers() -> None:
     """Set this module's signal handlers again after a library (`ray.init`) has replaced them by its
     own.
     """
@@ -117,7 +117,7 @@ def reinstall_handlers() -> None:
 
 
 @contextmanager
-def defer_stop(request_stop: Callable[[], None]) -> Iterator[None]:
+def request_stop_on_signal(request_stop: Callable[[], None]) -> Iterator[None]:
     """Let the first signal call a function; raise `Stopped` only at the end of the context.
 
     Args:
@@ -159,7 +159,7 @@ def _handle_signal(number: int, frame: FrameType | None) -> None:
     codes = [running.f_code for running, _ in traceback.walk_stack(frame)]
     if _StopState.on_first_signal is None and any(code.co_filename == _IMPORTS for code in codes):
         _wait_for_import(number)
-    elif _raise_dropped_stop.__code__ in codes:
+    elif _raise_stop_dropped_by_python.__code__ in codes:
         _send_signal_later(number)
     else:
         _StopState.number = number
@@ -182,10 +182,10 @@ def _wait_for_import(number: int) -> None:
         sys.stdout.write(_SHOW_CURSOR)
     sys.stdout.flush()
     print(f"mclabel: {Stopped(number).message}", file=sys.stderr, flush=True)
-    end_at_once(128 + number)
+    end_process_at_once(128 + number)
 
 
-def _raise_dropped_stop(dropped: sys.UnraisableHookArgs) -> None:
+def _raise_stop_dropped_by_python(dropped: sys.UnraisableHookArgs) -> None:
     """Raise `Stopped` again if it was raised in a callback from which Python drops exceptions.
     Installed as `sys.unraisablehook`.
     """
@@ -218,7 +218,7 @@ def _end_at_second_signal(reader: int) -> None:
     while signals := os.read(reader, 1):
         if signals[0] in _SIGNALS and _StopState.grace_s is not None and not is_ending:
             is_ending = True
-            end_soon(128 + signals[0], _StopState.grace_s)
+            end_process_after(128 + signals[0], _StopState.grace_s)
         if signals[0] not in _SIGNALS or signal.getsignal(signals[0]) is not _handle_signal:
             continue  # a library (uvicorn) handles this signal now, and may raise it again later
         if _StopState.num_repeated:
@@ -227,31 +227,31 @@ def _end_at_second_signal(reader: int) -> None:
         if first_signal_time is None:
             first_signal_time = time.monotonic()
         elif time.monotonic() - first_signal_time > REPEAT_IGNORED_S:
-            end_at_once(128 + signals[0])
+            end_process_at_once(128 + signals[0])
     os.close(reader)
 
 
-def end_soon(exit_code: int, seconds: float = SHUTDOWN_S) -> None:
+def end_process_after(exit_code: int, seconds: float = SHUTDOWN_S) -> None:
     """End this process after some seconds, unless it ends by itself before."""
-    timer = threading.Timer(seconds, end_at_once, [exit_code])
+    timer = threading.Timer(seconds, end_process_at_once, [exit_code])
     timer.daemon = True
     timer.start()
 
 
-def end_at_once(exit_code: int) -> None:
+def end_process_at_once(exit_code: int) -> None:
     """End this process and all of its descendants, and free their shared memory."""
-    kill_children()
+    kill_descendants()
     os._exit(exit_code)
 
 
-def kill_children(memory_files: Iterable[Path] = ()) -> None:
+def kill_descendants(memory_files: Iterable[Path] = ()) -> None:
     """Kill all descendants of this process, and free their shared memory.
 
     Args:
-        memory_files: files from an earlier call of `find_shared_memory`. Their processes may have
-            ended since.
+        memory_files: files from an earlier call of `list_shared_memory_files`. Their processes may
+            have ended since.
     """
-    memory_files = {*memory_files, *find_shared_memory()}
+    memory_files = {*memory_files, *list_shared_memory_files()}
     for pid in _list_descendants(os.getpid()):
         with contextlib.suppress(OSError):
             if _TRACKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -260,7 +260,7 @@ def kill_children(memory_files: Iterable[Path] = ()) -> None:
         path.unlink(missing_ok=True)
 
 
-def find_shared_memory() -> set[Path]:
+def list_shared_memory_files() -> set[Path]:
     """Return the files of multiprocessing's shared memory that descendants of this process map.
 
     The owner of shared memory removes it, unless the owner is killed. If a Ray worker ends, Ray
@@ -273,7 +273,7 @@ def find_shared_memory() -> set[Path]:
     return {path for path in paths if path.exists()}
 
 
-def find_mapping_processes(memory_files: Iterable[Path]) -> list[int]:
+def list_processes_mapping_files(memory_files: Iterable[Path]) -> list[int]:
     """Return the ids of the processes that map one of these files, as far as this user may see."""
     names = {str(path) for path in memory_files}
     pids = []
@@ -290,7 +290,7 @@ def find_mapping_processes(memory_files: Iterable[Path]) -> list[int]:
 
 def delete_orphaned_shared_memory(memory_files: Iterable[Path]) -> None:
     """Remove the files of shared memory that no descendant of this process maps any more."""
-    for path in set(memory_files) - find_shared_memory():
+    for path in set(memory_files) - list_shared_memory_files():
         path.unlink(missing_ok=True)
 
 

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.core.records import Completion
-from mclabel.core.seeds import engine_seed
+from mclabel.core.seeds import derive_engine_seed
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, Harmless, rule
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.devices import EngineResources
@@ -360,7 +360,7 @@ class VllmEngine(ModelEngine):
             ),
             "gpu_memory_utilization": settings.gpu_memory_utilization,
             "kv_cache_memory_bytes": None if kv_cache_gib is None else int(kv_cache_gib * GIB),
-            "seed": engine_seed(self.seed, uuid.uuid4().hex),
+            "seed": derive_engine_seed(self.seed, uuid.uuid4().hex),
             "enable_prefix_caching": True,
             "scheduling_policy": "priority",
             # On a CPU, a seeded request whose prefill is split over two steps kills vLLM's engine.

@@ -23,8 +23,8 @@ from typing import Any, Self
 
 from mclabel.core.stop import (
     delete_orphaned_shared_memory,
-    find_mapping_processes,
-    find_shared_memory,
+    list_processes_mapping_files,
+    list_shared_memory_files,
 )
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class SharedMemoryRecord:
             self._lock = -1
 
     def _record_segments(self) -> None:
-        if self.folder is not None and (paths := find_shared_memory()):
+        if self.folder is not None and (paths := list_shared_memory_files()):
             unnamed = self.folder / f".{_SEGMENTS}"
             unnamed.write_text("".join(f"{path.name}\n" for path in sorted(paths)))
             unnamed.rename(self.folder / _SEGMENTS)
@@ -131,7 +131,7 @@ def free_abandoned_memory(memory: Path = MEMORY) -> None:
 def _free_engine_memory(folder: Path) -> None:
     memory, paths = folder.parent, _list_recorded_segments(folder)
     num_bytes = sum(path.stat().st_size for path in [*paths, *folder.rglob("*")])
-    if users := find_mapping_processes(paths):
+    if users := list_processes_mapping_files(paths):
         logger.warning(
             "the processes %s of an engine whose job was killed still run, and occupy %d MiB in "
             "%s. End them by: kill %s",

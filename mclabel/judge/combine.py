@@ -170,7 +170,7 @@ def combine(
             its opinions have changed since `out` was written.
     """
     sources = _read_all_sources(opinions)
-    _check_rule(rule, least_belief, sources)
+    _check_rule_fits_arguments(rule, least_belief, sources)
     if rule == POSTERIOR and least_belief is None:
         least_belief = LEAST_BELIEF
     source = Store(run)
@@ -217,13 +217,13 @@ def combine(
     return report
 
 
-def _refuse_changed_run(run: str, out: Store, changed: Sequence[str]) -> bool:
+def _refuse_changed_run(run: str, out: Store, changed_keys: Sequence[str]) -> bool:
     """Refuse an output if the run has changed since it was combined.
 
     Args:
         run: folder or URL of the run.
         out: store of the output.
-        changed: keys in which the output's configuration differs from that of this command.
+        changed_keys: keys in which the output's configuration differs from that of this command.
 
     Returns:
         False: the output may not be resumed. The caller reports changes of other keys.
@@ -232,7 +232,7 @@ def _refuse_changed_run(run: str, out: Store, changed: Sequence[str]) -> bool:
         ShardError: only the run, and possibly its opinions, have changed.
     """
     from_run = {f"combined.{key}" for key in (LEARNED_FROM, SUPERSEDED)}
-    others = [key for key in changed if not key.startswith("combined.opinions.")]
+    others = [key for key in changed_keys if not key.startswith("combined.opinions.")]
     if others and from_run.issuperset(others):
         raise ShardError(
             f"{out.location}: {run} or its opinions have changed since this output was written "
@@ -241,7 +241,9 @@ def _refuse_changed_run(run: str, out: Store, changed: Sequence[str]) -> bool:
     return False
 
 
-def _check_rule(rule: str, least_belief: float | None, sources: Sequence[Source]) -> None:
+def _check_rule_fits_arguments(
+    rule: str, least_belief: float | None, sources: Sequence[Source]
+) -> None:
     """Raise an error if there is no such rule, or if it does not fit the other arguments."""
     if rule not in RULES:
         raise ConfigError(f"--rule {rule}: must be one of {', '.join(RULES)}")
@@ -348,7 +350,7 @@ def _learn_posterior(
             for row in (row for row in rows if row.is_decided):
                 named = row.first_error
                 labels[row.solution.id] = len(row.steps) if named is None else named
-    solutions, num_steps, chances = evidence.compute_chances()
+    solutions, num_steps, chances = evidence.compute_first_error_chances()
     if not solutions:
         raise DataError(f"{source.location}: holds no solution with steps")
     models = {

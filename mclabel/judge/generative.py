@@ -33,14 +33,14 @@ from mclabel.judge.generative_chains import (
     CERTAIN,
     GENPRM_SYSTEM,
     Chain,
-    hash_wording,
+    hash_verifier_wording,
     make_verifier,
 )
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.scoring import GENERATIVE
 from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
-from mclabel.prm.scoring.manifest import compute_scorer_fingerprint, find_first_below
+from mclabel.prm.scoring.manifest import compute_scorer_fingerprint, find_first_score_below
 from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
 from mclabel.run.cpu_executor import gather_or_cancel
 
@@ -65,7 +65,7 @@ def find_prm_identity(settings: ScorerSettings) -> dict[str, Any]:
         return {"prm": f"weights:{compute_scorer_fingerprint(prm)}"} if Path(prm).is_dir() else {}
     with name_section_in_errors(POLICY):
         identity = settings.engine().model_identity()
-    return {"prm": identity, "wording": hash_wording(settings.generative.template)}
+    return {"prm": identity, "wording": hash_verifier_wording(settings.generative.template)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +119,14 @@ class GenerativePRM:
         return cls(engine, own, name=settings.prm)
 
     def encode(
-        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+        self, problem: str, solution: str | Sequence[str], name_in_errors: str = "solution"
     ) -> PromptedSolution:
         """Return a solution with the token ids of its first prompt.
 
         Args:
             problem: text of the problem.
             solution: texts of the steps, or one text that is split into steps.
-            place: description of the solution for error messages.
+            name_in_errors: description of the solution for error messages.
 
         Raises:
             DataError: there are no steps, or a step has no text.
@@ -136,20 +136,22 @@ class GenerativePRM:
         steps = tuple(given)
         if not steps or not all(step.strip() for step in steps):
             raise DataError(
-                f"{place}: {'a step without text' if steps else 'no steps'}, but a verifier needs "
+                f"{name_in_errors}: {'a step without text' if steps else 'no steps'}, but a "
+                "verifier needs "
                 "a text for every step. Leave the solution out"
             )
         engine = self._engine
         if (
             size := describe_oversized_text(len(problem) + sum(map(len, steps)), engine)
         ) is not None:
-            raise TooLongError(f"{place}: it has {size}, the most that the model accepts")
+            raise TooLongError(f"{name_in_errors}: it has {size}, the most that the model accepts")
         ids = self._verifier.first_prompt_ids(problem, steps)
         most = self._settings.policy.max_tokens
         needed = len(ids) + self._verifier.num_fixed_tokens + most
         if needed > engine.max_context:
             raise TooLongError(
-                f"{place}: the prompt has {len(ids):,} tokens. With {POLICY}.max_tokens={most} and "
+                f"{name_in_errors}: the prompt has {len(ids):,} tokens. With "
+                f"{POLICY}.max_tokens={most} and "
                 f"fixed texts this makes {needed:,}, but the model accepts at most "
                 f"{engine.max_context:,g}. Lower {POLICY}.max_tokens, or leave the solution out"
             )
@@ -165,7 +167,9 @@ class GenerativePRM:
         The scores of a solution are one number in [0, 1] per step.
         """
         pairs = enumerate(zip(problems, solutions, strict=True))
-        encoded = [self.encode(*pair, place=f"solution {number}") for number, pair in pairs]
+        encoded = [
+            self.encode(*pair, name_in_errors=f"solution {number}") for number, pair in pairs
+        ]
         return self.score_encoded(encoded)
 
     def score_encoded(
@@ -248,7 +252,7 @@ class GenerativePRM:
         await self._engine.close()
 
     async def _estimate_all(
-        self, asked: Sequence[PromptedSolution], on_progress: Callable[[int, int], None]
+        self, solutions: Sequence[PromptedSolution], on_progress: Callable[[int, int], None]
     ) -> list[StepEstimates | UnscoredError]:
         room, num_done = asyncio.Semaphore(MAX_TOGETHER), 0
 
@@ -257,11 +261,11 @@ class GenerativePRM:
             async with room:
                 estimates = await self._estimate_solution(solution)
             num_done += 1
-            on_progress(num_done, len(asked))
+            on_progress(num_done, len(solutions))
             return estimates
 
         with name_section_in_errors(POLICY):
-            return await gather_or_cancel(*map(estimate_one, asked))
+            return await gather_or_cancel(*map(estimate_one, solutions))
 
     async def _estimate_solution(self, solution: PromptedSolution) -> StepEstimates | UnscoredError:
         """Sample chains until they agree on the first error or their maximum number is reached."""
@@ -272,7 +276,7 @@ class GenerativePRM:
         """Indices of the last round's chains without a verdict, which are sampled once more."""
         num_tokens = 0
         while count := votes.count_votes_needed():
-            is_retry = votes.is_retry
+            is_retry = votes.is_retry_round
             numbers = unknown if is_retry else range(len(chains), len(chains) + count)
             budget = settings.policy.max_tokens * (RETRY_BUDGET if is_retry else 1)
             sampled = await gather_or_cancel(
@@ -299,7 +303,7 @@ class GenerativePRM:
 def _make_vote(chain: Chain) -> Vote:
     if chain.scores is None:
         return Vote(None, is_known=False, reason=chain.reason)
-    return Vote(find_first_below(chain.scores, CERTAIN), is_known=True)
+    return Vote(find_first_score_below(chain.scores, CERTAIN), is_known=True)
 
 
 def _summarize_reasons(chains: Sequence[Chain]) -> str:

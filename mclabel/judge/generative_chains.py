@@ -38,7 +38,7 @@ from typing import Protocol
 
 from mclabel.core.errors import ConfigError, EngineError, RequestFailed
 from mclabel.core.records import Completion
-from mclabel.core.seeds import content_id, sampling_seed
+from mclabel.core.seeds import content_id, derive_sampling_seed
 from mclabel.engines import Engine
 from mclabel.engines.base import build_limit_arguments
 from mclabel.judge.critic.parse import parse_output
@@ -79,7 +79,7 @@ GENPRM_END = "}$\n</output>\n"
 GENPRM_VERDICTS = ("Yes", "No")
 
 
-def hash_wording(template: str) -> str:
+def hash_verifier_wording(template: str) -> str:
     """Return a hash of a verifier's prompts and of the words that it reads as verdicts.
 
     Args:
@@ -133,7 +133,7 @@ class VerdictTokens:
                 )
         return cls(good[:num_common], good[num_common], bad[num_common])
 
-    async def estimate_chance(
+    async def estimate_good_chance(
         self, engine: Engine, prompt: Sequence[int], prefix: Sequence[int]
     ) -> float | None:
         """Return P(good) / (P(good) + P(bad)) after the question.
@@ -250,11 +250,11 @@ class _EngineVerifier:
         return await self._engine.sample(
             prompt,
             prefix,
-            seed=sampling_seed(0, name, str(max_tokens), chain_index),
+            seed=derive_sampling_seed(0, name, str(max_tokens), chain_index),
             **build_limit_arguments(len(prefix) + max_tokens, stop),
         )
 
-    def _cut_at_stop(
+    def _cut_before_stop_text(
         self, completion: Completion, stops: Sequence[str]
     ) -> tuple[tuple[int, ...], str]:
         """Return the token ids before the stop text that ended a completion, and their text."""
@@ -266,7 +266,7 @@ class _EngineVerifier:
         return ids, completion.text[:end]
 
 
-class WholeVerifier(_EngineVerifier):
+class AllStepsVerifier(_EngineVerifier):
     """Verifier whose single chain covers all steps: ThinkPRM, or the user's own template."""
 
     question, answers = WHOLE_QUESTION, WHOLE_VERDICTS
@@ -314,8 +314,8 @@ class WholeVerifier(_EngineVerifier):
             return Chain(reason=vote.reason, num_tokens=num_tokens)
         chance = None
         if self._tokens is not None:
-            ids, _ = self._cut_at_stop(completion, stops)
-            chance = await self._tokens.estimate_chance(self._engine, prompt, (*start, *ids))
+            ids, _ = self._cut_before_stop_text(completion, stops)
+            chance = await self._tokens.estimate_good_chance(self._engine, prompt, (*start, *ids))
         is_right = vote.first_error is None
         if chance is not None and (chance >= CERTAIN) != is_right:
             return Chain(reason="verdict on the whole contradicts the steps", num_tokens=num_tokens)
@@ -324,14 +324,14 @@ class WholeVerifier(_EngineVerifier):
         return Chain(scores=(1.0,) * sound + (last,) * (len(steps) - sound), num_tokens=num_tokens)
 
 
-class TurnVerifier(_EngineVerifier):
+class StepByStepVerifier(_EngineVerifier):
     """Verifier that asks about each step in its own chat turn: GenPRM without code."""
 
     question, answers = GENPRM_QUESTION, GENPRM_VERDICTS
 
     def first_prompt_ids(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
         """Return the token ids of a chat with the problem and all steps, without analyses."""
-        return self._encode_chat([], "\n".join((problem, *steps)))
+        return self._encode_chat_with_question([], "\n".join((problem, *steps)))
 
     @property
     def num_fixed_tokens(self) -> int:
@@ -341,7 +341,7 @@ class TurnVerifier(_EngineVerifier):
 
     async def prepare(self) -> None:
         """Check that the engine renders chats, and find the tokens of judgements."""
-        self._encode_chat([], PROBE)
+        self._encode_chat_with_question([], PROBE)
         await super().prepare()
 
     async def sample_chain(
@@ -353,7 +353,10 @@ class TurnVerifier(_EngineVerifier):
         num_tokens = 0
         for index, step in enumerate(steps):
             asked = f"{problem.strip()}\n{step.strip()}" if not index else step.strip()
-            prompt, first = self._encode_chat(turns, asked), GENPRM_START.format(number=index + 1)
+            prompt, first = (
+                self._encode_chat_with_question(turns, asked),
+                GENPRM_START.format(number=index + 1),
+            )
             start = self._engine.encode(first)
             try:
                 completion = await self._sample_completion(
@@ -366,7 +369,7 @@ class TurnVerifier(_EngineVerifier):
                 num_tokens += len(completion.ids)
                 if completion.finish_reason != "stop":
                     return Chain(reason=f"truncated at step {index + 1}", num_tokens=num_tokens)
-                ids, analysis = self._cut_at_stop(completion, (GENPRM_STOP,))
+                ids, analysis = self._cut_before_stop_text(completion, (GENPRM_STOP,))
                 score, num_more = await self._score_analysis(prompt, (*start, *ids), chain_index)
             except RequestFailed as error:
                 return Chain(reason=str(error)[:MAX_REASON], num_tokens=num_tokens)
@@ -387,7 +390,7 @@ class TurnVerifier(_EngineVerifier):
         there is no readable judgement.
         """
         if self._tokens is not None:
-            return await self._tokens.estimate_chance(self._engine, prompt, prefix), 0
+            return await self._tokens.estimate_good_chance(self._engine, prompt, prefix), 0
         forced = (*prefix, *self._engine.encode(self.question))
         completion = await self._sample_completion(
             prompt, forced, chain_index=chain_index, max_tokens=JUDGEMENT_TOKENS, stop=("}",)
@@ -395,8 +398,10 @@ class TurnVerifier(_EngineVerifier):
         says = _JUDGEMENT.match(completion.text)
         return None if says is None else float(says[1].lower() == "yes"), len(completion.ids)
 
-    def _encode_chat(self, turns: Sequence[tuple[str, str]], asked: str) -> tuple[int, ...]:
-        ids = self._engine.chat_ids(turns, asked)
+    def _encode_chat_with_question(
+        self, turns: Sequence[tuple[str, str]], question: str
+    ) -> tuple[int, ...]:
+        ids = self._engine.chat_ids(turns, question)
         if ids is None:
             raise ConfigError(
                 "generative.template=genprm: needs a chat template, but the model has none, "
@@ -416,5 +421,5 @@ def make_verifier(engine: Engine, template: str, *, read: str) -> Verifier:
             if the engine gives it, `text` always reads the words.
     """
     if template == "genprm":
-        return TurnVerifier(engine, read=read)
-    return WholeVerifier(engine, template, read=read)
+        return StepByStepVerifier(engine, read=read)
+    return AllStepsVerifier(engine, template, read=read)

@@ -150,7 +150,7 @@ def judge(
         return own.resources().with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
     task = JudgeTask(
-        make=partial(
+        make_judge=partial(
             make_judge,
             settings,
             seed=config.seed,
@@ -231,17 +231,24 @@ def _resolve_judge_settings(config: JudgeConfig, recorded: Mapping[str, Any]) ->
 
 
 def _collect_semantic_inputs(
-    config: JudgeConfig, settings: JudgeSettings, own: Judge
+    config: JudgeConfig, settings: JudgeSettings, judge_instance: Judge
 ) -> SemanticConfig:
     """Return the inputs on which opinions depend: the judge, its version, settings and models."""
     split = find_judge_class(settings).split_rule(settings)
-    inputs = {"kind": settings.kind, "version": own.version, **own.identity_inputs()}
+    inputs = {
+        "kind": settings.kind,
+        "version": judge_instance.version,
+        **judge_instance.identity_inputs(),
+    }
     whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
     merged = {name: _merge_settings(content, inputs) for name, content in judge.items()}
     return SemanticConfig(
         identity={**whole, "judge": {**merged["identity"], "split": split}},
-        config={**whole, "judge": {**merged["semantic"], "claim": own.claim, "split": split}},
+        config={
+            **whole,
+            "judge": {**merged["semantic"], "claim": judge_instance.claim, "split": split},
+        },
     )
 
 

@@ -32,9 +32,9 @@ from mclabel.run.shards.opinions import TASK, iter_opinion_rows
 from mclabel.run.shards.store import Store
 from mclabel.show.solutions import (
     describe_opinion,
+    escape_unprintable_text,
     group_passages_by_step,
-    printable_text,
-    render_step,
+    render_step_with_marks,
 )
 
 
@@ -384,15 +384,15 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
         first_error=opinion.first_error,
         flags=opinion.flags,
     )
-    head = Text(printable_text(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
-    head.append(f"  {printable_text(judged.judge)}: ", style="dim")
+    head = Text(escape_unprintable_text(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
+    head.append(f"  {escape_unprintable_text(judged.judge)}: ", style="dim")
     head.append(describe_opinion(source_opinion), style=_choose_opinion_style(source_opinion))
     if opinion.sureness is not None:
         head.append(f", sure {opinion.sureness:.2f}", style="dim")
     if opinion.reason:
-        head.append(f" ({printable_text(opinion.reason)})", style="dim")
+        head.append(f" ({escape_unprintable_text(opinion.reason)})", style="dim")
     console.print(head)
-    console.print(Text(printable_text(judged.problem)), style="dim")
+    console.print(Text(escape_unprintable_text(judged.problem)), style="dim")
     table = Table(box=None, padding=(0, 1), show_header=False)
     for column in ("mark", "score", "index"):
         table.add_column(column, no_wrap=True)
@@ -408,7 +408,7 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
             Text(mark if is_named else "", style="bold red"),
             Text(score, style="dim"),
             Text(str(index), style="dim"),
-            render_step(step.text, "red" if is_named else "", places.get(index, ())),
+            render_step_with_marks(step.text, "red" if is_named else "", places.get(index, ())),
         )
     console.print(table)
     if opinion.votes:
@@ -437,4 +437,4 @@ def _format_answer(answer: Answer) -> Text:
     cut = "" if len(text) <= MAX_ANSWER else "…"
     size = "tokens unknown" if answer.num_tokens is None else f"{answer.num_tokens:,} tokens"
     line = Text(f"answer {answer.number}{end}, {size}: ", style="dim")
-    return line.append(printable_text(cut + text[-MAX_ANSWER:]))
+    return line.append(escape_unprintable_text(cut + text[-MAX_ANSWER:]))

@@ -40,7 +40,7 @@ from mclabel.prm.scoring.aggregate import AGGREGATIONS, UnscoredError, check_sco
 from mclabel.prm.scoring.batched import BatchedScorer, choose_batch_tokens
 from mclabel.prm.scoring.manifest import (
     find_best_threshold,
-    find_first_below,
+    find_first_score_below,
     hash_weights,
     read_trained_blocks,
     strip_credentials,
@@ -346,7 +346,7 @@ class ScorerJudge(Judge):
             raise EngineError(str(error)) from error
         threshold = self.settings.threshold
         assert threshold is not None, "resolve_settings() first"
-        first_error = find_first_below(scores, threshold)
+        first_error = find_first_score_below(scores, threshold)
         nearest = min(scores) if first_error is None else scores[first_error]
         return Opinion(
             is_known=True,

@@ -66,7 +66,7 @@ JUDGE_WORDS = TaskWords(
 class JudgeTask:
     """Task of asking a judge for opinions on solutions."""
 
-    make: Callable[[], Judge]
+    make_judge: Callable[[], Judge]
     """Function that makes the judge; each worker calls it."""
     source: str
     """File, folder or URL of the input."""
@@ -105,7 +105,7 @@ class JudgeRunner:
             store: store of the run.
         """
         self._task, self._store = task, store
-        self._judge = task.make()
+        self._judge = task.make_judge()
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:

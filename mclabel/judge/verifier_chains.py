@@ -176,7 +176,7 @@ def export_chains(
             continue
         num_labelled += _has_step_labels(row)
         for answer in opinion.answers:
-            _check_prompt(run, row, answer, asked)
+            _check_prompt_is_reproducible(run, row, answer, asked)
             chain = _make_chain(row, answer, written, choice, report)
             eligible += [] if chain is None else [chain]
     if choice.filter == "process" and not num_labelled:
@@ -248,7 +248,7 @@ def _fill_prompt(row: LabeledSolution, template: Template) -> str:
     )
 
 
-def _check_prompt(
+def _check_prompt_is_reproducible(
     run: OpinionRun, row: LabeledSolution, answer: Answer, template: Template
 ) -> None:
     if hash_prompt(_fill_prompt(row, template)) != answer.prompt:
@@ -304,17 +304,18 @@ class _LeftOutReason(str):
     """Reason why a chain is left out."""
 
 
-def _classify_solution(row: LabeledSolution, by: Filter) -> str | _LeftOutReason:
+def _classify_solution(row: LabeledSolution, criterion: Filter) -> str | _LeftOutReason:
     """Return the class of a solution, or the reason why it has none.
 
-    The class is `RIGHT` or `WRONG` by the step labels if `by` is `process`, else by the outcome.
+    The class is `RIGHT` or `WRONG` by the step labels if `criterion` is `process`, else by the
+    outcome.
     """
     if not row.is_kept:
         return _LeftOutReason("on solutions that a consensus does not keep")
-    if by == "process":
+    if criterion == "process":
         if not _has_step_labels(row):
             return _LeftOutReason("on solutions without labels of steps")
-        return RIGHT if _find_first_wrong(row) is None else WRONG
+        return RIGHT if _find_first_wrong_step(row) is None else WRONG
     classes = {Outcome.RIGHT: RIGHT, Outcome.WRONG: WRONG}
     return classes.get(
         row.solution.outcome, _LeftOutReason("on solutions that could not be graded")
@@ -350,7 +351,7 @@ def _has_step_labels(row: LabeledSolution) -> bool:
     return bool(steps) and (len(row.steps) == 1 or not all(step.is_from_outcome for step in steps))
 
 
-def _find_first_wrong(row: LabeledSolution) -> int | None:
+def _find_first_wrong_step(row: LabeledSolution) -> int | None:
     """Return the index of the first step that is labelled wrong; earlier steps may be unlabelled.
 
     None if no step is labelled wrong.
@@ -366,7 +367,7 @@ def _agrees_with_labels(row: LabeledSolution, error: int | None) -> bool:
     A step is labelled sound if the solution has no error up to it. So no step from the chain's
     first error on may be labelled sound. Steps without a label are ignored.
     """
-    wrong = _find_first_wrong(row)
+    wrong = _find_first_wrong_step(row)
     last = len(row.steps) - 1 if wrong is None else wrong
     return all(
         step.hard is None or step.hard == (error is None or index < error)

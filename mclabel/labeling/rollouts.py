@@ -21,7 +21,7 @@ from mclabel.core.records import (
     Problem,
     Rollout,
 )
-from mclabel.core.seeds import sampling_seed
+from mclabel.core.seeds import derive_sampling_seed
 from mclabel.engines import Policy
 from mclabel.labeling.completers import add_completer_name_to_errors, encode_prefix
 from mclabel.labeling.decisions import DecisionBatcher
@@ -171,7 +171,7 @@ class Sampler:
             recorded = self.journal.take(("rollout", self.completer_name, prefix.id, index))
         if recorded is not None and not recorded.failed:
             return recorded.completion, recorded.rollout
-        seed = sampling_seed(
+        seed = derive_sampling_seed(
             self.run_seed,
             self.problem.id,
             prefix.id,

@@ -8,7 +8,7 @@ from functools import partial
 from mclabel.checkers import Checker
 from mclabel.core.errors import RejectReason, shorten_detail
 from mclabel.core.records import AUTHOR, Completion, GivenSolution, Problem, Solution
-from mclabel.core.seeds import content_id, sampling_seed
+from mclabel.core.seeds import content_id, derive_sampling_seed
 from mclabel.data.lengths import split_steps
 from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
@@ -42,7 +42,7 @@ async def sample_solution(
     if recorded is not None:
         completion = recorded.completion
     else:
-        seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
+        seed = derive_sampling_seed(sampler.run_seed, problem.id, "solution", index)
         completion, why = await sampler.sample((), seed=seed)
     grade = await sampler.grade(completion) if why is None else make_failed_grade_record(why)
     steps = splitter.split(

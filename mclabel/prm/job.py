@@ -117,7 +117,7 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
     import torch
     import transformers
 
-    from mclabel.prm.training.distributed import gather_state, is_first_worker, shard_model
+    from mclabel.prm.training.distributed import gather_state_dict, is_first_worker, shard_model
     from mclabel.prm.training.trainer import train_step_model
 
     config, out = scorer.config, Path(scorer.config.out)
@@ -138,7 +138,7 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
         settings=config,
         on_progress=on_progress,
     )
-    weights = gather_state(model) if config.shard else None
+    weights = gather_state_dict(model) if config.shard else None
     if not is_first_worker():
         return
     if weights is not None:
@@ -174,10 +174,10 @@ def _compute_preflight(scorer: NewScorer, examples: Examples) -> Preflight:
         target=scorer.config.target,
         decode=scorer.text.decode,
     )
-    return replace(report, fitting=_describe_fitting(scorer.config))
+    return replace(report, fitting=_describe_training_setup(scorer.config))
 
 
-def _describe_fitting(config: TrainConfig) -> str:
+def _describe_training_setup(config: TrainConfig) -> str:
     """Describe in one line what is trained, after null and `auto` are resolved."""
     rank, device = config.lora_rank, config.device
     rate = config.resolve_body_learning_rate(has_adapters=rank is not None)

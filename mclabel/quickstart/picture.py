@@ -14,7 +14,7 @@ from mclabel.evaluate.labels.report import measure_group
 from mclabel.evaluate.labels.show import plot_group_calibration
 from mclabel.evaluate.labels.truth import find_exact_truth
 from mclabel.show.figures import SERIES_COLOURS, apply_plot_style, draw_plot, save_figure
-from mclabel.show.solutions import printable_text
+from mclabel.show.solutions import escape_unprintable_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ MAX_LINE = 46
 """Maximum characters of a step in the picture."""
 
 
-def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
+def draw_labels_picture(rows: Sequence[LabeledSolution], path: Path) -> None:
     """Save a PNG with the steps of some solutions, coloured by value, and a reliability plot.
 
     Args:
@@ -88,7 +88,8 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
         axes.text(
             0,
             y,
-            f"answer {printable_text(row.solution.prediction or 'none')[:20]} ({outcome}), "
+            f"answer {escape_unprintable_text(row.solution.prediction or 'none')[:20]} "
+            f"({outcome}), "
             f"gold {row.problem.answer}",
             weight="bold",
             fontsize=9,
@@ -114,7 +115,7 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
                 bbox=box_style,
                 color=text_colour,
             )
-            line = printable_text(step.text.strip())
+            line = escape_unprintable_text(step.text.strip())
             line = line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
             axes.text(0.09, y, line, fontsize=9, va="center")
             notes = [

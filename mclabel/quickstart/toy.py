@@ -47,7 +47,7 @@ from mclabel.evaluate.labels.show import make_quality_grid
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.picture import draw_labels
+from mclabel.quickstart.picture import draw_labels_picture
 from mclabel.report.page.report import write_report
 from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_output_is_usable
 from mclabel.run.shards.labels import read_labels
@@ -163,7 +163,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
             stage.update(number, len(groups))
         cost = compute_label_cost(rows)
     with record_duration(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
-        draw_labels(rows, out / "labels.png")
+        draw_labels_picture(rows, out / "labels.png")
         stage.update(1, 1)
     console.print()
     wrong_row = next((row for row in rows if row.first_error), rows[0])

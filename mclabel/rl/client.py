@@ -3,7 +3,7 @@
 client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
 (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 
-The *credit* of a step is its advantage. `find_token_ends`, `spread_credits` and
+The *credit* of a step is its advantage. `find_token_end_indices`, `spread_credits` and
 `place_credits_at_ends` convert one credit per step to one number per token, which trainers need.
 """
 
@@ -150,7 +150,9 @@ class RewardClient:
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        data = None if content is None else json.dumps(content, default=_convert_for_json).encode()
+        data = (
+            None if content is None else json.dumps(content, default=_convert_to_json_type).encode()
+        )
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
         wait_s, tries, num_bad_answers = FIRST_WAIT_S, 0, 0
         while True:
@@ -196,7 +198,7 @@ class RewardClient:
             raise error_type(f"{self.url}: the server cannot be reached ({reason})") from error
 
 
-def _convert_for_json(value: Any) -> Any:
+def _convert_to_json_type(value: Any) -> Any:
     """Convert an array to a list, and a decimal number to text, since JSON lacks these types."""
     if hasattr(value, "tolist"):
         return value.tolist()
@@ -256,7 +258,7 @@ def strip_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) ->
     return completion
 
 
-def find_token_ends(
+def find_token_end_indices(
     ids: Sequence[int], ends: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> list[int]:
     """Return the token index at which each step ends, exclusive, in a trainer's tokens.

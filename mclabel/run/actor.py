@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import ray
 
 from mclabel.core.errors import EngineDied
-from mclabel.core.stop import end_at_once, find_shared_memory, kill_children
+from mclabel.core.stop import end_process_at_once, kill_descendants, list_shared_memory_files
 from mclabel.engines.loading import get_current_stage
 from mclabel.run.ray_cluster import Placement
 from mclabel.run.running import FinishedLease, Lease, RunningBlocks
@@ -138,7 +138,7 @@ class WorkerActor:
         still loading, the whole process ends, and this call gets no reply.
         """
         if self._worker is None:
-            end_at_once(0)
+            end_process_at_once(0)
         else:
             self._wait_for_result(_stop_and_close(self._worker))
 
@@ -148,7 +148,7 @@ class WorkerActor:
         """
         if self._worker is not None:
             self._worker.flush()
-        end_at_once(1)
+        end_process_at_once(1)
 
     def drain(self) -> None:
         """Write the journals now and every `DRAIN_FLUSH_S`, because the node will be removed."""
@@ -177,14 +177,14 @@ async def _stop_and_close(worker: Worker) -> None:
     """Stop the blocks and close the engine. Kill the engine's child processes that do not end in
     time.
     """
-    memory = find_shared_memory()
+    memory = list_shared_memory_files()
     try:
         await worker.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await worker.close()
     finally:
-        kill_children(memory)
+        kill_descendants(memory)
 
 
 async def _exchange_leases(

@@ -240,7 +240,7 @@ class RayFleet:
         if book.closed:
             return
         connect_to_ray(self._ray.address)
-        stop.reinstall_handlers()  # ray.init has replaced the handler of SIGTERM
+        stop.reinstall_signal_handlers()  # ray.init has replaced the handler of SIGTERM
         run = RayRun(self, book, on_progress)
         try:
             yield from run.run_until_done()

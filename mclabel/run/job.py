@@ -26,7 +26,7 @@ from types import TracebackType
 
 from mclabel.core.boundary import clip_text
 from mclabel.core.errors import DamagedFile, ShardError
-from mclabel.core.stop import defer_stop
+from mclabel.core.stop import request_stop_on_signal
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import FILE as SPENT
 from mclabel.run.budget import BudgetLimits, SpendingLedger
@@ -172,7 +172,7 @@ def _run_missing_blocks(
             wanted = blocks.read_blocks(lambda block_id: block_id in todo)
             book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled, words=outputs.words)
             if not book.finished:
-                with defer_stop(book.close), freeze_heap():
+                with request_stop_on_signal(book.close), freeze_heap():
                     for report in fleet.run(book, on_progress):
                         tally.add(report)
             stopped = book.closed and not book.finished

@@ -107,12 +107,12 @@ class PrmScorer(StepScorer):
         await asyncio.to_thread(close_scorer, scorer)
 
     def _load_prm(self) -> None:
-        from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
+        from mclabel.prm.scoring.incremental import IncrementalPRM, supports_incremental_scoring
 
         threads = None if self.settings.on_gpu else self.settings.threads
         with name_option_in_code_errors(_ALLOWS_CODE):
             self._scorer = scorer = load_scorer(self.settings, threads=threads)
-        if is_incremental(scorer):
+        if supports_incremental_scoring(scorer):
             self._incremental = IncrementalPRM(
                 scorer, threads=threads, max_bytes=self.settings.cache_gib * GIB
             )
@@ -165,7 +165,7 @@ class PrmScorer(StepScorer):
             return False  # the PRM has no state of the parent, which was computed from text
         start = prefix.steps[-prefix.num_new - 1].end if prefix.num_new < len(prefix.steps) else 0
         text = "".join(step.text for step in prefix.steps[-prefix.num_new :])
-        return self._incremental.shares_tokens(prefix.ids[start:], text)
+        return self._incremental.decodes_to_same_text(prefix.ids[start:], text)
 
     def _score_new_tokens(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
         """Return the scores of prefixes by computing only their new tokens."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 from mclabel.core.boundary import describe_value, make_guarded
 from mclabel.core.errors import DataError
 from mclabel.core.records import Completion, Problem
-from mclabel.core.seeds import sampling_seed
+from mclabel.core.seeds import derive_sampling_seed
 from mclabel.engines import Policy
 from mclabel.engines.base import describe_oversized_text
 from mclabel.run.shards.journal import BlockJournal
@@ -122,8 +122,8 @@ class ProblemSearch:
             SearchMethod,
             settings.search,
             self.tree.nodes[ROOT].node,
-            seed=sampling_seed(settings.seed, problem.id, "method", 0),
-            rules={"wanted": self._find_expansion_fault, "result": self._find_result_fault},
+            seed=derive_sampling_seed(settings.seed, problem.id, "method", 0),
+            rules={"wanted": self._describe_expansion_fault, "result": self._find_result_fault},
             slow=False,
         )
         reserve = 0 if settings.tokens is None else min(self._most, settings.tokens)
@@ -143,7 +143,7 @@ class ProblemSearch:
             while True:
                 if not self._is_spent:
                     running |= {
-                        _mark_error_as_read(
+                        _mark_task_error_as_read(
                             asyncio.create_task(
                                 self._sample_and_score_node(expansion.node, expansion.steps)
                             )
@@ -170,7 +170,7 @@ class ProblemSearch:
             is_spent=self._is_spent,
         )
 
-    def _find_expansion_fault(self, expansions: Sequence[Expansion]) -> str | None:
+    def _describe_expansion_fault(self, expansions: Sequence[Expansion]) -> str | None:
         for expansion in expansions:
             if (
                 expansion.node not in self.tree.nodes
@@ -319,7 +319,7 @@ class ProblemSearch:
             completion = await self._policy.sample(
                 self._prompt,
                 prefix,
-                seed=sampling_seed(
+                seed=derive_sampling_seed(
                     self._settings.seed,
                     self._problem.id,
                     f"search:{parent}:{part_index}",
@@ -386,7 +386,7 @@ class ProblemSearch:
         return len(completion.ids) + (completion.finish_reason == "stop" and not by_text)
 
 
-def _mark_error_as_read(task: asyncio.Task[T]) -> asyncio.Task[T]:
+def _mark_task_error_as_read(task: asyncio.Task[T]) -> asyncio.Task[T]:
     """Mark a task's error as read, so that asyncio does not log it. Return the task.
 
     The error of another task may already have ended the search.

@@ -97,7 +97,7 @@ class Searcher:
             model=self._name,
             method=settings.search.kind,
             solutions=_list_distinct_solutions(searched.labeled, request.n)
-            or (_find_longest_prefix(search_result),),
+            or (_choose_longest_prefix(search_result),),
             num_finished=len(searched.labeled),
             scores=next((node.scores for node in tree.nodes if node.id == tree.chosen), ()),
             is_spent=search_result.is_spent,
@@ -117,7 +117,7 @@ def _list_distinct_solutions(
     )
 
 
-def _find_longest_prefix(search_result: SearchResult) -> SearchedSolution:
+def _choose_longest_prefix(search_result: SearchResult) -> SearchedSolution:
     """Return the longest prefix of a search in which token limits ended all solutions."""
     tree = search_result.tree
     longest = max(tree.nodes.values(), key=lambda entry: (entry.node.num_tokens, entry.node.id))
@@ -174,7 +174,7 @@ class SearchAnswer:
             }
             for index, solution in enumerate(self.solutions)
         ]
-        head = self._make_response_head("chat.completion")
+        head = self._make_common_response_fields("chat.completion")
         return {
             **head,
             "choices": choices,
@@ -188,7 +188,7 @@ class SearchAnswer:
         Args:
             include_usage: True to add a last chunk with the numbers of tokens.
         """
-        head = self._make_response_head("chat.completion.chunk")
+        head = self._make_common_response_fields("chat.completion.chunk")
 
         def make_chunk(
             index: int, delta: dict[str, str], ended: str | None = None
@@ -235,7 +235,7 @@ class SearchAnswer:
             "scores": list(self.scores),
         }
 
-    def _make_response_head(self, kind: str) -> dict[str, Any]:
+    def _make_common_response_fields(self, kind: str) -> dict[str, Any]:
         return {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "object": kind,

@@ -15,7 +15,7 @@ import numpy as np
 
 from mclabel.core.records import Completion, Step
 from mclabel.core.seeds import content_id
-from mclabel.core.stats.bootstrap import Estimate, estimate_mean, resample_weights
+from mclabel.core.stats.bootstrap import Estimate, draw_resample_weights, estimate_mean
 from mclabel.data.boundaries import may_step_end
 from mclabel.data.steps import StepSplitter
 from mclabel.run.shards.journal import JournalEntry, Line
@@ -171,17 +171,17 @@ class TokenBudget:
             self._num_out += reserved > 0
             return reserved
 
-    async def release(self, reserved: int, spent: int) -> None:
+    async def release(self, reserved: int, num_spent: int) -> None:
         """Release the unspent part of a reservation.
 
         Args:
             reserved: number of tokens that `reserve` returned, at least 1.
-            spent: number of tokens that were sampled.
+            num_spent: number of tokens that were sampled.
         """
         if self.left == inf:
             return
         async with self._changed:
-            self.left += reserved - spent
+            self.left += reserved - num_spent
             self._num_out -= 1
             self._changed.notify_all()
 
@@ -361,7 +361,7 @@ def compute_search_figures(
         sizes: sizes of the job's models; None if unknown.
         seed: random seed of the bootstrap over problems.
     """
-    weights = resample_weights(len(trees), seed)
+    weights = draw_resample_weights(len(trees), seed)
     graded = np.array([bool(tree.answer) for tree in trees])
     right = np.array([tree.is_chosen_right for tree in trees], dtype=np.float64)
     any_right = [any(node.outcome == "right" for node in tree.results) for tree in trees]

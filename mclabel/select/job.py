@@ -317,7 +317,7 @@ def _write_ranking(
     positions_by_text: dict[str, list[int]] = {}
     for position, pool_row in enumerate(pool.rows):
         positions_by_text.setdefault(pool_row.text_id, []).append(position)
-    aggregate_scores = partial(aggregate, how=AGGREGATION)
+    aggregate_scores = partial(aggregate, aggregation=AGGREGATION)
     num_strange = num_read = 0
     for text_id, row in _iter_scored_rows(scores_path, aggregate_scores):
         num_read += 1

@@ -229,9 +229,9 @@ def choose_solutions(
     ranked = np.flatnonzero(~np.isnan(keys))
     _, key_indices, counts = np.unique(keys[ranked], return_inverse=True, return_counts=True)
     is_tied, tie_hashes = counts[key_indices] > 1, np.zeros(len(ranked), dtype=np.uint64)
-    tie_hashes[is_tied] = _hash_positions(seed, "tie", ids, ranked[is_tied])
+    tie_hashes[is_tied] = _hash_solutions_at_positions(seed, "tie", ids, ranked[is_tied])
     ranked = ranked[np.lexsort((tie_hashes, -keys[ranked]))]
-    certain = _choose_best(ranked, problems, is_wrong, num_by_rule, wrong_share, per_problem)
+    certain = _choose_best_ranked(ranked, problems, is_wrong, num_by_rule, wrong_share, per_problem)
     if len(certain) < num_by_rule:
         limit_note = (
             f" with at most {per_problem} from a problem" if per_problem is not None else ""
@@ -243,7 +243,7 @@ def choose_solutions(
         )
     not_certain = np.setdiff1d(np.arange(len(ids)), certain)
     # Solutions with the smallest hashes of seed and id are drawn, so the order has no influence.
-    hashes = _hash_positions(seed, "draw", ids, not_certain)
+    hashes = _hash_solutions_at_positions(seed, "draw", ids, not_certain)
     return ChosenSolutions(
         certain=certain,
         drawn=np.sort(not_certain[np.argsort(hashes, kind="stable")[:num_random]]),
@@ -251,7 +251,7 @@ def choose_solutions(
     )
 
 
-def _choose_best(
+def _choose_best_ranked(
     ranked: Ints,
     problems: Ints,
     is_wrong: Flags,
@@ -265,16 +265,16 @@ def _choose_best(
     """
     num_chosen = np.zeros(int(problems.max()) + 1, dtype=np.int64)
     if wrong_share is None:
-        return _take_in_turns(ranked, problems, num_chosen, count, per_problem)
+        return _take_from_problems_in_turns(ranked, problems, num_chosen, count, per_problem)
     ranked_wrong, ranked_others = ranked[is_wrong[ranked]], ranked[~is_wrong[ranked]]
-    chosen_wrong = _take_in_turns(
+    chosen_wrong = _take_from_problems_in_turns(
         ranked_wrong, problems, num_chosen, round(wrong_share * count), per_problem
     )
-    chosen_others = _take_in_turns(
+    chosen_others = _take_from_problems_in_turns(
         ranked_others, problems, num_chosen, count - len(chosen_wrong), per_problem
     )
     remaining_wrong = ranked_wrong[~np.isin(ranked_wrong, chosen_wrong)]
-    further_wrong = _take_in_turns(
+    further_wrong = _take_from_problems_in_turns(
         remaining_wrong,
         problems,
         num_chosen,
@@ -284,7 +284,7 @@ def _choose_best(
     return np.concatenate([chosen_wrong, chosen_others, further_wrong])
 
 
-def _take_in_turns(
+def _take_from_problems_in_turns(
     ranked: Ints, problems: Ints, num_chosen: Ints, count: int, per_problem: int | None
 ) -> Ints:
     """Return the first positions of a ranking in which problems take turns.
@@ -314,7 +314,7 @@ def _take_in_turns(
     return chosen
 
 
-def _hash_positions(
+def _hash_solutions_at_positions(
     seed: int, purpose: str, ids: Sequence[str], positions: Ints
 ) -> NDArray[np.uint64]:
     prefix = f"select:{seed}:{purpose}:"

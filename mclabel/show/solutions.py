@@ -4,7 +4,8 @@ A model's text is shown as plain text: control characters become visible codes, 
 text has no effect.
 
 The opinions in a consensus are shown in words. Names and reasons of their sources can be untrusted
-texts. This module limits their length, and `printable_text` makes their control characters visible.
+texts. This module limits their length, and `escape_unprintable_text` makes their control
+characters visible.
 """
 
 from __future__ import annotations
@@ -52,16 +53,17 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
             unknown.
     """
     name = find_imported_id(row) or f"{row.problem.id}  sample {row.solution.sample_index}"
-    heading = Text(f"{printable_text(name)}  ", style="bold")
+    heading = Text(f"{escape_unprintable_text(name)}  ", style="bold")
     heading.append(row.solution.outcome, style=OUTCOME_STYLE[row.solution.outcome])
-    heading.append(f"  answer {printable_text(row.solution.prediction or 'none')}")
+    heading.append(f"  answer {escape_unprintable_text(row.solution.prediction or 'none')}")
     gold = row.problem.answer
     heading.append(
-        f", gold {printable_text(shorten_answer(gold) if row.problem.answer_is_json else gold)}",
+        ", gold "
+        f"{escape_unprintable_text(shorten_answer(gold) if row.problem.answer_is_json else gold)}",
         style="dim",
     )
     console.print(heading)
-    console.print(Text(printable_text(row.problem.text)), style="dim")
+    console.print(Text(escape_unprintable_text(row.problem.text)), style="dim")
     table = Table(box=None, padding=(0, 1), show_header=False)
     for column in ("mark", "value", "interval", "counts"):
         table.add_column(column, no_wrap=True)
@@ -78,7 +80,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
             ),
             Text(_format_counts(row, index), style="dim"),
             *([] if row.consensus is None else [Text(str(index), style="dim")]),
-            render_step(step.text, _choose_label_style(label), passages.get(index, ())),
+            render_step_with_marks(step.text, _choose_label_style(label), passages.get(index, ())),
         )
     console.print(table)
     if row.consensus is not None:
@@ -86,7 +88,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
     console.print()
 
 
-def printable_text(text: str) -> str:
+def escape_unprintable_text(text: str) -> str:
     """Return at most MAX_TEXT characters of a text, with codes for unprintable characters."""
     cut = text[:MAX_TEXT]
     safe = "".join(
@@ -96,7 +98,7 @@ def printable_text(text: str) -> str:
     return safe + (f"… ({len(text) - MAX_TEXT} more characters)" if len(text) > MAX_TEXT else "")
 
 
-def render_step(text: str, style: str, passages: Sequence[MarkedPassage]) -> Text:
+def render_step_with_marks(text: str, style: str, passages: Sequence[MarkedPassage]) -> Text:
     """Return a step's text with the marked passages underlined, and the remark on each below it.
 
     Args:
@@ -105,26 +107,26 @@ def render_step(text: str, style: str, passages: Sequence[MarkedPassage]) -> Tex
         passages: passages that sources have marked in the step.
     """
     body, indent = strip_step_text(text)
-    styled = Text(printable_text(body), style=style)
+    styled = Text(escape_unprintable_text(body), style=style)
     for passage in passages:
         # The codes of control characters take more characters than the text itself.
         start, end = (
-            len(printable_text(body[: min(max(0, position - indent), MAX_TEXT)]))
+            len(escape_unprintable_text(body[: min(max(0, position - indent), MAX_TEXT)]))
             for position in (passage.start, passage.end)
         )
         styled.stylize("bold underline", start, end)
     for passage in passages:
-        styled.append(f"\n  {printable_text(passage.words)}", style="magenta")
+        styled.append(f"\n  {escape_unprintable_text(passage.words)}", style="magenta")
     return styled
 
 
 def _format_consensus(consensus: Consensus) -> Text:
-    line = Text(f"{printable_text(describe_rule(consensus))}: ")
+    line = Text(f"{escape_unprintable_text(describe_rule(consensus))}: ")
     line.append(describe_kept(consensus), style="green" if consensus.kept else "bold yellow")
     described = ", ".join(
         f"{source}: {opinion_text}" for source, opinion_text in describe_opinions(consensus)
     )
-    return line.append(f"  {printable_text(described)}", style="dim")
+    return line.append(f"  {escape_unprintable_text(described)}", style="dim")
 
 
 def _format_error_mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.answers import grade_completion
 from mclabel.core.records import Problem, Verdict
-from mclabel.core.seeds import sampling_seed
+from mclabel.core.seeds import derive_sampling_seed
 from mclabel.domains.arith import BUNDLED, bundled_model
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program
@@ -62,7 +62,7 @@ def complete_problems(
         try:
             work = [
                 policy.sample(
-                    policy.prompt_ids(p.text), (), seed=sampling_seed(0, p.id, "solution", i)
+                    policy.prompt_ids(p.text), (), seed=derive_sampling_seed(0, p.id, "solution", i)
                 )
                 for p in problems
                 for i in range(per_problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.core.stats.bootstrap import Estimate, estimate_ratio, resample_weights
+from mclabel.core.stats.bootstrap import Estimate, draw_resample_weights, estimate_ratio
 from mclabel.evaluate.labels.quality import measure_label_quality
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.bisect import BisectEstimator
@@ -106,7 +106,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
         ),
         Point(name="bisect", label="", settings=bisect),
     ]
-    weights = resample_weights(len(test), 0)
+    weights = draw_resample_weights(len(test), 0)
     figures = {}
     for point in points:
         done = measure(point.make, test)

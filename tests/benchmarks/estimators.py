@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mclabel.core.stats.bootstrap import resample_weights
+from mclabel.core.stats.bootstrap import draw_resample_weights
 from mclabel.labeling.estimators import EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.labeling.estimators.bisect import BisectEstimator
 from mclabel.labeling.estimators.fixed import FirstErrorEstimator, FixedEstimator
@@ -97,7 +97,7 @@ def _report(
     settings = points(priors, cap, size.pick(smoke=GAINS[4:5], quick=GAINS, full=GAINS))
     tuned = {(p.name, p.label): measure(p.make, validation) for p in settings}
     measured = {(p.name, p.label): measure(p.make, test) for p in settings}
-    weights = resample_weights(len(test), 0)
+    weights = draw_resample_weights(len(test), 0)
     if plot is not None:
         _plot(measured, weights, plot)
     curves: dict[str, dict[str, Any]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.core.records import Outcome
-from mclabel.core.stats.bootstrap import compute_bootstrap_interval, resample_weights
+from mclabel.core.stats.bootstrap import compute_bootstrap_interval, draw_resample_weights
 from mclabel.core.stats.intervals import clopper_pearson
 from mclabel.labeling.estimators import (
     ROOT,
@@ -123,7 +123,7 @@ def real_intervals(truth: Sequence[Case], priors: Knowledge | None) -> dict[str,
         priors: priors of the posterior.
     """
     figures = {}
-    weights = resample_weights(len(truth), 0)
+    weights = draw_resample_weights(len(truth), 0)
     drawn = min(DRAWN, len(_outcomes(truth[0], ROOT)) // 2)
     by_problem = [_parts(case, drawn, MAX_PARTS["intervals"]) for case in truth]
     for settings in _list_settings(rollouts=drawn, most=drawn):
@@ -164,7 +164,7 @@ def soft_values(
     trials = len(_outcomes(truth[0], ROOT)) - cap
     assert trials > 1, f"{trials + cap} rollouts per prefix: must be at least {cap + 2}"
     problems = {case.id: index for index, case in enumerate(truth)}
-    weights = resample_weights(len(problems), 0)
+    weights = draw_resample_weights(len(problems), 0)
     made: list[tuple[str, EstimatorSettings, Knowledge | None]] = []
     for k in [k for k in (1, 2, 4, 8, 16, 32) if k <= cap]:
         made.append((f"fixed K={k}", FixedEstimator.Settings(rollouts=k), None))

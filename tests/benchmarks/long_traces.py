@@ -29,8 +29,8 @@ from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import (
     Estimate,
     compute_bootstrap_interval,
+    draw_resample_weights,
     estimate_ratio,
-    resample_weights,
     sum_by_problem,
 )
 from mclabel.evaluate.labels.report import find_exact_states, measure_state_quality
@@ -231,7 +231,7 @@ def _mean(rows: Sequence[LabeledSolution], values: Sequence[float]) -> Estimate:
     """Return the mean with its interval over problems."""
     columns = np.array([[value, 1.0] for value in values]).reshape(-1, 2)
     sums = sum_by_problem([row.problem.id for row in rows], columns)
-    return estimate_ratio(sums[:, 0], sums[:, 1], resample_weights(len(sums), 0))
+    return estimate_ratio(sums[:, 0], sums[:, 1], draw_resample_weights(len(sums), 0))
 
 
 def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
@@ -249,7 +249,7 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
         row.solution.outcome is Outcome.RIGHT and "recovered" in find_exact_states(row)
         for row in rows
     ])  # fmt: skip
-    weights = np.stack([np.ones(len(problems)), *resample_weights(len(problems), 0)])
+    weights = np.stack([np.ones(len(problems)), *draw_resample_weights(len(problems), 0)])
     place = np.eye(len(problems))[number]  # [row, problem]
 
     def weigh_pairs(pairs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -28,7 +28,7 @@ from typing import Any
 
 from mclabel.answers import grade_completion
 from mclabel.core.records import Completion, Problem, Verdict
-from mclabel.core.seeds import sampling_seed
+from mclabel.core.seeds import derive_sampling_seed
 from mclabel.data.boundaries import find_newline_ends
 from mclabel.data.lengths import split_steps
 from mclabel.domains.arith import bundled_model
@@ -189,7 +189,7 @@ async def _sample_completions(
     name: str,
 ) -> list[Completion]:
     """Sample `count` completions of one prefix, each with a different seed."""
-    seeds = [sampling_seed(0, problem.id, name, i) for i in range(count)]
+    seeds = [derive_sampling_seed(0, problem.id, name, i) for i in range(count)]
     return await asyncio.gather(*(policy.sample(prompt, prefix, seed=seed) for seed in seeds))
 
 

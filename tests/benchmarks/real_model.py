@@ -33,7 +33,12 @@ from numpy.typing import NDArray
 from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.records import Counts, LabeledSolution, Outcome, add_counts
-from mclabel.core.stats.bootstrap import Estimate, estimate_ratio, resample_weights, sum_by_problem
+from mclabel.core.stats.bootstrap import (
+    Estimate,
+    draw_resample_weights,
+    estimate_ratio,
+    sum_by_problem,
+)
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.quality import compute_label_cost, measure_label_quality
@@ -95,7 +100,7 @@ class Row:
     def gain(self, other: Row) -> Estimate:
         """Return the difference to another row in the share of right first errors."""
         solutions, hits = self.by_problem
-        weights = resample_weights(len(hits), 0)
+        weights = draw_resample_weights(len(hits), 0)
         return estimate_ratio(hits - other.by_problem[1], solutions, weights)
 
 
@@ -211,7 +216,7 @@ def _measure_row(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolutio
             too_sure.append(row.posterior[place] - hit)
     problems = [row.problem.id for row in graded]
     solutions, hits, sound, called_wrong = sum_by_problem(problems, sums).T
-    weights = resample_weights(len(solutions), 0)
+    weights = draw_resample_weights(len(solutions), 0)
     quality = measure_label_quality(graded, truth.first_error)
     return Row(
         figures={

@@ -20,7 +20,7 @@ from mclabel.core.stats.bootstrap import (
     NUM_RESAMPLES,
     Estimate,
     compute_bootstrap_interval,
-    resample_weights,
+    draw_resample_weights,
 )
 from mclabel.evaluate.best_of_n.choosing import (
     ProblemSamples,
@@ -31,7 +31,7 @@ from mclabel.evaluate.best_of_n.choosing import (
 )
 from mclabel.evaluate.processbench.figures import compute_split_f1
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
-from mclabel.prm.scoring.manifest import find_first_below
+from mclabel.prm.scoring.manifest import find_first_score_below
 from tests.benchmarks.figures import Numbers, numbers
 from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores
 
@@ -92,7 +92,7 @@ class Comparison:
             seed: random seed of the bootstrap.
         """
         self.pool = pool
-        self._weights = resample_weights(pool.num_problems, seed)
+        self._weights = draw_resample_weights(pool.num_problems, seed)
 
     def right(self, scores: Sequence[Floats], size: int, *, all_right: bool = False) -> Measured:
         """Measure how often the highest score among `size` random samples is that of a right one.
@@ -177,7 +177,7 @@ class Comparison:
         """
         table = np.zeros((self.pool.num_problems, 4))
         for problem, place in self.pool.first_samples(num_samples):
-            label = find_first_below(steps[place].tolist(), threshold)
+            label = find_first_score_below(steps[place].tolist(), threshold)
             true = self.pool.first_errors[place]
             is_hit = (NO_ERROR if label is None else label) == true
             column = 2 if true == NO_ERROR else 0

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from mclabel.core.records import Outcome
-from mclabel.core.stats.bootstrap import Estimate, estimate_ratio, resample_weights
+from mclabel.core.stats.bootstrap import Estimate, draw_resample_weights, estimate_ratio
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.truth import make_truth_from_judgements
@@ -421,7 +421,7 @@ def row_of(number: int, judgement: Judgement, truth: int | None, path: SolutionP
 def figures(rows: Sequence[Row], tokens: int, num_cases: int) -> dict[str, Any]:
     """Return figures with intervals over problems; tokens are per solution."""
     cases = np.array([row.case for row in rows])
-    weights = resample_weights(num_cases, 0)
+    weights = draw_resample_weights(num_cases, 0)
 
     def ratio(top: Sequence[float], bottom: Sequence[float]) -> Estimate:
         above, below = np.zeros((2, num_cases))

@@ -149,8 +149,8 @@ def learned_rate_error(worlds: int, solutions: int) -> float:
         models = {
             name: FirstErrorJudgeModel(
                 num_steps=num_steps,
-                named=_draw_named_errors(rng, first, num_steps, rates),
-                sureness=np.zeros(solutions, dtype=np.int64),
+                named_steps=_draw_named_errors(rng, first, num_steps, rates),
+                sureness_classes=np.zeros(solutions, dtype=np.int64),
             )
             for name, rates in KNOWN.items()
         }

@@ -34,7 +34,7 @@ import numpy as np
 from mclabel import jobs
 from mclabel.core.config.load import find_bundled_config, load_config
 from mclabel.core.records import LabeledSolution
-from mclabel.core.stats.bootstrap import estimate_ratio, resample_weights
+from mclabel.core.stats.bootstrap import draw_resample_weights, estimate_ratio
 from mclabel.data.readers.judged import read_processbench
 from mclabel.evaluate.labels.quality import find_exact_first_error, measure_label_quality
 from mclabel.evaluate.labels.truth import make_truth_from_judgements
@@ -207,7 +207,7 @@ def compare_by_simulation(size: BenchmarkSize) -> dict[str, Any]:
             "tokens": job.tokens,
             "slots_used": round(_middle_share(spans, job.seconds), 4),
             "first_error": numbers(
-                estimate_ratio(right, solutions, resample_weights(len(right), 0))
+                estimate_ratio(right, solutions, draw_resample_weights(len(right), 0))
             ),
         }
     ratio = round(parts["posterior"]["seconds"] / parts["fixed"]["seconds"], 4)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.core.stop import find_mapping_processes
+from mclabel.core.stop import list_processes_mapping_files
 from mclabel.engines.vllm_memory import MEMORY, OWNER, SharedMemoryRecord, free_abandoned_memory
 
 pytestmark = pytest.mark.skipif(
@@ -67,7 +67,7 @@ class Engine:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
         deadline = time.monotonic() + 60
-        while find_mapping_processes([self.segment]):
+        while list_processes_mapping_files([self.segment]):
             assert time.monotonic() < deadline
             time.sleep(0.01)
 

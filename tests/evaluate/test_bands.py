@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mclabel.core.stats.bootstrap import estimate_from_sums, estimate_ratio, resample_weights
+from mclabel.core.stats.bootstrap import draw_resample_weights, estimate_from_sums, estimate_ratio
 from tests.support.bands import NUM_STEPS, errors, truths
 
 
@@ -19,7 +19,7 @@ def true() -> dict[str, float]:
 def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_problems: int) -> None:
     """Each problem has four correlated solutions; 1,500 runs give +-.011 at two sigma."""
     num_runs, rng = 1500, np.random.default_rng(17)
-    weights = resample_weights(num_problems, seed=0)
+    weights = draw_resample_weights(num_problems, seed=0)
     held = dict.fromkeys(("first_error_accuracy", "first_error_accuracy_wrong", "f1"), 0)
     for _ in range(num_runs):
         first, label = errors(num_problems, rng)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mclabel.core.errors import DataError
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.processbench.figures import measure_processbench
-from mclabel.prm.scoring.manifest import find_best_threshold, find_first_below
+from mclabel.prm.scoring.manifest import find_best_threshold, find_first_score_below
 
 
 def make_judged_solutions(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
@@ -22,7 +22,8 @@ def make_judged_solutions(*errors: int | None, steps: int = 4) -> list[JudgedSol
 
 def f1_at(rows: list[JudgedSolution], scores: dict[str, list[float]], threshold: float) -> float:
     measurement = measure_processbench(
-        {"s": rows}, {"s": {row.id: find_first_below(scores[row.id], threshold) for row in rows}}
+        {"s": rows},
+        {"s": {row.id: find_first_score_below(scores[row.id], threshold) for row in rows}},
     ).mean_f1.value
     assert measurement is not None
     return measurement
@@ -106,7 +107,7 @@ def test_a_threshold_between_neighbouring_floats() -> None:
 def test_scores_are_calibrated_up_to_the_first_error() -> None:
     rows = make_judged_solutions(1, None, steps=3)
     scores = {"0": [0.9, 0.3, 0.0], "1": [0.9, 0.9, 0.9]}
-    first_errors = {row.id: find_first_below(scores[row.id], 0.5) for row in rows}
+    first_errors = {row.id: find_first_score_below(scores[row.id], 0.5) for row in rows}
     calibration_error = (
         measure_processbench({"s": rows}, {"s": first_errors}, scores={"s": scores}).splits["s"].ece
     )

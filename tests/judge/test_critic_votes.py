@@ -24,7 +24,7 @@ def _list_rounds(votes: VoteCounter, answers: list[int | str | None]) -> list[tu
     """Return the size of each round of requested votes, and whether the round is a retry."""
     rest, rounds = list(answers), []
     while votes.count_votes_needed():
-        rounds.append((votes.count_votes_needed(), votes.is_retry))
+        rounds.append((votes.count_votes_needed(), votes.is_retry_round))
         for _ in range(votes.count_votes_needed()):
             votes.record(_make_vote(rest.pop(0)))
     assert not rest
@@ -106,8 +106,8 @@ def test_votes_end_and_are_right_whatever_is_answered(
     first, second = VoteCounter(least, least + more), VoteCounter(least, least + more)
     fresh, rest = 0, list(answers)
     while num := first.count_votes_needed():
-        assert (second.count_votes_needed(), second.is_retry) == (num, first.is_retry)
-        fresh += 0 if first.is_retry else num
+        assert (second.count_votes_needed(), second.is_retry_round) == (num, first.is_retry_round)
+        fresh += 0 if first.is_retry_round else num
         batch, rest = rest[:num], rest[num:]
         for answer in batch:
             assert not first.result().is_decided

@@ -40,7 +40,11 @@ from mclabel.prm.model.cached import CachedBody
 from mclabel.prm.model.heads import NUM_FEATURES
 from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
-from mclabel.prm.scoring.incremental import IncrementalPRM, ScoredPrefix, is_incremental
+from mclabel.prm.scoring.incremental import (
+    IncrementalPRM,
+    ScoredPrefix,
+    supports_incremental_scoring,
+)
 from mclabel.prm.scoring.manifest import PrmManifest
 from mclabel.prm.scoring.score import PRM
 from tests.support.labelled import arith_rows, arith_text, tiny_model
@@ -130,7 +134,7 @@ def test_a_tree_scores_as_full_passes_do(
     text: PolicyText, head: str, step_token: str | None
 ) -> None:
     prm = make_prm(text, step_token=step_token, threads=2, **HEADS[head])
-    assert is_incremental(prm)
+    assert supports_incremental_scoring(prm)
     nodes = grow_tree(IncrementalPRM(prm), random.Random(1), rounds=4)
     assert max(len(node.scores) for node in nodes) > 5
     assert_as_full(prm, nodes)
@@ -175,8 +179,8 @@ def test_ids_and_scores_are_those_of_the_text(text: PolicyText) -> None:
     incremental = IncrementalPRM(prm)
     problem, steps = PROBLEMS[1], LINES[:3]
     ids = [text.encode(step) for step in steps]
-    assert incremental.shares_tokens(ids[0], steps[0])
-    assert not incremental.shares_tokens(ids[0], steps[1])
+    assert incremental.decodes_to_same_text(ids[0], steps[0])
+    assert not incremental.decodes_to_same_text(ids[0], steps[1])
     root = incremental.begin(problem)
     assert root.scores == () and root.num_tokens == len(text.prompt_ids(problem))
     [longer] = incremental.extend([(root, ids)])
@@ -269,7 +273,7 @@ def test_what_is_dropped_is_freed_at_once(text: PolicyText) -> None:
         ]
         problem = weakref.ref(nodes[0])
         leaf = nodes[-1]
-        path = len(leaf._list_from_root())
+        path = len(leaf._list_ancestors_and_self())
         assert len(tensors) > path > 1
         del nodes
         assert sum(ref() is not None for ref in tensors) == path
@@ -322,7 +326,7 @@ def test_which_architectures_are_computed_from_a_cache(
 def test_what_cannot_be_computed_so_is_refused(text: PolicyText) -> None:
     prm = make_prm(text, **HEADS["token"])
     prm.model.network.set_attn_implementation("eager")
-    assert not is_incremental(prm)
+    assert not supports_incremental_scoring(prm)
 
 
 def make_solution(*ids: int) -> EncodedSolution:

@@ -133,7 +133,7 @@ def test_packed_examples_come_out_as_they_went_in() -> None:
     assert list(PackedExamples(plain)) == plain
     assert examples[3:5] == plain[3:5] and examples[-1] == plain[-1]
     assert examples.lengths == [len(e.encoded.ids) for e in plain]
-    assert {e.right for e in plain} == {True, False}
+    assert {e.is_right for e in plain} == {True, False}
 
 
 def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:

@@ -95,7 +95,7 @@ def test_a_fitted_head_has_a_lower_loss_than_any_constant(base: str, sees_states
     ).train
     model = start_step_model(ModelSettings(base=base, head="likelihood", states=sees_states))
     assert isinstance(model, LikelihoodHead)
-    fit_head(model, examples, None, loss="cross_entropy", factors=None)
+    fit_head(model, examples, None, loss="cross_entropy", wrong_and_sound_factors=None)
     targets = [target for example in examples for target in example.targets if target is not None]
     share = sum(targets) / len(targets)
     entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)

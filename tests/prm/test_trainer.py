@@ -24,9 +24,9 @@ from mclabel.prm.training.items import (
     TrainingItem,
     choose_num_pieces,
     collate,
-    compute_class_balance_factors,
-    cut_batch,
-    sort_longest_first,
+    compute_wrong_and_sound_factors,
+    cut_batch_into_pieces,
+    sort_rows_longest_first,
 )
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
@@ -63,12 +63,12 @@ def test_pieces_hold_no_more_than_they_may() -> None:
             encoded=EncodedSolution(ids=(7,) * n, num_prompt=1, positions=(n // 2, n - 1)),
             targets=(1.0, 0.0),
             weights=(1.0, 1.0),
-            right=None,
+            is_right=None,
         )
         for i, n in enumerate(lengths)
     ]
     whole = collate([TrainingItem(example, None, None) for example in examples])
-    rows = sort_longest_first(whole)
+    rows = sort_rows_longest_first(whole)
     assert [choose_num_pieces(whole, rows, n) for n in ((1600, 1599, 800, 400, 399, 1))] == [
         1,
         2,
@@ -78,7 +78,7 @@ def test_pieces_hold_no_more_than_they_may() -> None:
         8,
     ]
     for number in range(1, 10):
-        pieces = cut_batch(whole, rows, number)
+        pieces = cut_batch_into_pieces(whole, rows, number)
         assert len(pieces) == number
         real = [piece for piece in pieces if piece["weights"].any()]
         assert len(real) == min(number, len(rows))
@@ -125,10 +125,10 @@ def test_balance_gives_both_sides_half() -> None:
         encoded=EncodedSolution(ids=(1, 2, 3, 4, 5), num_prompt=1, positions=(1, 2, 3, 4)),
         targets=(1.0, 1.0, None, 0.0),
         weights=(2.0, 1.0, 9.0, 1.0),
-        right=None,
+        is_right=None,
     )
     # 3 of 4 labels are sound: wrong steps weigh 4 / (2 * 1), sound ones 4 / (2 * 3)
-    factors = compute_class_balance_factors(PackedExamples([example]))
+    factors = compute_wrong_and_sound_factors(PackedExamples([example]))
     assert factors == (2.0, pytest.approx(2 / 3))
     assert collate([TrainingItem(example, None, factors)])["weights"][0][
         [0, 1, 3]

@@ -16,7 +16,7 @@ import pytest
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.report.page.choices import choose_main_results
-from mclabel.report.page.example import MAX_SHOWN_STEPS, ExampleCandidate, choose_higher_ranked
+from mclabel.report.page.example import MAX_SHOWN_STEPS, ExampleCandidate, choose_better_example
 from mclabel.report.page.facts import GatheredRun
 from mclabel.report.page.html import (
     format_count,
@@ -141,7 +141,7 @@ def test_the_solution_shown_does_not_depend_on_the_order() -> None:
     for names in itertools.permutations(CASES):
         best: ExampleCandidate | None = None
         for name in names:
-            best = choose_higher_ranked(best, CASES[name])
+            best = choose_better_example(best, CASES[name])
         assert best is CASES["large fall"]
     assert list(
         reversed(sorted(CASES.values(), key=lambda e: (e.rank, -int(e.row.solution.id[-1]))))

@@ -15,7 +15,7 @@ from jinja2 import UndefinedError
 
 from mclabel.core.errors import ShardError
 from mclabel.report.page.facts import GatheredRun, compute_agreement
-from mclabel.report.page.html import make_environment
+from mclabel.report.page.html import make_template_environment
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.digest import add_digest
 from mclabel.show.figures import Plot, Series
@@ -146,7 +146,7 @@ def test_a_folder_stands_for_the_runs_in_it(tmp_path: Path) -> None:
 
 
 def test_text_is_escaped_and_bounded() -> None:
-    draw = make_environment()
+    draw = make_template_environment()
     render = draw.from_string("{{ it }}").render
     assert render(it="<b>&\x00\u202e") == "&lt;b&gt;&amp;\\u0000\\u202e"
     assert len(render(it="x" * 10_000)) < 2100

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.report.page import example as page
-from mclabel.report.page.example import convert_trees
+from mclabel.report.page.example import convert_trees_to_page_data
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredCost, StoredNode, StoredTree, write_trees
 from tests.support.shown import plain_run, report_page, solution, write_run
@@ -124,4 +124,4 @@ def test_size_is_bounded_and_the_result_is_kept(
 
 
 def test_other_runs_have_no_trees(tmp_path: Path) -> None:
-    assert convert_trees(Store(plain_run(tmp_path / "run"))) == []
+    assert convert_trees_to_page_data(Store(plain_run(tmp_path / "run"))) == []

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 import mclabel
 from mclabel.core.config.load import check_config
 from mclabel.core.errors import ConfigError
-from mclabel.core.settings import AtMost, Harmless, Settings, TrustsCode, list_harmful_values
+from mclabel.core.settings import AtMost, Harmless, Settings, TrustsCode, list_risky_values
 from mclabel.search.config import ServeSearchConfig
 
 OF_OTHER_TRAINERS = ("mclabel.rl.adapters.",)
@@ -171,6 +171,6 @@ def test_settings_by_key_are_looked_into() -> None:
         methods: dict[str, Risky]
 
     risky_keys = list(
-        list_harmful_values(Outer.model_validate({"methods": {"a": {"trust_remote_code": True}}}))
+        list_risky_values(Outer.model_validate({"methods": {"a": {"trust_remote_code": True}}}))
     )
     assert [(key, value) for key, value, _ in risky_keys] == [("methods.a.trust_remote_code", True)]

@@ -16,7 +16,7 @@ from typing import Any
 
 from mclabel.annotate.events import Event, parse_event
 from mclabel.annotate.gold import GoldLine, add_gold_items
-from mclabel.annotate.items import AnnotationSettings, Item, digest_texts, draw_items
+from mclabel.annotate.items import AnnotationSettings, Item, draw_items, hash_problem_and_steps
 from mclabel.annotate.storage import EventLog, lock_events_file, read_folder, write_folder
 from mclabel.core.records import LabeledSolution
 
@@ -26,7 +26,7 @@ ONLY = Item(
     answer="1",
     steps=("a", "b", "c"),
     prediction=None,
-    digest=digest_texts("p", ("a", "b", "c")),
+    digest=hash_problem_and_steps("p", ("a", "b", "c")),
     stratum="all",
     probability=1.0,
     people=("ana", "ben"),

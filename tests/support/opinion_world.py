@@ -72,7 +72,9 @@ class World:
     def location_model(self, named: Ints) -> FirstErrorJudgeModel:
         """Return the model of a judge that names first errors."""
         sureness = np.zeros(len(named), dtype=np.int64)
-        return FirstErrorJudgeModel(num_steps=self.num_steps, named=named, sureness=sureness)
+        return FirstErrorJudgeModel(
+            num_steps=self.num_steps, named_steps=named, sureness_classes=sureness
+        )
 
     def scoring(self, scores: Floats) -> ScorerModel:
         """Return the model of a judge that scores steps."""

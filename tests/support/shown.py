@@ -23,8 +23,8 @@ from mclabel.core.records import (
     StepLabel,
 )
 from mclabel.core.stats.values import estimate_fixed
-from mclabel.report.page.example import ExampleCandidate, convert_example
-from mclabel.report.page.html import make_environment
+from mclabel.report.page.example import ExampleCandidate, convert_example_to_page_data
+from mclabel.report.page.html import make_template_environment
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
@@ -179,8 +179,8 @@ def write_run(
 
 def example_markup(example: ExampleCandidate, **more: Any) -> str:
     """Render the part of a report that shows one solution."""
-    macros: Any = make_environment().get_template("macros.html").module
-    return str(macros.example(convert_example(example), False, **more))
+    macros: Any = make_template_environment().get_template("macros.html").module
+    return str(macros.example(convert_example_to_page_data(example), False, **more))
 
 
 def report_page(places: Sequence[str], out: str) -> Path:

@@ -161,12 +161,12 @@ def _list_keys(
         elif not (context.components and name == "kind"):
             yield Key(
                 name=path,
-                type=type_in_words(info.annotation, info.metadata),
-                default=_write_value(getattr(outer, name))
+                type=describe_type(info.annotation, info.metadata),
+                default=_format_default_value(getattr(outer, name))
                 if outer is not None
                 else None
                 if info.is_required()
-                else _write_value(_get_default(info)),
+                else _format_default_value(_get_default(info)),
                 sentence=_read_field_docstring(settings_class, name),
                 is_operational=operational,
                 components=context.components,
@@ -208,7 +208,7 @@ def _get_default(info: FieldInfo) -> Any:
     return info.get_default(call_default_factory=True)
 
 
-def _write_value(value: Any) -> str:
+def _format_default_value(value: Any) -> str:
     if isinstance(value, str):
         return value if value else "''"
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -218,7 +218,7 @@ def _join_lines(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+def describe_type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """Describe a type and its range in plain words.
 
     Args:
@@ -227,10 +227,10 @@ def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return type_in_words(arguments[0], (*metadata, *arguments[1:]))
+        return describe_type(arguments[0], (*metadata, *arguments[1:]))
     if origin in (Union, types.UnionType):
         alternatives = [
-            type_in_words(argument, metadata)
+            describe_type(argument, metadata)
             for argument in arguments
             if argument is not type(None)
         ]
@@ -240,11 +240,11 @@ def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return " | ".join(str(argument) for argument in arguments)
     limits = _describe_limits(metadata)
     if origin is tuple and arguments[-1:] != (Ellipsis,):
-        return f"list of {len(arguments)}: {', '.join(map(type_in_words, arguments))}"
+        return f"list of {len(arguments)}: {', '.join(map(describe_type, arguments))}"
     if origin in (list, tuple) and arguments:
-        return f"list of {type_in_words(arguments[0])}{limits}"
+        return f"list of {describe_type(arguments[0])}{limits}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"keys with values: {type_in_words(arguments[1])}"
+        return f"keys with values: {describe_type(arguments[1])}"
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return f"keys: {', '.join(annotation.model_fields)}"
     return f"{_WORDS.get(annotation, getattr(annotation, '__name__', str(annotation)))}{limits}"

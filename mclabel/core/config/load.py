@@ -30,7 +30,7 @@ from mclabel.core.settings import (
     NESTED_FAULTS,
     SENSITIVE,
     Settings,
-    list_harmful_values,
+    list_risky_values,
 )
 
 C = TypeVar("C", bound=Settings)
@@ -113,7 +113,7 @@ def load_content(
     refused = [
         f"  {key}: {risk}, so a file alone must not set it to {_shorten_repr(value)}. If you trust "
         f"it, pass {key}={json.dumps(value)} on the command line"
-        for key, value, risk in list_harmful_values(checked)
+        for key, value, risk in list_risky_values(checked)
         if not any(f"{key}.".startswith(f"{key_value}.") for key_value in override_values)
     ]
     if refused:

@@ -16,7 +16,7 @@ from mclabel.core.settings.base import (
     describe_faults,
     find_settings_class,
     list_content_fields,
-    list_harmful_values,
+    list_risky_values,
 )
 from mclabel.core.settings.fields import (
     CONTENT,
@@ -72,7 +72,7 @@ __all__ = [
     "describe_faults",
     "find_settings_class",
     "list_content_fields",
-    "list_harmful_values",
+    "list_risky_values",
     "read_record",
     "rule",
 ]

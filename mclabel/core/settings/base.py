@@ -176,7 +176,7 @@ def _list_nested_settings(name: str, value: Any) -> Iterator[tuple[tuple[str, ..
                 yield (name, key), inner
 
 
-def list_harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
+def list_risky_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield the values that a configuration file alone must not set, because they could run code or
     leak secrets.
 
@@ -191,7 +191,7 @@ def list_harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
         for path, inner in _list_nested_settings(name, value):
-            yield from list_harmful_values(inner, f"{parent}{'.'.join(path)}.")
+            yield from list_risky_values(inner, f"{parent}{'.'.join(path)}.")
         for mark in info.metadata:
             if isinstance(mark, Harmless):
                 values = (

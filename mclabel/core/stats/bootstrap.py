@@ -35,7 +35,7 @@ class Estimate:
 NOTHING = Estimate(value=None, low=None, high=None)
 
 
-def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
+def draw_resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
     """Draw bootstrap resamples; return how often each resample contains each problem [resamples,
     problems].
     """
@@ -66,19 +66,25 @@ def compute_bootstrap_interval(
 
 
 def estimate_ratio(
-    numerators: NDArray[np.float64], denominators: NDArray[np.float64], weights: NDArray[np.float64]
+    numerators: NDArray[np.float64],
+    denominators: NDArray[np.float64],
+    resample_weights: NDArray[np.float64],
 ) -> Estimate:
     """Estimate the sum of `numerators` divided by the sum of `denominators`.
 
     Args:
         numerators: numerator of each problem [problems].
         denominators: denominator of each problem [problems].
-        weights: weights of the resamples [resamples, problems], from `resample_weights`. Estimates
-            with the same weights use the same resamples, so their differences are paired.
+        resample_weights: weights of the resamples [resamples, problems], from
+            `draw_resample_weights`. Estimates with the same weights use the same resamples, so
+            their differences are paired.
     """
     if not len(numerators) or denominators.sum() == 0:
         return NOTHING
-    resampled_numerators, resampled_denominators = weights @ numerators, weights @ denominators
+    resampled_numerators, resampled_denominators = (
+        resample_weights @ numerators,
+        resample_weights @ denominators,
+    )
     usable = resampled_denominators > 0
     low, high = compute_bootstrap_interval(
         resampled_numerators[usable] / resampled_denominators[usable], int((denominators > 0).sum())
@@ -86,35 +92,39 @@ def estimate_ratio(
     return Estimate(value=float(numerators.sum() / denominators.sum()), low=low, high=high)
 
 
-def estimate_mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Estimate:
+def estimate_mean(values: NDArray[np.float64], resample_weights: NDArray[np.float64]) -> Estimate:
     """Estimate the mean over problems, without the problems whose value is NaN.
 
     Args:
         values: value of each problem [problems].
-        weights: weights of the resamples [resamples, problems].
+        resample_weights: weights of the resamples [resamples, problems].
     """
     has_value = ~np.isnan(values)
-    return estimate_ratio(np.where(has_value, values, 0.0), has_value.astype(np.float64), weights)
+    return estimate_ratio(
+        np.where(has_value, values, 0.0), has_value.astype(np.float64), resample_weights
+    )
 
 
 def estimate_from_sums(
-    table: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    terms_by_problem: NDArray[np.float64],
+    resample_weights: NDArray[np.float64],
     statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
 ) -> Estimate:
     """Estimate a statistic that is a function of sums over problems.
 
     Args:
-        table: each problem's part of the sums [problems, columns].
-        weights: weights of the resamples [resamples, problems].
+        terms_by_problem: each problem's part of the sums [problems, columns].
+        resample_weights: weights of the resamples [resamples, problems].
         statistic: function from sums [..., columns] to values [...], NaN for an undefined value.
     """
-    if not len(table):
+    if not len(terms_by_problem):
         return NOTHING
-    value = float(statistic(table.sum(0)))
+    value = float(statistic(terms_by_problem.sum(0)))
     if np.isnan(value):
         return NOTHING
-    low, high = compute_bootstrap_interval(statistic(weights @ table), len(table))
+    low, high = compute_bootstrap_interval(
+        statistic(resample_weights @ terms_by_problem), len(terms_by_problem)
+    )
     return Estimate(value=value, low=low, high=high)
 
 
@@ -145,24 +155,24 @@ def compute_harmonic_mean(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDA
     return 2 * a * b / np.where(a + b == 0, 1.0, a + b)
 
 
-def compute_cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_cohen_kappa(pair_counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return Cohen's kappa: (observed - expected agreement) / (1 - expected agreement).
 
     Kappa is NaN if both judges give all steps the same class, because the expected agreement is
     then 1.
 
     Args:
-        counts: number of steps with each pair of classes [..., first judge's class, second judge's
-            class].
+        pair_counts: number of steps with each pair of classes [..., first judge's class, second
+            judge's class].
     """
-    total = counts.sum((-2, -1))
-    observed = divide_or_nan(np.trace(counts, axis1=-2, axis2=-1), total)
-    expected = divide_or_nan((counts.sum(-1) * counts.sum(-2)).sum(-1), total * total)
+    total = pair_counts.sum((-2, -1))
+    observed = divide_or_nan(np.trace(pair_counts, axis1=-2, axis2=-1), total)
+    expected = divide_or_nan((pair_counts.sum(-1) * pair_counts.sum(-2)).sum(-1), total * total)
     return divide_or_nan(observed - expected, 1 - expected)
 
 
 def make_nominal_alpha(
-    units: Sequence[Sequence[Hashable]],
+    names_by_unit: Sequence[Sequence[Hashable]],
 ) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
     """Return Krippendorff's alpha for nominal data as a function of sums over units, so that it can
     be bootstrapped.
@@ -172,16 +182,17 @@ def make_nominal_alpha(
     all units the same name.
 
     Args:
-        units: names that the judges gave each unit, at least two names per unit.
+        names_by_unit: names that the judges gave each unit, at least two names per unit.
 
     Returns:
         Each unit's part of the sums [units, 1 + names], and the function from sums to alpha.
     """
     names = {
-        name: i for i, name in enumerate(dict.fromkeys(name for unit in units for name in unit))
+        name: i
+        for i, name in enumerate(dict.fromkeys(name for unit in names_by_unit for name in unit))
     }
-    table = np.zeros((len(units), 1 + len(names)))
-    for row, unit in zip(table, units, strict=True):
+    table = np.zeros((len(names_by_unit), 1 + len(names)))
+    for row, unit in zip(table, names_by_unit, strict=True):
         for name in unit:
             row[1 + names[name]] += 1
         differing = len(unit) ** 2 - (row[1:] ** 2).sum()

@@ -58,21 +58,25 @@ def repeated_interval(
     """
     if num_trials > horizon:
         raise ValueError(f"num_trials={num_trials}: must be <= horizon={horizon}")
-    error = _find_repeated_error(horizon, level)
+    error = _find_single_interval_error(horizon, level)
     low, high = _compute_clopper_pearson(np.array([num_right]), num_trials, error)
     return float(low[0]), float(high[0])
 
 
 def _compute_clopper_pearson(
-    num_right: NDArray[np.int64], num_trials: int, error: float
+    num_right: NDArray[np.int64], num_trials: int, error_probability: float
 ) -> tuple[Floats, Floats]:
     """Return the interval bounds for each number of successes in the same number of trials."""
     num_wrong = num_trials - num_right
     low = np.where(
-        num_right == 0, 0.0, betaincinv(np.maximum(num_right, 1), num_wrong + 1, error / 2)
+        num_right == 0,
+        0.0,
+        betaincinv(np.maximum(num_right, 1), num_wrong + 1, error_probability / 2),
     )
     high = np.where(
-        num_wrong == 0, 1.0, betaincinv(num_right + 1, np.maximum(num_wrong, 1), 1 - error / 2)
+        num_wrong == 0,
+        1.0,
+        betaincinv(num_right + 1, np.maximum(num_wrong, 1), 1 - error_probability / 2),
     )
     return low, high
 
@@ -80,11 +84,11 @@ def _compute_clopper_pearson(
 MAX_EXACT_HORIZON = 128
 """Largest horizon for which the error of single intervals is computed, which takes seconds."""
 ERRORS_AT_95 = {256: 0.0056037, 512: 0.0043148, 1024: 0.0034809}
-"""Results of `_calibrate_error` at level 0.95, by horizon. They are stored because the last takes
-minutes to compute."""
+"""Results of `_compute_single_interval_error` at level 0.95, by horizon. They are stored because
+the last takes minutes to compute."""
 
 
-def _find_repeated_error(horizon: int, level: float) -> float:
+def _find_single_interval_error(horizon: int, sequence_level: float) -> float:
     """Return the error probability at which single intervals must be computed so that the whole
     sequence has its level.
 
@@ -93,33 +97,36 @@ def _find_repeated_error(horizon: int, level: float) -> float:
     longer_horizons = [
         stored_horizon for stored_horizon in ERRORS_AT_95 if stored_horizon >= horizon
     ]
-    if horizon > MAX_EXACT_HORIZON and level == 0.95 and longer_horizons:
+    if horizon > MAX_EXACT_HORIZON and sequence_level == 0.95 and longer_horizons:
         return ERRORS_AT_95[min(longer_horizons)]
-    return _calibrate_error(horizon, level)
+    return _compute_single_interval_error(horizon, sequence_level)
 
 
 @lru_cache
-def _calibrate_error(horizon: int, level: float) -> float:
+def _compute_single_interval_error(horizon: int, sequence_level: float) -> float:
     """Compute the error probability of each single interval by bisection."""
     if horizon == 1:
-        return 1 - level
-    low, high = np.log((1 - level) / (2 * horizon)), np.log(1 - level)
+        return 1 - sequence_level
+    low, high = np.log((1 - sequence_level) / (2 * horizon)), np.log(1 - sequence_level)
     for _ in range(14):
         middle = (low + high) / 2
-        if _compute_largest_miss(horizon, float(np.exp(middle))) <= 1 - level:
+        if _compute_largest_miss_probability(horizon, float(np.exp(middle))) <= 1 - sequence_level:
             low = middle
         else:
             high = middle
     return float(np.exp(low))
 
 
-def _compute_largest_miss(horizon: int, error: float) -> float:
+def _compute_largest_miss_probability(horizon: int, error_probability: float) -> float:
     """Return the largest probability, over p, that any of the intervals 1..horizon misses p.
 
     The probability jumps where p crosses a bound of an interval, and is smooth between bounds. So
     the maximum is taken over both sides of the bounds, and over a grid.
     """
-    bounds = [_compute_clopper_pearson(np.arange(n + 1), n, error) for n in range(1, horizon + 1)]
+    bounds = [
+        _compute_clopper_pearson(np.arange(n + 1), n, error_probability)
+        for n in range(1, horizon + 1)
+    ]
     jump_points = np.concatenate(
         [bound_values for interval_bounds in bounds for bound_values in interval_bounds]
     )
@@ -165,13 +172,13 @@ class StoppingRule:
 
     def ends_at(self, right: int, trials: int) -> bool:
         """Return whether these counts are a stopping point that the rule can reach."""
-        return (right, trials) in self._point_indices
+        return (right, trials) in self._index_by_point
 
     def interval(self, right: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
         """Return the lower and upper bound of the rate after the rule has stopped at these
         counts.
         """
-        below, above = self._tail_probabilities[self._point_indices[right, trials]]
+        below, above = self._tail_probabilities[self._index_by_point[right, trials]]
         tail = (1 - level) / 2
         low = int(np.argmax(above > tail))
         high = len(GRID) - 1 - int(np.argmax(below[::-1] > tail))
@@ -189,7 +196,7 @@ class StoppingRule:
         return _StoppingPoints(np.array(right), np.array(trials), np.array(ways, dtype=np.float64))
 
     @cached_property
-    def _point_indices(self) -> dict[tuple[int, int], int]:
+    def _index_by_point(self) -> dict[tuple[int, int], int]:
         points = self._stopping_points
         return {(int(k), int(n)): i for i, (k, n) in enumerate(zip(points.right, points.trials))}  # noqa: B905
 
@@ -201,7 +208,7 @@ class StoppingRule:
         points = self._stopping_points
         wrong = points.trials - points.right
         with np.errstate(divide="ignore", invalid="ignore"):
-            log_probability = np.log(points.ways)[:, None]
+            log_probability = np.log(points.num_sequences)[:, None]
             log_probability = log_probability + np.where(
                 points.right[:, None], points.right[:, None] * np.log(GRID), 0.0
             )
@@ -231,4 +238,4 @@ class _StoppingPoints:
 
     right: NDArray[np.int64]
     trials: NDArray[np.int64]
-    ways: Floats
+    num_sequences: Floats

@@ -76,26 +76,27 @@ def pool_mean(
     return PoolMean(mean=mean, low=low, high=high, num_drawn=len(drawn))
 
 
-def _check_sample(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> None:
-    if y.shape != pi.shape or y.ndim != 1:
+def _check_sample(values: Floats, probabilities: Floats, num_pool: int, num_certain: int) -> None:
+    if values.shape != probabilities.shape or values.ndim != 1:
         raise ValueError(
-            f"values have shape {y.shape} and probabilities {pi.shape}: both must be lists of the "
+            f"values have shape {values.shape} and probabilities {probabilities.shape}: both must "
+            "be lists of the "
             "same length"
         )
-    if not np.isfinite(y).all():
+    if not np.isfinite(values).all():
         raise ValueError("values: must be finite. Omit solutions without a value")
-    if not ((pi > 0) & (pi <= 1)).all():
+    if not ((probabilities > 0) & (probabilities <= 1)).all():
         raise ValueError("probabilities: must be in (0, 1]")
     if not 0 <= num_certain <= num_pool or num_pool < 1:
         raise ValueError(f"num_certain={num_certain}: must be in 0..num_pool={num_pool}")
-    if len(probabilities_below_one := np.unique(pi[pi < 1])) > 1:
+    if len(probabilities_below_one := np.unique(probabilities[probabilities < 1])) > 1:
         raise ValueError(
             "probabilities below 1 are "
             f"{', '.join(f'{p:g}' for p in probabilities_below_one[:3])}: must all be "
             "equal, because one selection has one such probability. Estimate each selection alone"
         )
-    num_drawn = int((pi < 1).sum())
-    if num_certain and not (pi == 1).any():
+    num_drawn = int((probabilities < 1).sum())
+    if num_certain and not (probabilities == 1).any():
         raise ValueError(
             f"num_certain={num_certain}: no solution with probability 1 has a value. Label these "
             "solutions"
@@ -113,24 +114,26 @@ def _check_sample(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> Non
         )
 
 
-def _estimate_drawn_mean(y: Floats, num_others: int, level: float) -> tuple[float, float, float]:
+def _estimate_drawn_mean(
+    drawn_values: Floats, population_size: int, level: float
+) -> tuple[float, float, float]:
     """Return the mean of a simple random sample, and the lower and upper bound for the mean of the
     sampled population.
     """
-    mean, n = float(y.mean()), len(y)
-    if n == num_others:
+    mean, n = float(drawn_values.mean()), len(drawn_values)
+    if n == population_size:
         return mean, mean, mean
     if n < 2:
         return mean, nan, nan
     quantile = float(stdtrit(n - 1, (1 + level) / 2))
-    if np.isin(y, (0.0, 1.0)).all():
+    if np.isin(drawn_values, (0.0, 1.0)).all():
         return mean, *_compute_wilson_interval(
-            mean, n * (num_others - 1) / (num_others - n), quantile
+            mean, n * (population_size - 1) / (population_size - n), quantile
         )
-    deviation = float(y.std(ddof=1)) * sqrt(1 - n / num_others)
+    deviation = float(drawn_values.std(ddof=1)) * sqrt(1 - n / population_size)
     if deviation == 0:
         return mean, mean, mean
-    skew = float(((y - mean) ** 3).mean() / y.std() ** 3)
+    skew = float(((drawn_values - mean) ** 3).mean() / drawn_values.std() ** 3)
     low, high = (
         deviation / sqrt(n) * _correct_for_skewness(bound, skew, n)
         for bound in (quantile, -quantile)
@@ -138,22 +141,33 @@ def _estimate_drawn_mean(y: Floats, num_others: int, level: float) -> tuple[floa
     return mean, mean - low, mean - high
 
 
-def _compute_wilson_interval(share: float, n: float, z: float) -> tuple[float, float]:
+def _compute_wilson_interval(
+    share: float, effective_sample_size: float, quantile: float
+) -> tuple[float, float]:
     """Return Wilson's interval for a share.
 
     Args:
         share: observed share.
-        n: size of an equally precise sample from an infinite population.
-        z: quantile of the interval's level.
+        effective_sample_size: size of an equally precise sample from an infinite population.
+        quantile: quantile of the interval's level.
     """
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    middle = (share + quantile * quantile / (2 * effective_sample_size)) / (
+        1 + quantile * quantile / effective_sample_size
+    )
+    half = (
+        quantile
+        / (1 + quantile * quantile / effective_sample_size)
+        * sqrt(
+            share * (1 - share) / effective_sample_size
+            + quantile * quantile / (4 * effective_sample_size * effective_sample_size)
+        )
+    )
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _correct_for_skewness(quantile: float, skew: float, n: int) -> float:
+def _correct_for_skewness(quantile: float, skew: float, sample_size: int) -> float:
     """Correct a quantile of a studentised mean for skewness, by Hall's inverse cubic."""
     if abs(skew) < 1e-9:
         return quantile
-    radicand = 1 + skew * (quantile / sqrt(n) - skew / (6 * n))
-    return float(3 * sqrt(n) / skew * (np.cbrt(radicand) - 1))
+    radicand = 1 + skew * (quantile / sqrt(sample_size) - skew / (6 * sample_size))
+    return float(3 * sqrt(sample_size) / skew * (np.cbrt(radicand) - 1))

@@ -26,7 +26,7 @@ from mclabel.core.records import (
     StepLabel,
     TupleOf,
 )
-from mclabel.core.seeds import content_id, text_prefix_ids
+from mclabel.core.seeds import content_id, hash_text_prefixes
 
 _STEP_MARK = re.compile(r"Step \d+: ")
 _FIRST_STEP = re.compile(r"Step 1: ")
@@ -351,7 +351,7 @@ def convert_to_solution(
         answer=texts.answer,
         meta=dict(texts.extra),
     )
-    prefixes = text_prefix_ids(problem.id, steps)
+    prefixes = hash_text_prefixes(problem.id, steps)
     labels = tuple(
         StepLabel(
             prefix_id=prefix,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from mclabel.core.stats.bootstrap import (
     Estimate,
     compute_bootstrap_interval,
+    draw_resample_weights,
     estimate_mean,
-    resample_weights,
 )
 from mclabel.evaluate.best_of_n.choosing import (
     PASS,
@@ -147,7 +147,7 @@ def measure_best_of_n(
         method: {size: np.array([rows[size][method] for rows in by_problem]) for size in sizes}
         for method in by_problem[0][1]
     }
-    weights = resample_weights(len(problems), seed)
+    weights = draw_resample_weights(len(problems), seed)
     return BestOfN(
         num_problems=len(problems),
         num_samples=num_samples,
@@ -218,7 +218,7 @@ def _estimate_group_accuracy(
     }
     count = int(chosen.sum())
     return GroupAccuracy(
-        num_problems=count, accuracy=_estimate_accuracy(part, resample_weights(count, seed))
+        num_problems=count, accuracy=_estimate_accuracy(part, draw_resample_weights(count, seed))
     )
 
 

@@ -28,9 +28,9 @@ from mclabel.core.records import Counts, LabeledSolution, Outcome, Rollout, Step
 from mclabel.core.stats.bootstrap import (
     Estimate,
     divide_or_nan,
+    draw_resample_weights,
     estimate_from_sums,
     estimate_ratio,
-    resample_weights,
     sum_by_problem,
 )
 from mclabel.core.stats.values import count_trials
@@ -105,7 +105,7 @@ def measure_calibration(
     table = sum_by_problem(
         problems, np.concatenate([*binned, np.stack([squared, observed], 1)], 1).astype(np.float64)
     )
-    weights = resample_weights(len(table), seed)
+    weights = draw_resample_weights(len(table), seed)
     counts, of_predicted, of_observed = (
         table[:, i * num_bins : (i + 1) * num_bins] for i in range(3)
     )
@@ -259,7 +259,7 @@ def _measure_coverage(
     table = sum_by_problem(
         [interval.problem_id for interval in group], np.stack(columns, 1).astype(float)
     )
-    weights = resample_weights(len(table), seed)
+    weights = draw_resample_weights(len(table), seed)
     coverage, holds, width = (estimate_ratio(table[:, i], table[:, 0], weights) for i in (1, 2, 3))
     return IntervalCheck(
         num_intervals=len(group),

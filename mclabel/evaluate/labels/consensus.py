@@ -18,8 +18,8 @@ from mclabel.core.records import Claim, LabeledSolution, Outcome, SourceOpinion
 from mclabel.core.stats.bootstrap import (
     NOTHING,
     Estimate,
+    draw_resample_weights,
     estimate_ratio,
-    resample_weights,
     sum_by_problem,
 )
 from mclabel.evaluate.labels.quality import LabelQuality, measure_label_quality
@@ -197,7 +197,7 @@ def _estimate_shares(
     """
     table = np.array(counts, dtype=np.float64).reshape(-1, 2 * num_shares)
     sums = sum_by_problem([row.problem.id for row in rows], table)
-    weights = resample_weights(len(sums), seed)
+    weights = draw_resample_weights(len(sums), seed)
     return [estimate_ratio(sums[:, 2 * i], sums[:, 2 * i + 1], weights) for i in range(num_shares)]
 
 

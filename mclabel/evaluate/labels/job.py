@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.annotate.folder import AnnotationFolder, collect_human_truth
-from mclabel.annotate.items import digest_solution
+from mclabel.annotate.items import hash_solution_texts
 from mclabel.annotate.storage import is_annotation_folder
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
@@ -179,7 +179,9 @@ def _read_people_truth(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     annotated = AnnotationFolder.read(folder)
     digests = {item.id: item.digest for item in annotated.items}
     changed = [
-        r for r in rows if digest_solution(r) != digests.get(r.solution.id, digest_solution(r))
+        r
+        for r in rows
+        if hash_solution_texts(r) != digests.get(r.solution.id, hash_solution_texts(r))
     ]
     if changed:
         raise DataError(

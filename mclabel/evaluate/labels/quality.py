@@ -24,9 +24,9 @@ from mclabel.core.stats.bootstrap import (
     NOTHING,
     Estimate,
     compute_cohen_kappa,
+    draw_resample_weights,
     estimate_from_sums,
     estimate_ratio,
-    resample_weights,
     sum_by_problem,
 )
 from mclabel.domains.registry import find_true_first_error, has_known_truth
@@ -154,7 +154,7 @@ def measure_label_quality(
         earlier = tallies.get(row.problem.id)
         tallies[row.problem.id] = tally if earlier is None else earlier + tally
     table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
-    weights = resample_weights(len(table), seed)
+    weights = draw_resample_weights(len(table), seed)
 
     def estimate_column_ratio(numerator_column: str, denominator_column: str) -> Estimate:
         a, b = _COLUMNS.index(numerator_column), _COLUMNS.index(denominator_column)
@@ -202,7 +202,7 @@ def estimate_label_cost(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Co
         seed: seed of the bootstrap.
     """
     spent = _sum_costs_by_problem(rows)
-    weights = resample_weights(len(spent), seed)
+    weights = draw_resample_weights(len(spent), seed)
     shared, unshared, rollouts = (
         estimate_ratio(spent[:, i], spent[:, 0], weights) for i in (1, 2, 3)
     )
@@ -385,7 +385,7 @@ def measure_monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> M
     if not columns:
         return Monotonicity(rising_solutions=NOTHING, rising_pairs=NOTHING)
     table = sum_by_problem(problems, np.array(columns, dtype=np.float64))
-    weights = resample_weights(len(table), seed)
+    weights = draw_resample_weights(len(table), seed)
     return Monotonicity(
         rising_solutions=estimate_ratio(table[:, 1], table[:, 0], weights),
         rising_pairs=estimate_ratio(table[:, 3], table[:, 2], weights),
@@ -404,7 +404,7 @@ def _estimate_position_curve(
         [row.problem.id for row, _, _ in steps],
         np.concatenate([inside, inside * values[:, None]], 1),
     )
-    weights = resample_weights(len(table), seed)
+    weights = draw_resample_weights(len(table), seed)
     return tuple(
         PositionMean(
             low=i / num_positions,

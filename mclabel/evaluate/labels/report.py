@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from mclabel.core.records import Counts, LabeledSolution, Outcome, StepState
 from mclabel.core.stats.bootstrap import (
     Estimate,
+    draw_resample_weights,
     estimate_ratio,
-    resample_weights,
     sum_by_problem,
 )
 from mclabel.core.stats.values import estimate_value
@@ -117,7 +117,7 @@ def measure_state_quality(
     )
     sums = sum_by_problem([row.problem.id for row in graded], tallies)
     solutions, hits, steps, same, true, named, both, well, alarms = sums.T
-    weights = resample_weights(len(sums), seed)
+    weights = draw_resample_weights(len(sums), seed)
     return StateQuality(
         num_solutions=len(graded),
         first_error_accuracy=estimate_ratio(hits, solutions, weights),

@@ -28,9 +28,9 @@ from mclabel.core.stats.bootstrap import (
     compute_bootstrap_interval,
     compute_harmonic_mean,
     divide_or_nan,
+    draw_resample_weights,
     estimate_from_sums,
     estimate_ratio,
-    resample_weights,
     sum_by_problem,
 )
 from mclabel.data.readers.judged import JudgedSolution
@@ -150,7 +150,7 @@ def measure_processbench(
         for name, rows in splits.items()
     }
     weights = {
-        name: resample_weights(len(table), seed + i)
+        name: draw_resample_weights(len(table), seed + i)
         for i, (name, table) in enumerate(tables.items())
     }
     several = [] if panel is None else [k for k, judges in panel.judges.items() if len(judges) > 1]
@@ -261,7 +261,7 @@ def _estimate_predicted_share(
     """Return the share of solutions that have a prediction, with a bootstrap interval."""
     columns = np.array([[row.id in predictions, True] for row in rows], dtype=np.float64)
     table = sum_by_problem([remove_all_whitespace(row.problem) for row in rows], columns)
-    return estimate_ratio(table[:, 0], table[:, 1], resample_weights(len(table), seed))
+    return estimate_ratio(table[:, 0], table[:, 1], draw_resample_weights(len(table), seed))
 
 
 def _estimate_mean_f1(

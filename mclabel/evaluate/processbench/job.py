@@ -41,7 +41,7 @@ from mclabel.evaluate.processbench.figures import (
 )
 from mclabel.prm.scoring.manifest import (
     find_best_threshold,
-    find_first_below,
+    find_first_score_below,
     hash_weights,
     write_provenance,
 )
@@ -124,7 +124,10 @@ def measure_prm_on_processbench(
     if threshold is None:
         threshold = find_best_threshold(splits[THRESHOLD_SPLIT], scores[THRESHOLD_SPLIT])
     predictions = {
-        name: {solution: find_first_below(own, threshold) for solution, own in by_solution.items()}
+        name: {
+            solution: find_first_score_below(own, threshold)
+            for solution, own in by_solution.items()
+        }
         for name, by_solution in scores.items()
     }
     result = measure_processbench(

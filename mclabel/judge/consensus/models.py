@@ -43,8 +43,9 @@ class StepCategories:
     """One category for each step of all solutions, such as an opinion on the step."""
 
     values: Ints
-    """Categories [solution, T], in [0, count); -1 for padding and for steps without a category."""
-    count: int
+    """Categories [solution, T], in [0, num_categories); -1 for padding and for steps without a
+    category."""
+    num_categories: int
     """Number of categories."""
 
 
@@ -52,47 +53,51 @@ class StepCategories:
 class SourceOpinions:
     """Opinions of a source (a judge, or the run's own labels), step by step."""
 
-    NOT_YET: ClassVar[int] = 0
-    HERE: ClassVar[int] = 1
-    PASSED: ClassVar[int] = 2
-    UNKNOWN: ClassVar[int] = 3
+    BEFORE_NAMED_STEP: ClassVar[int] = 0
+    AT_NAMED_STEP: ClassVar[int] = 1
+    AFTER_NAMED_STEP: ClassVar[int] = 2
+    NO_OPINION: ClassVar[int] = 3
 
-    seen: StepCategories
+    opinions_on_read_steps: StepCategories
     """Opinion on each step that the source has read: 1 for a fault and 0 for none, or the level of
     a scorer. It is -1 for steps that the source has not read, and for padding."""
-    contexts: StepCategories
+    conditioning_categories: StepCategories
     """Category of each step, given which the models of other sources predict their opinions; never
     -1.
 
-    For a source that names a step, the category is `NOT_YET` before that step, `HERE` at it,
-    `PASSED` after it, and `UNKNOWN` without an opinion. For a scorer it is the step's level, or the
-    last category (`count - 1`) without a level."""
+    For a source that names a step, the category is `BEFORE_NAMED_STEP`, `AT_NAMED_STEP` or
+    `AFTER_NAMED_STEP`, and `NO_OPINION` without an opinion. For a scorer it is the step's level, or
+    the last category (`num_categories - 1`) without a level."""
     names_step: bool
     """True if the source names a step; False if it gives levels."""
     is_known: NDArray[np.bool_]
     """True for solutions on which the source has an opinion, [solution]."""
 
     @classmethod
-    def from_first_errors(cls, named: Ints, num_steps: Ints) -> SourceOpinions:
+    def from_first_errors(cls, named_steps: Ints, num_steps: Ints) -> SourceOpinions:
         """Return the opinions of a source that names first errors.
 
         Args:
-            named: 0-based index of the step that the source names, [solution]. The number of steps
-                means no error, -1 means no opinion.
+            named_steps: 0-based index of the step that the source names, [solution]. The number of
+                steps means no error, -1 means no opinion.
             num_steps: numbers of steps, [solution].
         """
         step, there = np.arange(int(num_steps.max())), num_steps[:, None]
-        at, is_known = named[:, None], named[:, None] >= 0
+        at, is_known = named_steps[:, None], named_steps[:, None] >= 0
         is_here = is_known & (step == at) & (at < there)
         is_passed = is_known & (step < at) & (step < there)
         seen = np.where(is_here, 1, np.where(is_passed, 0, -1))
-        contexts = np.where(step < at, cls.NOT_YET, np.where(step == at, cls.HERE, cls.PASSED))
-        contexts = np.where(is_known, contexts, cls.UNKNOWN)
+        contexts = np.where(
+            step < at,
+            cls.BEFORE_NAMED_STEP,
+            np.where(step == at, cls.AT_NAMED_STEP, cls.AFTER_NAMED_STEP),
+        )
+        contexts = np.where(is_known, contexts, cls.NO_OPINION)
         return cls(
-            seen=StepCategories(values=seen, count=2),
-            contexts=StepCategories(values=contexts, count=4),
+            opinions_on_read_steps=StepCategories(values=seen, num_categories=2),
+            conditioning_categories=StepCategories(values=contexts, num_categories=4),
             names_step=True,
-            is_known=named >= 0,
+            is_known=named_steps >= 0,
         )
 
 
@@ -111,11 +116,11 @@ class JudgeModel(Protocol):
         ...
 
     @abstractmethod
-    def fit(self, chances: Floats) -> Self:
+    def fit(self, first_error_chances: Floats) -> Self:
         """Return the model with rates fitted to first-error probabilities.
 
         Args:
-            chances: probability of each first error, [solution, T + 1].
+            first_error_chances: probability of each first error, [solution, T + 1].
         """
         ...
 
@@ -130,32 +135,38 @@ class JudgeModel(Protocol):
         ...
 
 
-def step_log_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
+def compute_step_log_likelihood(
+    opinion_table: Floats | None, context_categories: Ints, opinions: Ints
+) -> Floats:
     """Return the log-likelihood of a judge's opinions on steps, given each possible first error.
 
     Args:
-        table: probabilities of the judge's opinion on a step given the step's context (a category
-            such as the opinion of another judge), [kind, context, opinion]. The kinds are a sound
-            step, the first wrong step, and a later step. None gives a log-likelihood of 0.
-        contexts: context of each step, [solution, T].
-        seen: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
+        opinion_table: probabilities of the judge's opinion on a step given the step's context (a
+            category such as the opinion of another judge), [kind, context, opinion]. The kinds are
+            a sound step, the first wrong step, and a later step. None gives a log-likelihood of 0.
+        context_categories: context of each step, [solution, T].
+        opinions: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
 
     Returns:
         The log-likelihoods, [solution, T + 1]: column t is the first error at step t, and the
         column at the number of steps is no error.
     """
-    if table is None:
-        return np.zeros((len(seen), seen.shape[1] + 1))
-    by_kind = np.log(table)[:, contexts, np.maximum(seen, 0)]
-    sound, first, later = np.where(seen >= 0, by_kind, 0.0)
+    if opinion_table is None:
+        return np.zeros((len(opinions), opinions.shape[1] + 1))
+    by_kind = np.log(opinion_table)[:, context_categories, np.maximum(opinions, 0)]
+    sound, first, later = np.where(opinions >= 0, by_kind, 0.0)
     zero = np.zeros((len(sound), 1))
     before = np.concatenate([zero, np.cumsum(sound, 1)], axis=1)
     after = np.concatenate([np.cumsum(later[:, ::-1], 1)[:, ::-1], zero], axis=1)
     return np.asarray(before + np.concatenate([first + after[:, 1:], zero], axis=1))
 
 
-def fit_table(
-    chances: Floats, contexts: Ints, seen: Ints, shape: tuple[int, int], prior_counts: Floats
+def estimate_opinion_table(
+    first_error_chances: Floats,
+    context_categories: Ints,
+    opinions: Ints,
+    shape: tuple[int, int],
+    prior_counts: Floats,
 ) -> Floats:
     """Estimate the probability of each opinion on a step, by kind of step and context.
 
@@ -163,9 +174,9 @@ def fit_table(
     probability that the step is of this kind.
 
     Args:
-        chances: probability of each first error, [solution, T + 1].
-        contexts: context of each step, [solution, T].
-        seen: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
+        first_error_chances: probability of each first error, [solution, T + 1].
+        context_categories: context of each step, [solution, T].
+        opinions: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
         shape: number of contexts, and number of different opinions.
         prior_counts: prior count of each opinion, [opinion], which is added to the counts of every
             context.
@@ -174,13 +185,13 @@ def fit_table(
         Probabilities of the opinions, [kind, context, opinion]. The kinds are a sound step, the
         first wrong step, and a later step.
     """
-    there = seen >= 0
-    is_first = chances[:, : seen.shape[1]]
+    there = opinions >= 0
+    is_first = first_error_chances[:, : opinions.shape[1]]
     is_later = np.cumsum(is_first, 1) - is_first
     kinds = np.stack([1 - is_first - is_later, is_first, is_later])
     counts = np.zeros((3, *shape))
     for kind in range(3):
-        np.add.at(counts[kind], (contexts[there], seen[there]), kinds[kind][there])
+        np.add.at(counts[kind], (context_categories[there], opinions[there]), kinds[kind][there])
     together = counts.sum(0) + prior_counts
     counts = counts + STRENGTH * together / together.sum(1, keepdims=True)
     return np.asarray(counts / counts.sum(-1, keepdims=True))
@@ -192,10 +203,10 @@ class FirstErrorJudgeModel:
 
     num_steps: Ints
     """Numbers of steps, [solution]."""
-    named: Ints
+    named_steps: Ints
     """0-based index of the step that the judge calls the first error, [solution]. The number of
     steps means no error, -1 means no opinion."""
-    sureness: Ints
+    sureness_classes: Ints
     """Class of the judge's confidence in its opinion, [solution], from 0 to SURENESS - 1
     (highest)."""
     false_alarm: float = 0.05
@@ -215,24 +226,28 @@ class FirstErrorJudgeModel:
             np.clip([self.false_alarm, self.detection, self.later_detection], 1e-6, 1 - 1e-6)
         )
         passed = np.log1p(-np.exp(table))
-        likely = self._count_steps(0) * table[0] + self._count_steps(1) * passed[0]
-        likely += self._count_steps(2) * table[1] + self._count_steps(3) * passed[1]
-        likely += self._count_steps(4) * table[2] + self._count_steps(5) * passed[2]
+        likely = self._count_steps_of_kind(0) * table[0] + self._count_steps_of_kind(1) * passed[0]
+        likely += self._count_steps_of_kind(2) * table[1] + self._count_steps_of_kind(3) * passed[1]
+        likely += self._count_steps_of_kind(4) * table[2] + self._count_steps_of_kind(5) * passed[2]
         if self.sureness_chances is not None:
             likely += np.log(self.sureness_chances)[
-                self._classify_named_steps(), self.sureness[:, None]
+                self._classify_named_steps(), self.sureness_classes[:, None]
             ]
         return np.asarray(np.where(self._allowed_errors, likely, 0.0))
 
-    def fit(self, chances: Floats) -> Self:
+    def fit(self, first_error_chances: Floats) -> Self:
         """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
-        weights = np.where(self._allowed_errors, chances, 0.0)
+        weights = np.where(self._allowed_errors, first_error_chances, 0.0)
         detected, passed = (
-            [float((weights * self._count_steps(kind + other)).sum()) for kind in (0, 2, 4)]
+            [float((weights * self._count_steps_of_kind(kind + other)).sum()) for kind in (0, 2, 4)]
             for other in (0, 1)
         )
         relation, sure = self._classify_named_steps(), np.zeros((4, SURENESS))
-        np.add.at(sure, (relation, np.broadcast_to(self.sureness[:, None], weights.shape)), weights)
+        np.add.at(
+            sure,
+            (relation, np.broadcast_to(self.sureness_classes[:, None], weights.shape)),
+            weights,
+        )
         towards = (sure.sum(0) + 1) / (sure.sum() + SURENESS)
         sure = sure + STRENGTH * towards
         towards_rates = (0.05, 0.05, 0.05)
@@ -242,8 +257,8 @@ class FirstErrorJudgeModel:
         ]
         return type(self)(
             num_steps=self.num_steps,
-            named=self.named,
-            sureness=self.sureness,
+            named_steps=self.named_steps,
+            sureness_classes=self.sureness_classes,
             false_alarm=rates[0],
             detection=rates[1],
             later_detection=rates[2],
@@ -260,14 +275,14 @@ class FirstErrorJudgeModel:
 
     def step_opinions(self) -> SourceOpinions:
         """Return the judge's opinions as one category per step."""
-        return SourceOpinions.from_first_errors(self.named, self.num_steps)
+        return SourceOpinions.from_first_errors(self.named_steps, self.num_steps)
 
     @property
     def _allowed_errors(self) -> NDArray[np.bool_]:
         errors = np.arange(int(self.num_steps.max()) + 1)
-        return (self.named[:, None] >= 0) & (errors <= self.num_steps[:, None])
+        return (self.named_steps[:, None] >= 0) & (errors <= self.num_steps[:, None])
 
-    def _count_steps(self, kind: int) -> Floats:
+    def _count_steps_of_kind(self, kind: int) -> Floats:
         """Return how many steps of one kind each solution has, given each first error.
 
         The shape is [solution, T + 1]. "Fault" means that the judge finds a fault at the step.
@@ -277,7 +292,7 @@ class FirstErrorJudgeModel:
                 a fault; 3: first wrong steps without one; 4: later steps with a fault; 5: later
                 steps without one.
         """
-        named, steps = self.named[:, None], self.num_steps[:, None]
+        named, steps = self.named_steps[:, None], self.num_steps[:, None]
         error = np.arange(int(self.num_steps.max()) + 1)[None]
         is_named, is_error = named < steps, error < steps
         if kind == 0:
@@ -297,7 +312,7 @@ class FirstErrorJudgeModel:
 
         The relations are 0 to 3, in the order in which `sureness_chances` lists them.
         """
-        named, steps = self.named[:, None], self.num_steps[:, None]
+        named, steps = self.named_steps[:, None], self.num_steps[:, None]
         error = np.arange(int(self.num_steps.max()) + 1)[None]
         relation = np.where(named < error, 1, np.where(named > error, 2, 0))
         return np.asarray(np.where((named == steps) & (error == steps), 3, relation))
@@ -337,14 +352,16 @@ class ScorerModel:
 
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the scores given each first error, [solution, T + 1]."""
-        return step_log_likelihood(self.level_transitions, self._preceding_levels, self.levels)
+        return compute_step_log_likelihood(
+            self.level_transitions, self._preceding_levels, self.levels
+        )
 
-    def fit(self, chances: Floats) -> Self:
+    def fit(self, first_error_chances: Floats) -> Self:
         """Return the model with its probabilities of score levels fitted to first-error
         probabilities.
 
         Args:
-            chances: probability of each first error, [solution, T + 1].
+            first_error_chances: probability of each first error, [solution, T + 1].
         """
         levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
         prior_counts = STRENGTH * levels / levels.sum()
@@ -352,8 +369,8 @@ class ScorerModel:
         return type(self)(
             num_steps=self.num_steps,
             levels=self.levels,
-            level_transitions=fit_table(
-                chances, self._preceding_levels, self.levels, shape, prior_counts
+            level_transitions=estimate_opinion_table(
+                first_error_chances, self._preceding_levels, self.levels, shape, prior_counts
             ),
         )
 
@@ -365,8 +382,8 @@ class ScorerModel:
         """Return the level of each step as the scorer's opinion on it."""
         contexts = np.where(self.levels < 0, LEVELS, self.levels)
         return SourceOpinions(
-            seen=StepCategories(values=self.levels, count=LEVELS),
-            contexts=StepCategories(values=contexts, count=LEVELS + 1),
+            opinions_on_read_steps=StepCategories(values=self.levels, num_categories=LEVELS),
+            conditioning_categories=StepCategories(values=contexts, num_categories=LEVELS + 1),
             names_step=False,
             is_known=np.asarray((self.levels >= 0).any(1)),
         )

@@ -56,8 +56,8 @@ from mclabel.judge.consensus.models import (
     JudgeModel,
     SourceOpinions,
     StepCategories,
-    fit_table,
-    step_log_likelihood,
+    compute_step_log_likelihood,
+    estimate_opinion_table,
 )
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
@@ -85,7 +85,7 @@ class FusedPosterior:
 
 
 def fuse_judges_with_rollouts(
-    rollouts: Floats,
+    rollout_chances: Floats,
     num_steps: Ints,
     models: Mapping[str, JudgeModel],
     *,
@@ -94,15 +94,15 @@ def fuse_judges_with_rollouts(
     """Learn the error rates of judges, and combine their opinions with the rollouts.
 
     Args:
-        rollouts: probabilities of first errors according to the rollouts, [solution, T + 1], laid
-            out as `FusedPosterior.chances`.
+        rollout_chances: probabilities of first errors according to the rollouts, [solution, T +
+            1], laid out as `FusedPosterior.chances`.
         num_steps: numbers of steps, [solution].
         models: models of the judges, by name.
         labels: 0-based first errors in the run's own labels, [solution]: the number of steps means
             no error, -1 means undecided. They are used to find judges that repeat the labels. None
             if there are no labels.
     """
-    evidence = RolloutEvidence(chances=rollouts, num_steps=num_steps)
+    evidence = RolloutEvidence(chances=rollout_chances, num_steps=num_steps)
     apart = find_repeating_sources(evidence, models, labels)
     learned = fit_independent_posterior(evidence, apart.models)
     return FusedPosterior(chances=learned.chances, models=learned.models, groups=apart.groups)
@@ -131,7 +131,7 @@ def fit_independent_posterior(
         np.where(evidence.is_possible, weakened, 0.0), evidence.average_by_solution_length()
     )
     fitted = list(learned.models.values())
-    chances, _ = multiply_likelihoods(own, learned.chances, evidence.num_steps, fitted)
+    chances, _ = multiply_by_opinion_likelihoods(own, learned.chances, evidence.num_steps, fitted)
     return replace(learned, chances=chances)
 
 
@@ -174,7 +174,7 @@ class RolloutEvidence:
 
     def average_by_solution_length(self) -> Floats:
         """Return for each solution the mean over solutions of its length, [solution, T + 1]."""
-        return average_by_length(
+        return average_chances_by_length(
             self.floored_chances / self.floored_chances.sum(1, keepdims=True), self.num_steps
         )
 
@@ -210,21 +210,24 @@ def fit_rates_and_posterior(
     chances, current, likelihood = rollout_chances, dict(models), 0.0
     for _ in range(rounds):
         current = {name: model.fit(chances) for name, model in current.items()}
-        chances, likelihood = multiply_likelihoods(
+        chances, likelihood = multiply_by_opinion_likelihoods(
             rollout_chances, chances, num_steps, list(current.values())
         )
     return LearnedRates(chances=chances, models=current, log_likelihood=likelihood)
 
 
-def multiply_likelihoods(
-    rollout_chances: Floats, chances: Floats, num_steps: Ints, models: Sequence[JudgeModel]
+def multiply_by_opinion_likelihoods(
+    rollout_chances: Floats,
+    previous_posterior: Floats,
+    num_steps: Ints,
+    models: Sequence[JudgeModel],
 ) -> tuple[Floats, float]:
     """Multiply the rollouts' probabilities of first errors by the likelihoods of all opinions.
 
     Args:
         rollout_chances: probabilities of first errors according to the rollouts, [solution, T + 1].
-        chances: posterior probabilities of the previous round, [solution, T + 1], which `DOUBT`
-            needs.
+        previous_posterior: posterior probabilities of the previous round, [solution, T + 1], which
+            `DOUBT` needs.
         num_steps: numbers of steps, [solution].
         models: models of the judges.
 
@@ -232,7 +235,11 @@ def multiply_likelihoods(
         Posterior probabilities, [solution, T + 1], and the log-likelihood of all opinions.
     """
     there = np.arange(rollout_chances.shape[1]) <= num_steps[:, None]
-    expected, product, likelihood = average_by_length(chances, num_steps), rollout_chances, 0.0
+    expected, product, likelihood = (
+        average_chances_by_length(previous_posterior, num_steps),
+        rollout_chances,
+        0.0,
+    )
     for model in models:
         likely = model.log_likelihood()
         most = np.where(there, likely, -np.inf).max(1, keepdims=True)
@@ -254,7 +261,7 @@ def mix_with_expected_probabilities(likely: Floats, expected: Floats) -> Floats:
     return np.asarray((1 - DOUBT) * likely / likely.sum(1, keepdims=True) + DOUBT * expected)
 
 
-def average_by_length(chances: Floats, num_steps: Ints) -> Floats:
+def average_chances_by_length(chances: Floats, num_steps: Ints) -> Floats:
     """Return for each solution the mean over solutions of its length, [solution, T + 1]."""
     means = np.zeros_like(chances)
     for steps in np.unique(num_steps):
@@ -311,19 +318,19 @@ class RepeatingJudgeModel:
 
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
-        return step_log_likelihood(
+        return compute_step_log_likelihood(
             self.opinion_table, self.earlier_opinions.values, self._own_opinions.values
         )
 
-    def fit(self, chances: Floats) -> Self:
+    def fit(self, first_error_chances: Floats) -> Self:
         """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
         own = self._own_opinions
-        shape = (self.earlier_opinions.count, own.count)
+        shape = (self.earlier_opinions.num_categories, own.num_categories)
         return replace(
             self,
-            judge_alone=self.judge_alone.fit(chances),
-            opinion_table=fit_table(
-                chances,
+            judge_alone=self.judge_alone.fit(first_error_chances),
+            opinion_table=estimate_opinion_table(
+                first_error_chances,
                 self.earlier_opinions.values,
                 own.values,
                 shape,
@@ -341,11 +348,11 @@ class RepeatingJudgeModel:
 
     @property
     def _own_opinions(self) -> StepCategories:
-        return self.judge_alone.step_opinions().seen
+        return self.judge_alone.step_opinions().opinions_on_read_steps
 
     def _compute_prior_counts(self, steps: StepCategories) -> Floats:
         """Return the prior counts of the judge's opinions, which sum to half an observation."""
-        counts = np.bincount(steps.values[steps.values >= 0], minlength=steps.count) + 1.0
+        counts = np.bincount(steps.values[steps.values >= 0], minlength=steps.num_categories) + 1.0
         return np.asarray(0.5 * counts / counts.sum())
 
 
@@ -374,7 +381,7 @@ def find_repeating_sources(
     opinions = {ROLLOUTS: own, **{name: model.step_opinions() for name, model in models.items()}}
     for name in (
         ROLLOUTS,
-        *sorted(models, key=lambda name: (_sort_key_by_evidence(opinions[name]), name)),
+        *sorted(models, key=lambda name: (_make_evidence_sort_key(opinions[name]), name)),
     ):
         if name not in seen:
             group = _find_linked_sources(name, links)
@@ -391,9 +398,9 @@ def find_repeating_sources(
     return SourceModels(models=repeating, groups=groups)
 
 
-def _sort_key_by_evidence(source: SourceOpinions) -> tuple[bool, int]:
+def _make_evidence_sort_key(source: SourceOpinions) -> tuple[bool, int]:
     """Return a sort key: scorers come first, then judges by falling number of faults found."""
-    return source.names_step, -int((source.seen.values == 1).sum())
+    return source.names_step, -int((source.opinions_on_read_steps.values == 1).sum())
 
 
 @dataclass
@@ -415,31 +422,35 @@ class _DependenceGains:
             name: self._fit_log_likelihood({name: model}) for name, model in self.models.items()
         }
 
-    def compute_repetition_gain(self, first: str, second: str) -> float:
+    def compute_repetition_gain(self, repeated_judge: str, repeating_judge: str) -> float:
         """Return how much the log-likelihood rises if the second judge is modelled as repeating
         the first, divided by the number of solutions on which both have an opinion.
 
         The rise that may happen by chance (`CHANCE`) is subtracted.
         """
-        model, other = self.models[first], self.models[second]
-        free = self._fit_log_likelihood({first: model, second: other})
+        model, other = self.models[repeated_judge], self.models[repeating_judge]
+        free = self._fit_log_likelihood({repeated_judge: model, repeating_judge: other})
         given = RepeatingJudgeModel(
-            judge_alone=other, earlier_opinions=model.step_opinions().contexts
+            judge_alone=other, earlier_opinions=model.step_opinions().conditioning_categories
         )
-        return self._normalize_gain(
-            self._fit_log_likelihood({first: model, second: given}) - free,
+        return self._compute_gain_per_solution(
+            self._fit_log_likelihood({repeated_judge: model, repeating_judge: given}) - free,
             model.step_opinions(),
             other,
         )
 
-    def compute_run_gain(self, source: SourceOpinions, name: str) -> float:
+    def compute_run_repetition_gain(self, run_opinions: SourceOpinions, judge_name: str) -> float:
         """Return the gain per solution if a judge is modelled as repeating the run's own labels."""
-        model = self.models[name]
-        given = RepeatingJudgeModel(judge_alone=model, earlier_opinions=source.contexts)
-        gain = self._fit_log_likelihood({name: given}) - self.log_likelihood_alone[name]
-        return self._normalize_gain(gain, source, model)
+        model = self.models[judge_name]
+        given = RepeatingJudgeModel(
+            judge_alone=model, earlier_opinions=run_opinions.conditioning_categories
+        )
+        gain = self._fit_log_likelihood({judge_name: given}) - self.log_likelihood_alone[judge_name]
+        return self._compute_gain_per_solution(gain, run_opinions, model)
 
-    def _normalize_gain(self, gain: float, opinions: SourceOpinions, other: JudgeModel) -> float:
+    def _compute_gain_per_solution(
+        self, gain: float, opinions: SourceOpinions, other: JudgeModel
+    ) -> float:
         both = int((opinions.is_known & other.step_opinions().is_known).sum())
         return (gain - CHANCE) / both if both else 0.0
 
@@ -450,7 +461,7 @@ class _DependenceGains:
 
 
 def _find_repeated_run_opinions(
-    pairs: _DependenceGains, evidence: RolloutEvidence, labels: Ints | None
+    dependence_gains: _DependenceGains, evidence: RolloutEvidence, labels: Ints | None
 ) -> tuple[SourceOpinions, list[tuple[float, str, str]]]:
     """Return the run's own opinions (`ROLLOUTS`), and how strongly each judge repeats them.
 
@@ -465,7 +476,10 @@ def _find_repeated_run_opinions(
     gains = [
         (
             candidate,
-            [(pairs.compute_run_gain(candidate, name), ROLLOUTS, name) for name in pairs.models],
+            [
+                (dependence_gains.compute_run_repetition_gain(candidate, name), ROLLOUTS, name)
+                for name in dependence_gains.models
+            ],
         )
         for candidate in candidates
     ]
@@ -498,20 +512,20 @@ def _summarise_opinions_by_step(sources: Sequence[SourceOpinions]) -> StepCatego
     none, some or all of them name an earlier step. For scorers, it encodes the level of the last
     scorer alone, since scorers in one group are nearly copies of each other.
     """
-    naming = [source.contexts.values for source in sources if source.names_step]
-    scoring = [source.contexts for source in sources if not source.names_step]
-    values, count = np.zeros_like(sources[0].contexts.values), 1
+    naming = [source.conditioning_categories.values for source in sources if source.names_step]
+    scoring = [source.conditioning_categories for source in sources if not source.names_step]
+    values, count = np.zeros_like(sources[0].conditioning_categories.values), 1
     if naming:
         contexts = np.stack(naming)
         here, before = (
-            (contexts == SourceOpinions.HERE).sum(0),
-            (contexts == SourceOpinions.PASSED).sum(0),
+            (contexts == SourceOpinions.AT_NAMED_STEP).sum(0),
+            (contexts == SourceOpinions.AFTER_NAMED_STEP).sum(0),
         )
-        num_known = (contexts != SourceOpinions.UNKNOWN).sum(0)
+        num_known = (contexts != SourceOpinions.NO_OPINION).sum(0)
         share = np.where(before == 0, 0, np.where(before == num_known, 2, 1))
         values = np.minimum(here, MOST_COUNTED) + (MOST_COUNTED + 1) * share
         count = 3 * (MOST_COUNTED + 1)
     if scoring:
         last = scoring[-1]
-        values, count = values * last.count + last.values, count * last.count
-    return StepCategories(values=values, count=count)
+        values, count = values * last.num_categories + last.values, count * last.num_categories
+    return StepCategories(values=values, num_categories=count)

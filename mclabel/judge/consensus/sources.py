@@ -98,12 +98,14 @@ def read_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[S
     return sources
 
 
-def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[Source]) -> None:
+def check_same_solutions(
+    run: str, text_digests: Mapping[str, str], sources: Sequence[Source]
+) -> None:
     """Raise an error if opinions are not on the solutions of a run.
 
     Args:
         run: folder or URL of the run, for messages.
-        rows: digest of each solution's texts (`hash_texts`), by solution id.
+        text_digests: digest of each solution's texts (`hash_texts`), by solution id.
         sources: sources of opinions.
 
     Raises:
@@ -115,13 +117,15 @@ def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[So
                 f"{source.run.location}: contains no opinions, because its judge set all solutions "
                 f"aside or shards are missing. Check it with mclabel verify {source.run.location}"
             )
-        shared = source.run.num_steps.keys() & rows.keys()
+        shared = source.run.num_steps.keys() & text_digests.keys()
         if not shared:
             raise DataError(
                 f"{source.run.location}: has no opinion on the solutions of {run}, only on those "
                 f"of {source.run.solutions!r}. Run mclabel judge on {run}"
             )
-        if differ := sorted(name for name in shared if source.run.texts[name] != rows[name]):
+        if differ := sorted(
+            name for name in shared if source.run.texts[name] != text_digests[name]
+        ):
             raise DataError(
                 f"{source.run.location}: {len(differ):,} solutions of {run} have other texts than "
                 f"those that were judged, the first being {differ[0]}. Judge the run again, into a "
@@ -189,7 +193,7 @@ def make_judge_model(
     cuts = np.unique(np.quantile(sure, np.arange(1, SURENESS) / SURENESS))
     return FirstErrorJudgeModel(
         num_steps=num_steps,
-        named=np.array(named, dtype=np.int64),
+        named_steps=np.array(named, dtype=np.int64),
         sureness=np.searchsorted(cuts, sure, side="right").astype(np.int64),
     )
 
@@ -305,7 +309,7 @@ class RunEvidence:
             _ProblemEvidence(answer_class=kind, solution_ids=names, evidence=estimator.evidence())
         )
 
-    def compute_chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
+    def compute_first_error_chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
         """Return the probabilities of first errors in the solutions of all added problems.
 
         Returns:
@@ -316,7 +320,9 @@ class RunEvidence:
         """
         priors = self._fit_priors()
         first_errors = [
-            own for problem in self._problems for own in _compute_first_errors(problem, priors)
+            own
+            for problem in self._problems
+            for own in _compute_first_error_chances(problem, priors)
         ]
         ids = [name for problem in self._problems for name in problem.solution_ids]
         num_steps = np.array([len(own) - 1 for own in first_errors], dtype=np.int64)
@@ -330,35 +336,37 @@ class RunEvidence:
         for problem in self._problems:
             by_class[problem.answer_class].append(problem.evidence)
         chosen = {
-            name: [all_of[i] for i in _choose_spread_indices(len(all_of), MAX_FITTED)]
+            name: [all_of[i] for i in _choose_evenly_spaced_indices(len(all_of), MAX_FITTED)]
             for name, all_of in sorted(by_class.items())
         }
         return fit_priors_to_readings(chosen).rounded_as_stored
 
 
-def _choose_spread_indices(count: int, most: int) -> list[int]:
-    """Return at most `most` evenly spread indices in [0, count)."""
-    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
+def _choose_evenly_spaced_indices(length: int, max_indices: int) -> list[int]:
+    """Return at most `max_indices` evenly spread indices in [0, count)."""
+    return sorted({round(i) for i in np.linspace(0, length - 1, min(length, max_indices))})
 
 
-def _compute_first_errors(problem: _ProblemEvidence, priors: Priors) -> list[Floats]:
+def _compute_first_error_chances(problem: _ProblemEvidence, priors: Priors) -> list[Floats]:
     """Return for each solution the probability of a first error at each step, then of no error."""
     readings, kind = problem.evidence, problem.answer_class
-    by_reading = [_compute_reading_chances(readings.outcomes, priors, kind, rare_luck=False)]
+    by_reading = [_compute_chances_from_reading(readings.outcomes, priors, kind, rare_luck=False)]
     if readings.agreement is not None and priors.agreement is not None:
         by_reading.append(
-            _compute_reading_chances(readings.agreement, priors.agreement, kind, rare_luck=True)
+            _compute_chances_from_reading(
+                readings.agreement, priors.agreement, kind, rare_luck=True
+            )
         )
     return [geometric_mean_posterior(of_solution) for of_solution in zip(*by_reading, strict=True)]
 
 
-def _compute_reading_chances(
+def _compute_chances_from_reading(
     reading: EvidenceByCompleter, priors: Priors, answer_class: str, *, rare_luck: bool
 ) -> list[Floats]:
     own, bare = [], []
     if len(reading) == 1:
         by_luck = priors.luck_variants(answer_class, rare_luck=rare_luck)
-        return _reorder_by_step(
+        return _reorder_chances_by_step(
             reading[AUTHOR], average_first_error_posterior(reading[AUTHOR], by_luck)
         )
     for name, evidence in reading.items():
@@ -385,14 +393,17 @@ def _compute_reading_chances(
             bare.append(
                 compute_prior_first_error_chances(evidence.num_steps, mine, counts.shape[2])
             )
-    return _reorder_by_step(reading[AUTHOR], own[0] * compute_external_likelihoods(own, bare)[0])
+    return _reorder_chances_by_step(
+        reading[AUTHOR], own[0] * compute_external_likelihoods(own, bare)[0]
+    )
 
 
-def _reorder_by_step(author: Evidence, chances: Floats) -> list[Floats]:
+def _reorder_chances_by_step(author_evidence: Evidence, chances: Floats) -> list[Floats]:
     """Reorder first-error probabilities, which are given by number of remaining steps.
 
     Args:
-        author: counts of the policy's own rollouts, which hold the solutions' numbers of steps.
+        author_evidence: counts of the policy's own rollouts, which hold the solutions' numbers of
+            steps.
         chances: probabilities, [solution, R + 1]. Column r > 0 is a first error at the step with r
             steps left, itself included; column 0 is no error.
 
@@ -400,7 +411,7 @@ def _reorder_by_step(author: Evidence, chances: Floats) -> list[Floats]:
         For each solution the probabilities in the order of its steps, then that of no error.
     """
     by_solution = []
-    for row, steps in zip(chances, author.num_steps.tolist(), strict=True):
+    for row, steps in zip(chances, author_evidence.num_steps.tolist(), strict=True):
         ordered = np.append(row[steps:0:-1], row[0])
         by_solution.append(ordered / ordered.sum())
     return by_solution

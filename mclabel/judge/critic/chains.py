@@ -44,24 +44,28 @@ def read_step_verdicts(
     verdicts = (
         _read_verdicts_on_steps(outside, inside, num_steps)
         if parser == "step_verdicts"
-        else _derive_verdicts(text, outside, num_steps, parser)
+        else _derive_verdicts_from_first_error(text, outside, num_steps, parser)
     )
     if truncated:
         return StepVerdicts(verdicts.verdicts, VerdictFault.TRUNCATED, "truncated")
     return verdicts
 
 
-def _read_verdicts_on_steps(outside: str, inside: str, num_steps: int) -> StepVerdicts:
+def _read_verdicts_on_steps(
+    text_outside_thoughts: str, text_inside_thoughts: str, num_steps: int
+) -> StepVerdicts:
     """Return the verdicts outside of thoughts; if they are incomplete, also read the thoughts."""
-    verdicts = read_verdicts(outside, num_steps)
-    if inside and (verdicts is None or verdicts.fault is not None):
-        whole = read_verdicts(f"{inside}\n{outside}", num_steps)
+    verdicts = read_verdicts(text_outside_thoughts, num_steps)
+    if text_inside_thoughts and (verdicts is None or verdicts.fault is not None):
+        whole = read_verdicts(f"{text_inside_thoughts}\n{text_outside_thoughts}", num_steps)
         if whole is not None and (verdicts is None or whole.fault is None):
             return whole
     return verdicts or StepVerdicts((None,) * num_steps, VerdictFault.NO_VERDICTS, "no verdicts")
 
 
-def _derive_verdicts(text: str, outside: str, num_steps: int, parser: str) -> StepVerdicts:
+def _derive_verdicts_from_first_error(
+    text: str, text_outside_thoughts: str, num_steps: int, parser: str
+) -> StepVerdicts:
     """Return verdicts derived from the first error that an answer names.
 
     Earlier steps are correct, and later steps have no verdict. In the format `lessons`, a step
@@ -75,7 +79,7 @@ def _derive_verdicts(text: str, outside: str, num_steps: int, parser: str) -> St
     verdicts += [False] * (error < num_steps)
     if parser == "lessons":  # a step without an analysis has no verdict
         first = FIRST_INDEX[parser]
-        analysed = {int(match[1]) - first for match in _ANALYSIS.finditer(outside)}
+        analysed = {int(match[1]) - first for match in _ANALYSIS.finditer(text_outside_thoughts)}
         verdicts = [says if i in analysed else None for i, says in enumerate(verdicts)]
     padded = (*verdicts, *[None] * (num_steps - len(verdicts)))
     if None in verdicts:

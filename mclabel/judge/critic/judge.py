@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from mclabel.core.errors import ConfigError, EngineDied, RequestFailed
-from mclabel.core.seeds import sampling_seed
+from mclabel.core.seeds import derive_sampling_seed
 from mclabel.core.settings import MAX_TOKENS, OneOf, Settings, at_most, rule
 from mclabel.engines import Engine, make_engine, runs_model
 from mclabel.engines.base import describe_oversized_text
@@ -225,7 +225,7 @@ class CriticJudge(Judge):
         unanswered: list[int] = []
         """Indices of the last round's unknown votes, which are requested once more."""
         while count := votes.count_votes_needed():
-            is_retry = votes.is_retry
+            is_retry = votes.is_retry_round
             numbers = unanswered if is_retry else range(len(seen), len(seen) + count)
             budget = settings.max_tokens * (RETRY_BUDGET if is_retry else 1)
             sampled = await asyncio.gather(
@@ -235,7 +235,7 @@ class CriticJudge(Judge):
             unanswered = [
                 number
                 for number, vote in zip(numbers, read, strict=True)
-                if not vote.is_known and not vote.is_permanent
+                if not vote.is_known and not vote.is_never_retried
             ]
             for number, vote in zip(numbers, read, strict=True):
                 if is_retry:
@@ -259,7 +259,7 @@ class CriticJudge(Judge):
                 f"{self._engine.max_context:g}"
             )
             return _make_failed_answer(name, number, max_tokens, why)
-        seed = sampling_seed(self.seed, name, str(max_tokens), number)
+        seed = derive_sampling_seed(self.seed, name, str(max_tokens), number)
         try:
             with name_section_in_errors(POLICY):
                 completion = await self._engine.sample(ids, (), seed=seed, max_tokens=max_tokens)
@@ -295,7 +295,7 @@ class CriticJudge(Judge):
 
     def _parse_vote(self, answer: Answer, item: JudgedItem) -> Vote:
         if answer.finish_reason == "failed":
-            return Vote(first_error=None, is_known=False, reason=answer.text, is_permanent=True)
+            return Vote(first_error=None, is_known=False, reason=answer.text, is_never_retried=True)
         truncated = answer.finish_reason == "length"
         parser = self.settings.template.parser
         return parse_output(answer.text, parser, len(item.steps), truncated)

@@ -59,7 +59,7 @@ class Vote:
     """True if the answer gives a verdict."""
     reason: str = ""
     """Reason why the vote is unknown; empty if it is known."""
-    is_permanent: bool = False
+    is_never_retried: bool = False
     """True if an unknown vote is not requested again, since its request failed and more tokens
     would not help."""
 
@@ -118,11 +118,11 @@ def _make_unknown_vote(reason: str) -> Vote:
 _NO_ERROR = Vote(None, is_known=True)
 
 
-def _make_vote_for_step(index: int, parser: str, num_steps: int) -> Vote:
+def _make_vote_for_step(step_number: int, parser: str, num_steps: int) -> Vote:
     """Return a vote for the step with a number that counts as the parser does, from 0 or 1."""
-    first_error = index - FIRST_INDEX[parser]
+    first_error = step_number - FIRST_INDEX[parser]
     if not 0 <= first_error < num_steps:
-        return _make_unknown_vote(f"index {index} of {num_steps} steps")
+        return _make_unknown_vote(f"index {step_number} of {num_steps} steps")
     return Vote(first_error, is_known=True)
 
 
@@ -189,7 +189,7 @@ def _parse_lessons_conclusion(text: str, num_steps: int, truncated: bool) -> Vot
             if verdict is not False and (not analyses or int(match[2]) > analyses[-1]):
                 analyses.append(int(match[2]))
             continue
-        says, fault = _read_conclusion(text, match.end(), truncated)
+        says, fault = _read_conclusion_and_fault(text, match.end(), truncated)
         if verdict is False and says:
             return _make_unknown_vote("contradictory conclusions")
         verdict = verdict if says is None else says
@@ -208,7 +208,7 @@ def _parse_lessons_conclusion(text: str, num_steps: int, truncated: bool) -> Vot
     return _make_vote_for_step(analyses[-1], "lessons", num_steps)
 
 
-def _read_conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
+def _read_conclusion_and_fault(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
     """Return the verdict of the conclusion that opens at the character `start`, and its fault.
 
     The verdict is True for Correct, and None if there is a fault. An empty conclusion has neither a
@@ -294,7 +294,7 @@ class VoteCounter:
         self._begin_round()
 
     @property
-    def is_retry(self) -> bool:
+    def is_retry_round(self) -> bool:
         """True if this round requests unknown votes once more, with twice the token budget."""
         return self._is_retry
 
@@ -312,7 +312,7 @@ class VoteCounter:
             raise ValueError("no vote was requested: count_votes_needed() is 0")
         if vote.is_known:
             self._counts[vote.first_error] += 1
-        elif self._is_retry or vote.is_permanent:
+        elif self._is_retry or vote.is_never_retried:
             self._num_unknown += 1
         else:
             self._num_to_retry += 1
@@ -322,7 +322,7 @@ class VoteCounter:
 
     def result(self) -> VoteResult:
         """Return the result of the votes of all rounds so far."""
-        leader, lead = self._find_leader()
+        leader, lead = self._find_leader_and_votes()
         is_decided = self._due == 0 and lead > 0 and self._num_known_votes >= self._least
         return VoteResult(
             counts=dict(
@@ -343,14 +343,17 @@ class VoteCounter:
         if self._is_retry:
             self._due, self._num_to_retry = self._num_to_retry, 0
         else:
-            self._due = 0 if self._is_certain() else self._count_votes_to_decide()
+            self._due = 0 if self._has_certain_leader() else self._count_votes_to_decide()
             self._num_asked += self._due
 
-    def _is_certain(self) -> bool:
+    def _has_certain_leader(self) -> bool:
         """Return whether enough votes are known and no remaining vote could change which leads."""
         if self._num_known_votes < self._least:
             return False
-        return len(self._counts) == 1 or self._find_leader()[1] > self._count_remaining_votes()
+        return (
+            len(self._counts) == 1
+            or self._find_leader_and_votes()[1] > self._count_remaining_votes()
+        )
 
     def _count_remaining_votes(self) -> int:
         """Return the number of new votes that may still be requested."""
@@ -362,10 +365,10 @@ class VoteCounter:
         missing = max(self._least - self._num_known_votes, 1)
         if len(self._counts) <= 1:
             return min(missing, num_left)
-        to_lead = (num_left - self._find_leader()[1]) // 2 + 1
+        to_lead = (num_left - self._find_leader_and_votes()[1]) // 2 + 1
         return min(max(missing, to_lead), num_left)
 
-    def _find_leader(self) -> tuple[int | None, int]:
+    def _find_leader_and_votes(self) -> tuple[int | None, int]:
         """Return the first error with the most votes, and its lead over the next one in votes.
 
         The lead is 0 in a tie or without votes.

@@ -141,7 +141,7 @@ def _format_numbered_steps(steps: Sequence[str], parser: str) -> str:
     first = FIRST_INDEX[parser]
     if parser == "step_verdicts":
         return "\n".join(
-            f"Step {index}: {_strip_heading(_escape_tags(step.strip()))}"
+            f"Step {index}: {_neutralize_step_headings(_escape_tags(step.strip()))}"
             for index, step in enumerate(steps, first)
         )
     return "\n\n".join(
@@ -164,7 +164,7 @@ def _escape_tags(text: str) -> str:
     return _TAG.sub("&lt;", text)
 
 
-def _strip_heading(text: str) -> str:
+def _neutralize_step_headings(text: str) -> str:
     """Return a step's text without a heading such as `Step 2:` at its start.
 
     Later headings are put in brackets, so that they do not look like the start of another step.

@@ -64,10 +64,10 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
         text: text of the critic's answer, without thoughts that should be ignored.
         num_steps: number of steps of the solution, at least 1.
     """
-    text = _CODE.sub(_replace_code_block, text)
+    text = _CODE.sub(_drop_code_without_verdicts, text)
     marks = _find_verdict_marks(text)
     assigned = list(
-        _match_verdicts_to_steps(text, [mark for mark in marks if not mark.is_on_whole])
+        _match_verdicts_to_steps(text, [mark for mark in marks if not mark.is_on_whole_solution])
     )
     if not assigned:
         return None
@@ -76,8 +76,10 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
         for number in numbers:
             by_number.setdefault(number, set()).add(is_correct)
     numbers_of_steps = range(FIRST_STEP, FIRST_STEP + num_steps)
-    verdicts = tuple(_get_only_verdict(by_number.get(number, set())) for number in numbers_of_steps)
-    whole = [mark.is_correct for mark in marks if mark.is_on_whole]
+    verdicts = tuple(
+        _get_unanimous_verdict(by_number.get(number, set())) for number in numbers_of_steps
+    )
+    whole = [mark.is_correct for mark in marks if mark.is_on_whole_solution]
     return StepVerdicts(verdicts, *_find_verdicts_fault(verdicts, by_number, whole))
 
 
@@ -86,19 +88,22 @@ def judges_whole_solution(text: str) -> bool:
     return _WHOLE.search(text) is not None
 
 
-def _get_only_verdict(verdicts: set[bool]) -> bool | None:
+def _get_unanimous_verdict(verdicts: set[bool]) -> bool | None:
     return next(iter(verdicts)) if len(verdicts) == 1 else None
 
 
 def _find_verdicts_fault(
-    verdicts: tuple[bool | None, ...], by_number: dict[int, set[bool]], whole: list[bool]
+    verdicts: tuple[bool | None, ...],
+    by_number: dict[int, set[bool]],
+    verdicts_on_whole: list[bool],
 ) -> tuple[VerdictFault | None, str]:
     """Return the fault of verdicts, and its description. Without a fault, return None and "".
 
     Args:
         verdicts: verdict on each step.
         by_number: verdicts by the step numbers, from 1, that the text names.
-        whole: verdicts on the whole solution in the order of the text, True for correct.
+        verdicts_on_whole: verdicts on the whole solution in the order of the text, True for
+            correct.
     """
     if _NOWHERE in by_number:
         return VerdictFault.BEFORE_FIRST, "verdict before the first step"
@@ -115,7 +120,7 @@ def _find_verdicts_fault(
         is_short = len(by_number) < num_steps and max(by_number) < number
         words = f"verdicts on {len(by_number)} of {num_steps} steps"
         return VerdictFault.MISSING, words if is_short else f"no verdict on step {number}"
-    if whole and whole[-1] != (False not in verdicts):
+    if verdicts_on_whole and verdicts_on_whole[-1] != (False not in verdicts):
         return VerdictFault.CONTRADICTION, "verdict on the whole contradicts the steps"
     return None, ""
 
@@ -127,7 +132,7 @@ _NOWHERE = -1
 def _match_verdicts_to_steps(text: str, marks: list[_VerdictMark]) -> Iterator[tuple[range, bool]]:
     """Yield the numbers of the steps of each verdict, and True if the verdict is "correct"."""
     headings = list(_find_headings(text))
-    asked = [mark for mark in marks if mark.is_asked]
+    asked = [mark for mark in marks if mark.is_answer_to_question]
     if asked and _NOW_STEP.search(text):  # the headings of such a text repeat earlier steps
         marks, headings = asked, []
     if not headings and all(mark.numbers is None for mark in marks):
@@ -141,7 +146,7 @@ def _match_verdicts_to_steps(text: str, marks: list[_VerdictMark]) -> Iterator[t
             is_due = current[0] == _NOWHERE or (
                 has_verdict and heading.numbers[0] == current[-1] + 1
             )
-            if heading.is_clear or is_due:
+            if heading.is_unambiguous or is_due:
                 current, has_verdict = heading.numbers, False
             place += 1
         if mark.is_final and has_verdict:
@@ -231,7 +236,7 @@ class _Heading:
     start: int
     numbers: range
     """Numbers of the steps."""
-    is_clear: bool
+    is_unambiguous: bool
     """True if the heading cannot be the beginning of a sentence."""
 
 
@@ -244,12 +249,12 @@ class _VerdictMark:
     """True for correct, False for incorrect."""
     numbers: range | None
     """Numbers of the steps that the verdict's sentence names; None if it names none."""
-    is_asked: bool = False
+    is_answer_to_question: bool = False
     """True if the verdict answers a question such as "Is the step correct?"."""
     is_final: bool = False
     """True if the verdict is called final, so that it may only repeat the verdict on the last
     step."""
-    is_on_whole: bool = False
+    is_on_whole_solution: bool = False
     """True if the verdict is on the whole solution."""
 
 
@@ -264,14 +269,14 @@ def _find_headings(text: str) -> Iterator[_Heading]:
     ]
     for match in _TAGGED.finditer(text):
         number = int(match["tag"] or match["said"])
-        headings.append(_Heading(match.start(), range(number, number + 1), is_clear=True))
+        headings.append(_Heading(match.start(), range(number, number + 1), is_unambiguous=True))
     return iter(sorted(headings, key=lambda heading: heading.start))
 
 
 def _find_verdict_marks(text: str) -> list[_VerdictMark]:
     """Return the verdicts of a text in order."""
     marks = [
-        _VerdictMark(match.start(), match[1].lower() in _YES, None, is_on_whole=True)
+        _VerdictMark(match.start(), match[1].lower() in _YES, None, is_on_whole_solution=True)
         for match in _WHOLE.finditer(text)
     ]
     spoken = [(box, _read_boxed_verdict(box.content)) for box in find_boxes(text)]
@@ -292,12 +297,16 @@ def _find_verdict_marks(text: str) -> list[_VerdictMark]:
             is_correct,
             None if named is None else _read_step_numbers(*named.groups()),
             is_final=overall is not None,
-            is_on_whole=overall is not None and overall["whole"] is not None,
+            is_on_whole_solution=overall is not None and overall["whole"] is not None,
         )
         marks.append(mark)
     for match in _ASKED.finditer(text):
         numbers = None if match[1] is None else _read_step_numbers(match[1])
-        marks.append(_VerdictMark(match.start(), match[2].lower() in _YES, numbers, is_asked=True))
+        marks.append(
+            _VerdictMark(
+                match.start(), match[2].lower() in _YES, numbers, is_answer_to_question=True
+            )
+        )
     for match in _STATED.finditer(text):
         if (stated := _read_boxed_verdict(match[1].lower())) is not None:
             marks.append(_VerdictMark(match.start(), stated, None))
@@ -331,7 +340,7 @@ def _parse_numeral(numeral: str) -> int:
     return 10 * (_DIGITS.index(tens[-1]) if tens else 1) + (_DIGITS.index(ones) if ones else 0)
 
 
-def _replace_code_block(match: re.Match[str]) -> str:
+def _drop_code_without_verdicts(match: re.Match[str]) -> str:
     """Return the replacement of a code block: a line break, or the block if it has verdicts."""
     content = match[1]
     return match[0] if "\\boxed" in content and "print(" not in content else "\n"

@@ -20,7 +20,7 @@ from mclabel.judge.symbolic.solving import (
     MAX_EQUATIONS,
     Equation,
     are_consecutive_equations,
-    find_contradiction,
+    explain_contradiction,
     find_equations,
     have_same_numbers,
     read_left_side,
@@ -57,9 +57,9 @@ class NamedResult:
     """The value, as a formula."""
     is_approximate: bool
     """True if the relation is "about equal" instead of "equal"."""
-    first: int
+    first_token_index: int
     """Index of the first token of the name."""
-    last: int
+    end_token_index: int
     """Index after the last token of the value."""
     is_continued: bool
     """True if another relation follows the value."""
@@ -84,14 +84,14 @@ def find_named_results(tokens: Sequence[Token], relations: Sequence[int]) -> Ite
         side = read_right_side(tokens, at)
         if side is None:
             continue
-        last = at + 1 + side.signs_used
+        last = at + 1 + side.num_tokens
         continued = last < len(tokens) and tokens[last].kind is TokenKind.RELATION
         words = tuple(token.text.lower() for token in name)
         yield NamedResult(words, side, tokens[at].text == "≈", first, last, is_continued=continued)
 
 
 def restates_formula_value(
-    first: NamedResult, second: NamedResult, between: Sequence[Token]
+    first: NamedResult, second: NamedResult, tokens_between: Sequence[Token]
 ) -> bool:
     """Return whether the second result can be compared with the formula of the first.
 
@@ -100,7 +100,7 @@ def restates_formula_value(
     Args:
         first: result with a formula.
         second: later result.
-        between: tokens between the two results.
+        tokens_between: tokens between the two results.
     """
     return (
         first.name == second.name
@@ -108,7 +108,7 @@ def restates_formula_value(
         and _CALCULATES.search(first.side.text) is not None
         and not first.side.text.startswith(second.side.text)
         and not have_same_numbers(first.side.text, second.side.text)
-        and are_consecutive_equations(between, "")
+        and are_consecutive_equations(tokens_between, "")
     )
 
 
@@ -181,9 +181,9 @@ def check_steps(problem: str, steps: Sequence[str]) -> list[EqualityFlag]:
         step = _read_step(number, text[:MAX_STEP_LENGTH], steps)
         if step.relations:
             flagged = [
-                *_find_false_alternatives(step),
+                *_find_equalities_without_true_alternative(step),
                 *_find_changed_results(step, before),
-                *_find_unfounded_equations(step, before),
+                *_find_contradicted_equations(step, before),
             ]
             flags += sorted(
                 {(flag.start, flag.end): flag for flag in reversed(flagged)}.values(),
@@ -207,7 +207,7 @@ class _Step:
     next_text: str
     """First characters of the next step's text; empty after the last step."""
 
-    def flag(self, start: int, end: int, reason: str) -> EqualityFlag:
+    def make_flag(self, start: int, end: int, reason: str) -> EqualityFlag:
         return EqualityFlag(self.number, start, end, self.text[start:end][:_MAX_SHOWN], reason)
 
 
@@ -225,7 +225,7 @@ def _read_step(number: int, text: str, steps: Sequence[str]) -> _Step:
     )
 
 
-def _find_false_alternatives(step: _Step) -> list[EqualityFlag]:
+def _find_equalities_without_true_alternative(step: _Step) -> list[EqualityFlag]:
     """Return the false numeric equalities of one step.
 
     Equalities that are joined by "or" are alternatives. They are returned only if all are false.
@@ -239,12 +239,13 @@ def _find_false_alternatives(step: _Step) -> list[EqualityFlag]:
             flag
             for flag in flags
             if (behind := _OR.match(step.text, flag.end)) is None or behind.end() in starts
-            if (before := _find_alternative_before(step.text, flag.start)) is None or before in ends
+            if (before := _find_end_of_alternative_before(step.text, flag.start)) is None
+            or before in ends
         ]
     return flags
 
 
-def _find_alternative_before(text: str, start: int) -> int | None:
+def _find_end_of_alternative_before(text: str, start: int) -> int | None:
     """Return the end of the alternative that `or` joins to an equality; None if there is none.
 
     Indices count characters of the text.
@@ -257,7 +258,7 @@ def _find_false_equalities(step: _Step) -> Iterator[EqualityFlag]:
     """Yield the false numeric equalities of one step."""
     for at in step.relations:
         left = read_left_side(step.tokens, at)
-        if left is None or not left.operations:
+        if left is None or not left.num_operations:
             continue
         right = read_right_side(step.tokens, at)
         if right is None:
@@ -265,13 +266,15 @@ def _find_false_equalities(step: _Step) -> Iterator[EqualityFlag]:
         reason = explain_false_remainder_division(left, right, step.text[right.end :])
         if reason is None:
             reason = _explain_falsity(step, left, right, is_approximate=step.tokens[at].text == "≈")
-        if reason and not _is_denied(step, left.start, right.end):
-            yield step.flag(left.start, right.end, reason)
+        if reason and not _is_denied_or_tested(step, left.start, right.end):
+            yield step.make_flag(left.start, right.end, reason)
 
 
-def _find_changed_results(step: _Step, before: _Step | None) -> Iterator[EqualityFlag]:
+def _find_changed_results(step: _Step, previous_step: _Step | None) -> Iterator[EqualityFlag]:
     """Yield results whose value differs from the preceding value of the same name."""
-    for earlier, later, between in _pair_consecutive(step, before, lambda side: side.results):
+    for earlier, later, between in _pair_consecutive(
+        step, previous_step, lambda side: side.results
+    ):
         if restates_formula_value(earlier, later, between):
             reason = _explain_falsity(
                 step,
@@ -279,14 +282,20 @@ def _find_changed_results(step: _Step, before: _Step | None) -> Iterator[Equalit
                 later.side,
                 is_approximate=earlier.is_approximate or later.is_approximate,
             )
-            if reason and not _is_denied(step, later.side.start, later.side.end):
-                yield step.flag(step.tokens[later.first].start, later.side.end, reason)
+            if reason and not _is_denied_or_tested(step, later.side.start, later.side.end):
+                yield step.make_flag(
+                    step.tokens[later.first_token_index].start, later.side.end, reason
+                )
 
 
-def _find_unfounded_equations(step: _Step, before: _Step | None) -> Iterator[EqualityFlag]:
+def _find_contradicted_equations(
+    step: _Step, previous_step: _Step | None
+) -> Iterator[EqualityFlag]:
     """Yield equations of a step that do not follow from the preceding equation."""
-    tokens = (*step.tokens, *(before.tokens if before else ()))
-    for claims, others, between in _pair_consecutive(step, before, _read_claims):
+    tokens = (*step.tokens, *(previous_step.tokens if previous_step else ()))
+    for claims, others, between in _pair_consecutive(
+        step, previous_step, _group_equations_into_claims
+    ):
         earlier, later = claims.equations[-1], others.equations[0]
         if earlier.degree == 1 and any(
             token.kind is TokenKind.WORD and token.text.lower() in _CASES for token in tokens
@@ -294,10 +303,10 @@ def _find_unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Equ
             continue
         if are_consecutive_equations(between, later.letter):
             pairs = product(claims.equations, others.equations)
-            reasons = [find_contradiction(equation, other) for equation, other in pairs]
+            reasons = [explain_contradiction(equation, other) for equation, other in pairs]
             reason = reasons[0] if all(reasons) else None
-            if reason and not _is_denied(step, later.left.start, later.right.end):
-                yield step.flag(later.left.start, later.right.end, reason)
+            if reason and not _is_denied_or_tested(step, later.left.start, later.right.end):
+                yield step.make_flag(later.left.start, later.right.end, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,15 +316,15 @@ class _ClaimedEquations:
     equations: Sequence[Equation]
 
     @property
-    def first(self) -> int:
-        return self.equations[0].first
+    def first_token_index(self) -> int:
+        return self.equations[0].first_token_index
 
     @property
-    def last(self) -> int:
-        return self.equations[-1].last
+    def end_token_index(self) -> int:
+        return self.equations[-1].end_token_index
 
 
-def _read_claims(step: _Step) -> list[_ClaimedEquations]:
+def _group_equations_into_claims(step: _Step) -> list[_ClaimedEquations]:
     """Return the equations of a step as claims.
 
     Alternatives such as `x = 1 or x = 2` form one claim. Lists that end with "and" form one too.
@@ -323,7 +332,9 @@ def _read_claims(step: _Step) -> list[_ClaimedEquations]:
     runs: list[list[Equation]] = []
     joins: list[set[str]] = []
     for equation in step.equations:
-        between = step.tokens[runs[-1][-1].last : equation.first] if runs else ()
+        between = (
+            step.tokens[runs[-1][-1].end_token_index : equation.first_token_index] if runs else ()
+        )
         words = {
             word for s in between if s.kind is TokenKind.WORD for word in s.text.lower().split()
         }
@@ -349,23 +360,23 @@ def _read_claims(step: _Step) -> list[_ClaimedEquations]:
 
 
 def _pair_consecutive(
-    step: _Step, before: _Step | None, select: Callable[[_Step], Sequence[_Found]]
+    step: _Step, previous_step: _Step | None, select: Callable[[_Step], Sequence[_Found]]
 ) -> Iterator[tuple[_Found, _Found, Sequence[Token]]]:
     """Yield pairs of consecutive results or claims, each pair with the tokens between the two.
 
     Args:
         step: step of the later element of each pair.
-        before: previous step, whose last element is paired with the first one of `step`; None for
-            the first step.
+        previous_step: previous step, whose last element is paired with the first one of `step`;
+            None for the first step.
         select: function that returns the results or claims of a step.
     """
     here: Sequence[_Found] = select(step)
-    if before is not None and here:
-        for last in select(before)[-1:]:
-            tail: Sequence[Token] = before.tokens[last.last :]
-            yield last, here[0], (*tail, *step.tokens[: here[0].first])
+    if previous_step is not None and here:
+        for last in select(previous_step)[-1:]:
+            tail: Sequence[Token] = previous_step.tokens[last.end_token_index :]
+            yield last, here[0], (*tail, *step.tokens[: here[0].first_token_index])
     for earlier, later in pairwise(here):
-        yield earlier, later, step.tokens[earlier.last : later.first]
+        yield earlier, later, step.tokens[earlier.end_token_index : later.first_token_index]
 
 
 def _explain_falsity(step: _Step, left: Side, right: Side, *, is_approximate: bool) -> str | None:
@@ -378,10 +389,10 @@ def _explain_falsity(step: _Step, left: Side, right: Side, *, is_approximate: bo
     )
     if outcome is None or outcome.holds or OTHER_BASES.search(step.text):
         return None
-    return None if _may_be_congruent(step, outcome.difference) else outcome.reason
+    return None if _may_hold_modulo(step, outcome.difference) else outcome.reason
 
 
-def _may_be_congruent(step: _Step, difference: Fraction | None) -> bool:
+def _may_hold_modulo(step: _Step, difference: Fraction | None) -> bool:
     """Return whether a step calculates with remainders and both sides may have the same one."""
     if REMAINDERS.search(step.text) is None:
         return False
@@ -391,7 +402,7 @@ def _may_be_congruent(step: _Step, difference: Fraction | None) -> bool:
     return any(int(n) > 1 and difference % int(n) == 0 for n in numbers)
 
 
-def _is_denied(step: _Step, start: int, end: int) -> bool:
+def _is_denied_or_tested(step: _Step, start: int, end: int) -> bool:
     """Return whether the words around an equality call it a test or deny it.
 
     Indices `start` and `end` count characters of the step's text.

@@ -65,13 +65,13 @@ def decide_equality(
         is_approximate: True if the relation is "about equal" instead of "equal".
         may_be_rounded: True if the step says that whole numbers may be rounded fractions.
     """
-    if not left.operations or left.letters or right.letters:
+    if not left.num_operations or left.letters or right.letters:
         return None
     a, b = evaluate_formula(left.text), evaluate_formula(right.text)
     if a is None or b is None:
         return None
     if a.rational is None or b.rational is None:
-        return _decide_irrational(left, right, a, b, is_approximate=is_approximate)
+        return _decide_irrational_equality(left, right, a, b, is_approximate=is_approximate)
     x, y = a.rational, b.rational
     if x == y:
         return EqualityOutcome(True)
@@ -80,9 +80,11 @@ def decide_equality(
         left, right, x, y, is_approximate=is_approximate, may_be_rounded=may_be_rounded
     ):
         return None
-    if left.is_ambiguous or right.is_ambiguous or _has_other_explanation(left, right, x, y):
+    if left.is_ambiguous or right.is_ambiguous or _may_differ_without_error(left, right, x, y):
         return None
-    if (left.mixed or right.mixed) and _holds_with_other_mixed_numbers(left, right):
+    if (
+        left.mixed_number_reading or right.mixed_number_reading
+    ) and _holds_with_other_mixed_numbers(left, right):
         return None
     reason = f"{_format_side(left)} is {_format_value(x)}, not {_format_side(right)}"
     return EqualityOutcome(False, distance, reason)
@@ -105,7 +107,9 @@ def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
 
     `2 1/2` may also be a product, or an item number before the fraction.
     """
-    for a, b in product((left.text, left.mixed), (right.text, right.mixed)):
+    for a, b in product(
+        (left.text, left.mixed_number_reading), (right.text, right.mixed_number_reading)
+    ):
         x, y = (evaluate_formula(text) if text else None for text in (a, b))
         if x is None or y is None:
             continue
@@ -116,8 +120,8 @@ def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
     return False
 
 
-def _decide_irrational(
-    left: Side, right: Side, a: Value, b: Value, *, is_approximate: bool
+def _decide_irrational_equality(
+    left: Side, right: Side, left_value: Value, right_value: Value, *, is_approximate: bool
 ) -> EqualityOutcome | None:
     """Decide an equality with roots, logarithms or pi.
 
@@ -125,11 +129,11 @@ def _decide_irrational(
     """
     set_work_limit(_MAX_UNITS_OF_WORK)
     try:
-        if algebra.same_canonical_form(a, b):
+        if algebra.same_canonical_form(left_value, right_value):
             return EqualityOutcome(True)
-        if algebra.free_symbols(a) or algebra.free_symbols(b):
+        if algebra.free_symbols(left_value) or algebra.free_symbols(right_value):
             return None
-        x, y = real_value(a), real_value(b)
+        x, y = real_value(left_value), real_value(right_value)
     except (NotClosed, TooMuchWork):
         return None
     finally:
@@ -139,8 +143,8 @@ def _decide_irrational(
         or y is None
         or left.is_ambiguous
         or right.is_ambiguous
-        or left.mixed
-        or right.mixed
+        or left.mixed_number_reading
+        or right.mixed_number_reading
     ):
         return None
     exact_x, exact_y = Fraction(x), Fraction(y)
@@ -153,7 +157,9 @@ def _decide_irrational(
     )
     if "π" in left.text or "π" in right.text:
         allowed += size * _PI_ROUNDED
-    if abs(exact_x - exact_y) <= allowed or _has_other_explanation(left, right, exact_x, exact_y):
+    if abs(exact_x - exact_y) <= allowed or _may_differ_without_error(
+        left, right, exact_x, exact_y
+    ):
         return None
     return EqualityOutcome(
         False, None, f"{_format_side(left)} is about {x:.6g}, not {_format_side(right)}"
@@ -161,7 +167,13 @@ def _decide_irrational(
 
 
 def _compute_rounding_margin(
-    left: Side, right: Side, x: Fraction, y: Fraction, *, is_approximate: bool, may_be_rounded: bool
+    left: Side,
+    right: Side,
+    left_value: Fraction,
+    right_value: Fraction,
+    *,
+    is_approximate: bool,
+    may_be_rounded: bool,
 ) -> Fraction:
     """Return the largest difference of the values x (left) and y (right) that rounding explains.
 
@@ -169,26 +181,28 @@ def _compute_rounding_margin(
     Decimals with two or more places may be rounded numbers, so their relative error is added.
     """
     allowed = Fraction(0)
-    if right.literal is not None:
-        unit = Fraction(1, 10 ** len(right.literal.partition(".")[2]))
+    if right.single_number is not None:
+        unit = Fraction(1, 10 ** len(right.single_number.partition(".")[2]))
         if right.has_percent:
             unit /= 100
-        shortened = "." in right.literal or right.has_percent or may_be_rounded
-        if is_approximate or (shortened and (x / unit).denominator != 1):
+        shortened = "." in right.single_number or right.has_percent or may_be_rounded
+        if is_approximate or (shortened and (left_value / unit).denominator != 1):
             allowed = unit
         if is_approximate and unit == 1:
-            allowed = Fraction(10 ** min(len(right.literal) - len(right.literal.rstrip("0")), 12))
+            allowed = Fraction(
+                10 ** min(len(right.single_number) - len(right.single_number.rstrip("0")), 12)
+            )
     elif is_approximate:
-        allowed = abs(y) * _about
+        allowed = abs(right_value) * _about
     if is_approximate:
-        allowed = max(allowed, abs(x) * _NEARLY)
-    size = max(abs(x), abs(y))
-    for decimal in (*left.decimals, *(right.decimals if right.literal is None else ())):
-        allowed += size * _compute_relative_error(decimal)
+        allowed = max(allowed, abs(left_value) * _NEARLY)
+    size = max(abs(left_value), abs(right_value))
+    for decimal in (*left.decimals, *(right.decimals if right.single_number is None else ())):
+        allowed += size * _compute_relative_rounding_error(decimal)
     return allowed
 
 
-def _compute_relative_error(decimal: str) -> Fraction:
+def _compute_relative_rounding_error(decimal: str) -> Fraction:
     """Return the relative error of a decimal that may be a rounded number."""
     places = len(decimal.partition(".")[2])
     value = abs(Fraction(decimal))
@@ -197,15 +211,17 @@ def _compute_relative_error(decimal: str) -> Fraction:
     return min(Fraction(1, 10**places) / value, Fraction(1, 10))
 
 
-def _has_other_explanation(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
+def _may_differ_without_error(
+    left: Side, right: Side, left_value: Fraction, right_value: Fraction
+) -> bool:
     """Return whether the values x (left) and y (right) differ by something else than an error.
 
     The explanations are: a percentage without its sign, a conversion of units, a further operation
     on the intermediate result (`5 + 3 = 8 + 2 = 10`), and a percentage of the number before it
     (`50 + 10%`).
     """
-    if x and y:
-        ratio = max(abs(x / y), abs(y / x))
+    if left_value and right_value:
+        ratio = max(abs(left_value / right_value), abs(right_value / left_value))
         if ratio == 100:
             return True
         if left.units != right.units:
@@ -215,20 +231,23 @@ def _has_other_explanation(left: Side, right: Side, x: Fraction, y: Fraction) ->
             if both and _FRACTION.fullmatch(left.text):  # `1/2 inch = 20 miles` is a scale
                 return True
     if right.has_percent != left.has_percent:
-        nearest = min(abs(abs(x) * 100 - abs(y)), abs(abs(y) * 100 - abs(x)))
+        nearest = min(
+            abs(abs(left_value) * 100 - abs(right_value)),
+            abs(abs(right_value) * 100 - abs(left_value)),
+        )
         if nearest < 1:
             return True
     if (left.has_percent and left.has_sum) or (right.has_percent and right.has_sum):
         return True
-    return _continues_with_value(right, x)
+    return _begins_or_ends_with_value(right, left_value)
 
 
-def _continues_with_value(right: Side, x: Fraction) -> bool:
+def _begins_or_ends_with_value(right: Side, left_value: Fraction) -> bool:
     """Return whether the right side is a formula that begins or ends with the left side's value."""
-    if right.literal is not None or not right.operations:
+    if right.single_number is not None or not right.num_operations:
         return False
     ends = (_FIRST_NUMBER.match(right.text), _LAST_NUMBER.search(right.text))
-    return any(match is not None and Fraction(match[1]) == abs(x) for match in ends)
+    return any(match is not None and Fraction(match[1]) == abs(left_value) for match in ends)
 
 
 def _format_side(side: Side) -> str:

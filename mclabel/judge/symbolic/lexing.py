@@ -52,7 +52,7 @@ class Token:
     """Index after the token's last character."""
     is_glued: bool = False
     """True if there is no text between the previous token and this one."""
-    math: bool = False
+    is_in_formula: bool = False
     """True if the token is inside of a LaTeX formula."""
 
 
@@ -130,8 +130,8 @@ def tokenize(text: str) -> list[Token]:
             math = not math if written == "$$" else _is_formula_open(written, math)
         if token is not None:
             token.is_glued = match.start() == end
-            token.math = math
-            _join_letters(tokens, token)
+            token.is_in_formula = math
+            _reject_unknown_word_after_number(tokens, token)
             tokens.append(token)
         end = match.end()
         if group == "other" and written in _SUPERSCRIPTS:
@@ -141,19 +141,21 @@ def tokenize(text: str) -> list[Token]:
     return tokens
 
 
-def _is_formula_open(delimiter: str, math: bool) -> bool:
+def _is_formula_open(delimiter: str, was_open: bool) -> bool:
     """Return whether a LaTeX formula is open after a delimiter.
 
     A `$` may be a dollar sign, so it does not change the state.
 
     Args:
         delimiter: text of the delimiter.
-        math: True if a formula was open before the delimiter.
+        was_open: True if a formula was open before the delimiter.
     """
-    return math if delimiter == "$" else delimiter in _MATH_OPENS
+    return was_open if delimiter == "$" else delimiter in _MATH_OPENS
 
 
-def _make_token(match: re.Match[str], group: str, math: bool, before: list[Token]) -> Token | None:
+def _make_token(
+    match: re.Match[str], group: str, is_in_formula: bool, earlier_tokens: list[Token]
+) -> Token | None:
     """Return the token of a match, by the name of the matched group; None if it has no meaning."""
     text = match[0]
     start, end = match.span()
@@ -176,11 +178,15 @@ def _make_token(match: re.Match[str], group: str, math: bool, before: list[Token
         case "environment":
             return Token(TokenKind.STOP, "\\\\", start, end)
         case "word":
-            return _make_word_token(text, start, end, math)
+            return _make_word_token(text, start, end, is_in_formula)
         case "line":
-            blank = math and "\n\n" not in text
+            blank = is_in_formula and "\n\n" not in text
             return None if blank else Token(TokenKind.STOP, "\n", start, end)
-    if group in ("other", "compared") and text in _BULLETS and _is_list_bullet(match, math, before):
+    if (
+        group in ("other", "compared")
+        and text in _BULLETS
+        and _is_list_bullet(match, is_in_formula, earlier_tokens)
+    ):
         return Token(TokenKind.STOP, "\n", start, end)
     return _make_symbol_token(text, start, end)
 
@@ -225,8 +231,8 @@ def _make_text_token(content: str, start: int, end: int) -> Token:
     return Token(TokenKind.UNKNOWN, content, start, end)
 
 
-def _make_word_token(text: str, start: int, end: int, math: bool) -> Token:
-    if len(text) == 1 and (math or text not in "aAI"):
+def _make_word_token(text: str, start: int, end: int, is_in_formula: bool) -> Token:
+    if len(text) == 1 and (is_in_formula or text not in "aAI"):
         return Token(TokenKind.LETTER, text, start, end)
     has_digits = not text.isalpha() and "'" not in text and "’" not in text
     if has_digits or (len(text) > 1 and text.isupper()):
@@ -238,14 +244,14 @@ def _make_word_token(text: str, start: int, end: int, math: bool) -> Token:
     return Token(TokenKind.WORD, text, start, end)
 
 
-def _is_list_bullet(match: re.Match[str], math: bool, before: list[Token]) -> bool:
+def _is_list_bullet(match: re.Match[str], is_in_formula: bool, earlier_tokens: list[Token]) -> bool:
     """Return whether a sign is a bullet: it begins a line of text, and a space follows it."""
-    if math or not match.string[match.end() : match.end() + 1].isspace():
+    if is_in_formula or not match.string[match.end() : match.end() + 1].isspace():
         return False
-    return not before or before[-1].text == "\n"
+    return not earlier_tokens or earlier_tokens[-1].text == "\n"
 
 
-def _join_letters(tokens: list[Token], token: Token) -> None:
+def _reject_unknown_word_after_number(tokens: list[Token], token: Token) -> None:
     """Mark a word right after a number as UNKNOWN, unless it is a known unit or a variable."""
     if not (tokens and token.is_glued and tokens[-1].kind in _BEFORE_LETTERS):
         return
@@ -269,15 +275,15 @@ class Side:
     """Formula in the syntax of the answer checker's `read_expression`."""
     decimals: list[str] = field(default_factory=list)
     """Numbers with a decimal point, as written."""
-    literal: str | None = None
+    single_number: str | None = None
     """The number as written if the side is a single number; else None."""
     units: set[str] = field(default_factory=set)
     """Words of the units after numbers."""
-    operations: int = 0
+    num_operations: int = 0
     """Number of operations."""
     has_percent: bool = False
     has_sum: bool = False
-    mixed: str | None = None
+    mixed_number_reading: str | None = None
     """Another reading of a side with a mixed number such as `2 1/2`: a product, or only the
     fraction if the number before it may belong to the preceding words. None without a mixed
     number."""
@@ -285,5 +291,5 @@ class Side:
     """True if the side has another possible reading. Its equality then never counts as false."""
     letters: set[str] = field(default_factory=set)
     """Variables of the side."""
-    signs_used: int = 0
+    num_tokens: int = 0
     """Number of tokens of the side."""

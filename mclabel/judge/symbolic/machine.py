@@ -14,10 +14,10 @@ from mclabel.judge.symbolic.lexing import Side, Token, TokenKind
 from mclabel.judge.symbolic.vocabulary import (
     CHANGE_BEFORE_NUMBER,
     UnreadableFormula,
-    is_number_near,
+    is_number_among_next_two,
     read_single_number,
-    read_unit,
-    skip_power,
+    read_unit_words,
+    skip_unit_power,
 )
 
 MAX_SIGNS = 80
@@ -98,11 +98,11 @@ class SideParser:
         side.end = self.tokens[self.last].end
         if self.product_at is not None:
             at = self.product_at
-            side.mixed = f"{''.join(self.parts[:at])}*{''.join(self.parts[at:])}"
+            side.mixed_number_reading = f"{''.join(self.parts[:at])}*{''.join(self.parts[at:])}"
         if self.fraction is not None:
-            side.mixed = "".join((self.fraction, *self.parts[1:]))
-        side.signs_used = self.at - self.start
-        side.literal = read_single_number(self.parts)
+            side.mixed_number_reading = "".join((self.fraction, *self.parts[1:]))
+        side.num_tokens = self.at - self.start
+        side.single_number = read_single_number(self.parts)
         return side
 
     def _append_part(self, text: str, *, is_after_operand: bool) -> bool:
@@ -121,7 +121,7 @@ class SideParser:
                     side.decimals.append(token.text)
                 return self._append_part(token.text, is_after_operand=True)
             case TokenKind.CONSTANT:
-                side.operations += 1
+                side.num_operations += 1
                 return self._append_part(token.text, is_after_operand=True)
             case TokenKind.LETTER if self.letters:
                 if self._is_function_or_subscript():
@@ -135,7 +135,7 @@ class SideParser:
             case TokenKind.OPEN:
                 return self._open_bracket(token, ")", 0)
             case TokenKind.COMMAND:
-                side.operations += 1
+                side.num_operations += 1
                 return self._read_command(token)
             case TokenKind.DELIMITER if self.at + 1 < len(self.tokens):
                 self.at += 1
@@ -154,7 +154,7 @@ class SideParser:
     def _read_denominator_unit(self) -> bool:
         """Read a word after a slash, as in `kg/portion`. It divides the unit, not the number."""
         self.parts.pop()
-        self.side.operations -= 1
+        self.side.num_operations -= 1
         self.last = self.at
         self.at += 1
         self.is_after_operand = True
@@ -176,11 +176,11 @@ class SideParser:
             raise UnreadableFormula
         return self._open_bracket(opening, "}", number - 1)
 
-    def _open_bracket(self, token: Token, spelt: str, due: int) -> bool:
+    def _open_bracket(self, token: Token, closing_text: str, num_arguments_due: int) -> bool:
         if len(self.stack) >= MAX_DEPTH:
             raise UnreadableFormula
-        self.stack.append((_CLOSING[token.text], spelt, due))
-        return self._append_part("{" if spelt == "}" else "(", is_after_operand=False)
+        self.stack.append((_CLOSING[token.text], closing_text, num_arguments_due))
+        return self._append_part("{" if closing_text == "}" else "(", is_after_operand=False)
 
     def _peek_token(self) -> Token | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
@@ -240,18 +240,18 @@ class SideParser:
         if token.text == "!":
             if not token.is_glued:
                 return False
-            side.operations += 1
+            side.num_operations += 1
             side.is_ambiguous |= self._may_end_sentence()
             return self._append_part("!", is_after_operand=True)
         if token.text == "%":
             side.has_percent = True
             return self._append_part("%", is_after_operand=True)
-        side.operations += 1
+        side.num_operations += 1
         if token.text == "^":
             if len(self.parts) >= 2 and self.parts[-2] in ("-", "+") and len(self.parts) == 2:
                 side.is_ambiguous = True  # writers of -3^2 often mean (-3)^2
             self._append_part("^", is_after_operand=False)
-            return self._check_exponent()
+            return self._require_supported_exponent()
         if token.text in "+-":
             side.has_sum = True
             self.slash = None
@@ -271,7 +271,7 @@ class SideParser:
             TokenKind.CLOSE,
         )
 
-    def _check_exponent(self) -> bool:
+    def _require_supported_exponent(self) -> bool:
         token = self._peek_token()
         if token is None or token.kind not in (TokenKind.NUMBER, TokenKind.OPEN):
             raise UnreadableFormula
@@ -314,7 +314,7 @@ class SideParser:
             return True
         if token.text == "{":
             raise UnreadableFormula
-        if not token.is_glued and not token.math:
+        if not token.is_glued and not token.is_in_formula:
             self.side.is_ambiguous = True
         return self._read_next_factor(token)
 
@@ -328,16 +328,16 @@ class SideParser:
         if is_fraction and self.tokens[self.at - 1].kind is TokenKind.NUMBER:
             self.side.is_ambiguous |= self.product_at is not None
             self.product_at = len(self.parts)
-        self.side.operations += 1
+        self.side.num_operations += 1
         self.is_after_operand = False
         return True
 
     def _read_letter(self, token: Token) -> bool:
         if self._is_times_sign(self.at):
-            self.side.operations += 1
+            self.side.num_operations += 1
             return self._append_part("*", is_after_operand=False)
         if self.letters:
-            if not (token.is_glued or token.math):
+            if not (token.is_glued or token.is_in_formula):
                 raise UnreadableFormula
             return self._read_next_factor(token)
         raise UnreadableFormula
@@ -389,10 +389,10 @@ class SideParser:
                 TokenKind.DELIMITER,
                 TokenKind.OPEN,
             ):
-                self.side.operations += 1
+                self.side.num_operations += 1
                 return self._append_part("*", is_after_operand=False)
-        names, at = read_unit(self.tokens, self.at, self.end_index)
-        at, follows = skip_power(self.tokens, at)
+        names, at = read_unit_words(self.tokens, self.at, self.end_index)
+        at, follows = skip_unit_power(self.tokens, at)
         if at == self.at:
             if word in CHANGE_BEFORE_NUMBER and self._word_continues_number(at):
                 raise UnreadableFormula
@@ -412,5 +412,5 @@ class SideParser:
     def _word_continues_number(self, at: int) -> bool:
         """Return whether a word continues the number, as in `3 and 1/2` or `1/2 of it`."""
         if self.tokens[at].text == "of":
-            return self.side.operations > 0 or self.side.has_percent
-        return is_number_near(self.tokens, at)
+            return self.side.num_operations > 0 or self.side.has_percent
+        return is_number_among_next_two(self.tokens, at)

@@ -53,9 +53,9 @@ class Equation:
     coefficients: Quadratic
     left: Side
     right: Side
-    first: int
+    first_token_index: int
     """Index of the equation's first token."""
-    last: int
+    end_token_index: int
     """Index after the equation's last token."""
     is_continued: bool
     """True if another relation follows the right side."""
@@ -83,10 +83,10 @@ def find_equations(tokens: Sequence[Token], relations: Sequence[int]) -> Iterato
     for at in relations[:MAX_EQUATIONS]:
         if tokens[at].text != "=":
             continue
-        left = read_left_side(tokens, at, letters=True)
+        left = read_left_side(tokens, at, are_letters_variables=True)
         if left is None:
             continue
-        right = read_right_side(tokens, at, letters=True)
+        right = read_right_side(tokens, at, are_letters_variables=True)
         if right is None or left.is_ambiguous or right.is_ambiguous:
             continue
         letters = left.letters | right.letters
@@ -96,24 +96,30 @@ def find_equations(tokens: Sequence[Token], relations: Sequence[int]) -> Iterato
         coefficients = _compute_coefficients(left, right, letter)
         if coefficients is None:
             continue
-        last = at + 1 + right.signs_used
+        last = at + 1 + right.num_tokens
         continued = last < len(tokens) and tokens[last].kind is TokenKind.RELATION
         yield Equation(
-            letter, coefficients, left, right, at - left.signs_used, last, is_continued=continued
+            letter, coefficients, left, right, at - left.num_tokens, last, is_continued=continued
         )
 
 
-def find_contradiction(first: Equation, second: Equation) -> str | None:
+def explain_contradiction(first: Equation, second: Equation) -> str | None:
     """Return the reason why the second equation certainly does not follow from the first.
 
     None if the second equation follows, or may follow.
     """
-    if first.letter != second.letter or first.is_continued or not _may_be_compared(first, second):
+    if (
+        first.letter != second.letter
+        or first.is_continued
+        or not _may_be_expected_to_follow(first, second)
+    ):
         return None
     if second.degree == 1:
         _, b, c = second.coefficients
         root = -c / b
-        if _evaluate_quadratic(first.coefficients, root) == 0 or _is_rounded(first, second, root):
+        if _evaluate_quadratic(first.coefficients, root) == 0 or _may_be_rounded_root(
+            first, second, root
+        ):
             return None
         return (
             f"{second.letter} = {_format_fraction(root)} does not solve {_format_equation(first)}"
@@ -125,23 +131,23 @@ def find_contradiction(first: Equation, second: Equation) -> str | None:
     return f"{_format_equation(first)} and {_format_equation(second)} have no common solution"
 
 
-def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
+def are_consecutive_equations(tokens_between: Sequence[Token], letter: str) -> bool:
     """Return whether two equations are consecutive steps of solving for a letter.
 
     This is so if nothing but words such as "so" or "divide by 2" stands between them.
 
     Args:
-        between: tokens between the equations.
+        tokens_between: tokens between the equations.
         letter: the letter that is solved for, which may also stand between the equations.
     """
-    if len(between) > _MAX_BETWEEN:
+    if len(tokens_between) > _MAX_BETWEEN:
         return False
-    kinds = {token.kind for token in between}
+    kinds = {token.kind for token in tokens_between}
     if TokenKind.LETTER in kinds and TokenKind.RELATION in kinds:
         return False
-    if TokenKind.WORD not in kinds and _are_separated_by_comma(between):
+    if TokenKind.WORD not in kinds and _are_separated_by_comma(tokens_between):
         return False
-    for token in between:
+    for token in tokens_between:
         if token.kind is TokenKind.WORD:
             if any(word not in SOLVING for word in token.text.lower().split()):
                 return False
@@ -150,19 +156,19 @@ def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
     return True
 
 
-def _are_separated_by_comma(between: Sequence[Token]) -> bool:
+def _are_separated_by_comma(tokens_between: Sequence[Token]) -> bool:
     """Return whether a comma within a formula separates two equations, as in `x = 3, x = 7`."""
     return any(
         token.text in (",", ";")
         and (
-            at + 1 == len(between)
-            or between[at + 1].kind not in (TokenKind.DELIMITER, TokenKind.STOP)
+            at + 1 == len(tokens_between)
+            or tokens_between[at + 1].kind not in (TokenKind.DELIMITER, TokenKind.STOP)
         )
-        for at, token in enumerate(between)
+        for at, token in enumerate(tokens_between)
     )
 
 
-def _may_be_compared(first: Equation, second: Equation) -> bool:
+def _may_be_expected_to_follow(first: Equation, second: Equation) -> bool:
     """Return whether the second equation can be expected to follow from the first.
 
     After a final value such as `x = 5` no equation is expected to follow. Two results in a row may
@@ -171,7 +177,7 @@ def _may_be_compared(first: Equation, second: Equation) -> bool:
     if first.is_value_of_letter:
         return (
             second.is_value_of_letter
-            and first.right.literal is None
+            and first.right.single_number is None
             and _FRACTION.fullmatch(first.right.text) is None
             and not have_same_numbers(first.right.text, second.right.text)
         )
@@ -220,7 +226,7 @@ def _compute_resultant(first: Quadratic, second: Quadratic) -> Fraction:
     return (a * f - c * d) ** 2 - (a * e - b * d) * (b * f - c * e)
 
 
-def _is_rounded(first: Equation, second: Equation, root: Fraction) -> bool:
+def _may_be_rounded_root(first: Equation, second: Equation, root: Fraction) -> bool:
     """Return whether a root of the second equation may be a rounded root of the first."""
     a, b, c = (float(n) for n in first.coefficients)
     if a:
@@ -254,58 +260,62 @@ _MAX_STARTS = 10
 """Maximum number of tokens that are tried as the beginning of a left side."""
 
 
-def read_right_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
+def read_right_side(
+    tokens: Sequence[Token], relation_index: int, *, are_letters_variables: bool = False
+) -> Side | None:
     """Return the side after a relation; None if it cannot be read.
 
     Args:
         tokens: tokens of the step.
-        at: index of the relation (the sign of equality) among the tokens.
-        letters: True if single letters are read as variables.
+        relation_index: index of the relation (the sign of equality) among the tokens.
+        are_letters_variables: True if single letters are read as variables.
     """
-    start = at + 1
+    start = relation_index + 1
     if start >= len(tokens):
         return None
     try:
-        side = SideParser(tokens, start, letters).run()
+        side = SideParser(tokens, start, are_letters_variables).run()
     except UnreadableFormula:
         return None
-    return None if _continues_on_next_line(tokens, start + side.signs_used) else side
+    return None if _continues_on_next_line(tokens, start + side.num_tokens) else side
 
 
-def _continues_on_next_line(tokens: Sequence[Token], at: int) -> bool:
+def _continues_on_next_line(tokens: Sequence[Token], end_index: int) -> bool:
     r"""Return whether a side continues on the next line of a display: `2 \cdot 2 \\ \cdot 2`."""
-    if at + 1 >= len(tokens) or tokens[at].text != "\\\\":
+    if end_index + 1 >= len(tokens) or tokens[end_index].text != "\\\\":
         return False
-    following = tokens[at + 1]
+    following = tokens[end_index + 1]
     return following.kind is TokenKind.OPERATOR or following.text in ("cdot", "times")
 
 
-def read_left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
+def read_left_side(
+    tokens: Sequence[Token], relation_index: int, *, are_letters_variables: bool = False
+) -> Side | None:
     """Return the side before a relation; None if it cannot be read.
 
     Args:
         tokens: tokens of the step.
-        at: index of the relation (the sign of equality) among the tokens.
-        letters: True if single letters are read as variables.
+        relation_index: index of the relation (the sign of equality) among the tokens.
+        are_letters_variables: True if single letters are read as variables.
     """
-    first = at
+    first = relation_index
     while first > 0 and tokens[first - 1].kind not in (TokenKind.STOP, TokenKind.RELATION):
         first -= 1
-        if at - first > MAX_SIGNS:
+        if relation_index - first > MAX_SIGNS:
             return None
-    starts = [i for i in range(first, at) if _may_begin_side(tokens, i, first)]
+    starts = [i for i in range(first, relation_index) if _may_begin_side(tokens, i, first)]
     for start in starts[-_MAX_STARTS:]:
         try:
-            side = SideParser(tokens, start, letters, end_index=at).run()
+            side = SideParser(tokens, start, are_letters_variables, end_index=relation_index).run()
         except UnreadableFormula:
             continue
-        if start + side.signs_used == at:
-            return side if _begins_formula(tokens, start, first) else None
+        if start + side.num_tokens == relation_index:
+            return side if _begins_whole_formula(tokens, start, first) else None
     return None
 
 
-def _may_begin_side(tokens: Sequence[Token], at: int, first: int) -> bool:
-    token = tokens[at]
+def _may_begin_side(tokens: Sequence[Token], index: int, part_start: int) -> bool:
+    token = tokens[index]
     if token.kind in (
         TokenKind.WORD,
         TokenKind.STOP,
@@ -317,8 +327,8 @@ def _may_begin_side(tokens: Sequence[Token], at: int, first: int) -> bool:
     if token.kind is TokenKind.OPERATOR and token.text != "-":
         return False
     if token.text == "{":  # elsewhere it opens an argument of a command
-        return at == first or tokens[at - 1].kind is TokenKind.DELIMITER
-    return at == first or tokens[at - 1].kind in (
+        return index == part_start or tokens[index - 1].kind is TokenKind.DELIMITER
+    return index == part_start or tokens[index - 1].kind in (
         TokenKind.WORD,
         TokenKind.DELIMITER,
         TokenKind.OPEN,
@@ -326,26 +336,26 @@ def _may_begin_side(tokens: Sequence[Token], at: int, first: int) -> bool:
     )
 
 
-def _begins_formula(tokens: Sequence[Token], start: int, first: int) -> bool:
+def _begins_whole_formula(tokens: Sequence[Token], start: int, part_start: int) -> bool:
     """Return whether no token before a left side belongs to its formula.
 
     Args:
         tokens: tokens of the step.
         start: index of the first token of the left side.
-        first: index of the first token of the sentence part that contains the left side.
+        part_start: index of the first token of the sentence part that contains the left side.
     """
     at = start - 1
-    while at >= first and tokens[at].kind is TokenKind.DELIMITER:
+    while at >= part_start and tokens[at].kind is TokenKind.DELIMITER:
         at -= 1
     opens = start - 1 - at > 1
     """True if one formula has been closed and another one opened before the left side."""
     minus = tokens[start].text == "-"
-    if minus and not tokens[start + 1].is_glued and not tokens[start].math:
+    if minus and not tokens[start + 1].is_glued and not tokens[start].is_in_formula:
         return False  # a list item, joined to the line before
-    if at < first:
-        if first == 0 or not minus:
+    if at < part_start:
+        if part_start == 0 or not minus:
             return True
-        before = tokens[first - 1]
+        before = tokens[part_start - 1]
         return before.kind is TokenKind.RELATION or before.text not in ("\\\\", "\n")
     before = tokens[at]
     if before.kind is TokenKind.OPEN:
@@ -355,11 +365,11 @@ def _begins_formula(tokens: Sequence[Token], start: int, first: int) -> bool:
     if before.kind is not TokenKind.WORD:
         return opens and before.kind in (TokenKind.NUMBER, TokenKind.CLOSE, TokenKind.LETTER)
     word = before.text.lower().rpartition(" ")[2]
-    if word in CHANGE_BEFORE or _operator_precedes_words(tokens, at, first):
+    if word in CHANGE_BEFORE or _operator_precedes_words(tokens, at, part_start):
         return False
     if word != "of":
         return True
-    owner = tokens[at - 1] if at > first else None
+    owner = tokens[at - 1] if at > part_start else None
     if owner is None:
         return True
     return owner.kind is TokenKind.WORD and owner.text.lower() not in CHANGE_BEFORE

@@ -123,7 +123,7 @@ class UnreadableFormula(Exception):
     """Raised if a formula may continue in an unsupported form, so that its side is not read."""
 
 
-def read_unit(tokens: Sequence[Token], start: int, end_index: int) -> tuple[set[str], int]:
+def read_unit_words(tokens: Sequence[Token], start: int, end_index: int) -> tuple[set[str], int]:
     """Return the words of the unit after a number, and the index of the token after the unit.
 
     Args:
@@ -149,7 +149,7 @@ def read_unit(tokens: Sequence[Token], start: int, end_index: int) -> tuple[set[
     return names, at
 
 
-def is_number_near(tokens: Sequence[Token], at: int) -> bool:
+def is_number_among_next_two(tokens: Sequence[Token], at: int) -> bool:
     """Return whether one of the two tokens after an index is a number or a word such as `half`."""
     return any(
         token.kind is TokenKind.NUMBER or token.text.lower() in ("half", "third", "quarter")
@@ -157,7 +157,7 @@ def is_number_near(tokens: Sequence[Token], at: int) -> bool:
     )
 
 
-def skip_power(tokens: Sequence[Token], at: int) -> tuple[int, Token | None]:
+def skip_unit_power(tokens: Sequence[Token], at: int) -> tuple[int, Token | None]:
     """Return the index after the power of a unit (`cm^2`, `cm^{2}`), and the token there.
 
     If there is no power at `at`, the index is unchanged. At the end, the token is None.

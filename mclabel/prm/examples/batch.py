@@ -192,20 +192,20 @@ def make_batch(solutions: Sequence[EncodedSolution], *, as_tree: bool = False) -
 
 def map_solutions(
     encoded: Sequence[EncodedSolution],
-    compute: Callable[[StepBatch, Sequence[EncodedSolution]], Sequence[T]],
+    compute_batch: Callable[[StepBatch, Sequence[EncodedSolution]], Sequence[T]],
     *,
     network: PreTrainedModel,
     threads: int | None,
     on_progress: Callable[[int, int], None],
 ) -> list[T]:
-    """Run `compute` on batches of solutions without gradients, and return one result per solution.
+    """Run `compute_batch` on batches of solutions without gradients, and return the results.
 
     Equal solutions are computed once.
 
     Args:
         encoded: encoded solutions, in any order.
-        compute: function that returns one result per solution of a batch.
-        network: network that `compute` runs.
+        compute_batch: function that returns one result per solution of a batch.
+        network: network that `compute_batch` runs.
         threads: number of threads on a CPU; None uses one thread per core.
         on_progress: called with the number of finished and the number of all distinct solutions.
     """
@@ -215,7 +215,7 @@ def map_solutions(
     def compute_group(group: tuple[list[EncodedSolution], bool]) -> Sequence[T]:
         batch = make_batch(group[0], as_tree=group[1])
         with torch.no_grad():  # sharded models do not support inference mode
-            return compute(batch.to(network.device), group[0])
+            return compute_batch(batch.to(network.device), group[0])
 
     groups = _group_into_batches(distinct, trees=accepts_attention_masks(network))
     with open_parallel_map(network, threads) as each:

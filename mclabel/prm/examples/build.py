@@ -137,7 +137,7 @@ def make_examples(
                 encoded=encoded,
                 targets=targets[:num_kept],
                 weights=compute_step_weights(row, settings.weights)[:num_kept],
-                right=_RIGHT[row.solution.outcome],
+                is_right=_RIGHT[row.solution.outcome],
             )
         )
     if not examples.train:

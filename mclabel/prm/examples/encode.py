@@ -100,7 +100,7 @@ class StepEncoder:
         """
         solution, place = row.solution, f"solution {row.solution.id}"
         self._check_text_length(row.problem.text, place)
-        if solution.ids and self._decodes_stepwise(solution.ids, solution.steps):
+        if solution.ids and self._decodes_to_steps(solution.ids, solution.steps):
             return self._encode_prompt_and_steps(
                 row.problem.text, solution.ids, solution.steps, place, cut=cut
             )
@@ -112,7 +112,7 @@ class StepEncoder:
         self,
         problem: str,
         solution: str | Sequence[str],
-        place: str = "solution",
+        name_in_errors: str = "solution",
         *,
         cut: bool = False,
     ) -> EncodedSolution:
@@ -122,7 +122,7 @@ class StepEncoder:
             problem: text of the problem.
             solution: one text, or one text per step. Step texts are concatenated as they are, so
                 they must include their line ends.
-            place: description of the solution for error messages.
+            name_in_errors: description of the solution for error messages.
             cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
 
         Raises:
@@ -131,13 +131,13 @@ class StepEncoder:
                 steps end within the same token.
         """
         text = solution if isinstance(solution, str) else "".join(solution)
-        self._check_text_length(problem, place)
+        self._check_text_length(problem, name_in_errors)
         if not cut:
-            self._check_text_length(text, place)
+            self._check_text_length(text, name_in_errors)
         ids = self._text.encode(text)
         if self._text.decode(ids) != text:
             raise DataError(
-                f"{place}: the scorer's tokenizer cannot encode and decode its text "
+                f"{name_in_errors}: the scorer's tokenizer cannot encode and decode its text "
                 "without changing it"
             )
         if isinstance(solution, str):
@@ -147,15 +147,16 @@ class StepEncoder:
         steps = split_steps(ids, text, ends, self._text.decode)
         if len(steps) != len(ends):
             raise DataError(
-                f"{place}: {len(ends)} steps, but only {len(steps)} of them end where a token ends"
+                f"{name_in_errors}: {len(ends)} steps, but only {len(steps)} of them end where a "
+                "token ends"
             )
-        return self._encode_prompt_and_steps(problem, ids, steps, place, cut=cut)
+        return self._encode_prompt_and_steps(problem, ids, steps, name_in_errors, cut=cut)
 
     def decodes_to(self, ids: Sequence[int], text: str) -> bool:
         """Return whether the scorer's tokenizer decodes ids to a given text."""
         return self._text.decode(ids) == text
 
-    def _decodes_stepwise(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
+    def _decodes_to_steps(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
         start = 0
         for step in steps:
             if not self.decodes_to(ids[start : step.end], step.text):
@@ -164,29 +165,37 @@ class StepEncoder:
         return True
 
     def _encode_prompt_and_steps(
-        self, problem: str, ids: Sequence[int], steps: Sequence[Step], place: str, *, cut: bool
+        self,
+        problem: str,
+        ids: Sequence[int],
+        steps: Sequence[Step],
+        name_in_errors: str,
+        *,
+        cut: bool,
     ) -> EncodedSolution:
-        self._check_free_of_step_token(ids, place)
+        self._check_free_of_step_token(ids, name_in_errors)
         prompt = self.prompt_ids(problem)
         starts = [0, *(step.end for step in steps)]
         parts = [ids[start : step.end] for start, step in zip(starts, steps, strict=False)]
-        joined, positions = self.join_steps(parts, place, before=len(prompt), cut=cut)
+        joined, positions = self.join_steps(
+            parts, name_in_errors, num_tokens_before=len(prompt), cut=cut
+        )
         return EncodedSolution(ids=prompt + joined, num_prompt=len(prompt), positions=positions)
 
     def join_steps(
         self,
         steps: Sequence[Sequence[int]],
-        place: str = "solution",
+        name_in_errors: str = "solution",
         *,
-        before: int,
+        num_tokens_before: int,
         cut: bool = False,
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Join the token ids of steps, adding the scorer's step token, if any, after each.
 
         Args:
             steps: token ids of each step.
-            place: description of the solution for error messages.
-            before: number of tokens of the prompt and of all earlier steps.
+            name_in_errors: description of the solution for error messages.
+            num_tokens_before: number of tokens of the prompt and of all earlier steps.
             cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
 
         Returns:
@@ -198,35 +207,37 @@ class StepEncoder:
             DataError: there are no steps, or a step contains the step token.
         """
         if not steps:
-            raise DataError(f"{place}: has no steps to score")
+            raise DataError(f"{name_in_errors}: has no steps to score")
         mark = [] if self._step_id is None else [self._step_id]
         joined: list[int] = []
         positions: list[int] = []
         for step in steps:
-            self._check_free_of_step_token(step, place)
-            num_tokens = before + len(joined) + len(step) + len(mark)
+            self._check_free_of_step_token(step, name_in_errors)
+            num_tokens = num_tokens_before + len(joined) + len(step) + len(mark)
             if cut and positions and num_tokens > self._max_tokens:
                 break
             joined += [*step, *mark]
             positions.append(num_tokens - 1)
-        if (num_tokens := before + len(joined)) > self._max_tokens:
+        if (num_tokens := num_tokens_before + len(joined)) > self._max_tokens:
             raise TooLongError(
-                f"{place}: has {num_tokens} tokens, more than max_tokens={self._max_tokens}"
+                f"{name_in_errors}: has {num_tokens} tokens, more than "
+                f"max_tokens={self._max_tokens}"
             )
         return tuple(joined), tuple(positions)
 
-    def _check_text_length(self, text: str, place: str) -> None:
+    def _check_text_length(self, text: str, name_in_errors: str) -> None:
         """Refuse a text that is far too long, because tokenising it would take a long time."""
         if len(text) > self._most_chars:
             raise TooLongError(
-                f"{place}: has a text of {len(text):,} characters, which is too long for "
+                f"{name_in_errors}: has a text of {len(text):,} characters, which is too long for "
                 f"max_tokens={self._max_tokens}"
             )
 
-    def _check_free_of_step_token(self, ids: Sequence[int], place: str) -> None:
+    def _check_free_of_step_token(self, ids: Sequence[int], name_in_errors: str) -> None:
         if self._step_id is not None and self._step_id in ids:
             raise DataError(
-                f"{place}: contains the step token, which is reserved. Remove it from the text"
+                f"{name_in_errors}: contains the step token, which is reserved. Remove it from "
+                "the text"
             )
 
 
@@ -241,7 +252,7 @@ class Example:
     """Target of each step, in [0, 1]; None if the step has no label."""
     weights: tuple[float, ...]
     """Weight of each step in the loss, >= 0."""
-    right: bool | None
+    is_right: bool | None
     """True if the solution's answer is right; None if it is not graded."""
 
 
@@ -273,7 +284,7 @@ class PackedExamples(Sequence[Example]):
         self._weights.extend(example.weights)
         self._step_ends.append(len(self._positions))
         self._num_prompt.append(encoded.num_prompt)
-        self._right.append(-1 if example.right is None else example.right)
+        self._right.append(-1 if example.is_right is None else example.is_right)
 
     def __len__(self) -> int:
         return len(self._right)
@@ -298,7 +309,7 @@ class PackedExamples(Sequence[Example]):
             ),
             targets=tuple(None if isnan(t) else t for t in self._targets[steps]),
             weights=tuple(self._weights[steps]),
-            right=None if self._right[index] < 0 else bool(self._right[index]),
+            is_right=None if self._right[index] < 0 else bool(self._right[index]),
         )
 
     def __iter__(self) -> Iterator[Example]:

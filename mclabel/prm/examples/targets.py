@@ -111,7 +111,7 @@ def _derive_advantage_targets(row: LabeledSolution) -> Targets:
     return tuple(None if gain is None else (1 + gain) / 2 for gain in gains)
 
 
-def _derive_true_targets(row: LabeledSolution) -> Targets:
+def _derive_exact_targets(row: LabeledSolution) -> Targets:
     if not has_known_truth(row.problem.meta):
         raise DataError(
             f"problem {row.problem.id}: target=exact works only for arith and pyarith, whose true "
@@ -161,7 +161,7 @@ THREE_CLASSES = Target(
 """Three classes as in PRM800K (arXiv 2305.20050): 0 wrong, 0.5 neutral, 1 sound. With labels from
 rollouts, a step is neutral if its value is above 0 but at most half of the value before the first
 step."""
-EXACT = Target(derive=_derive_true_targets)
+EXACT = Target(derive=_derive_exact_targets)
 """True labels of the problems of arith and pyarith: 1 before the first wrong step, 0 from that step
 on. Estimated labels are evaluated against these."""
 OUTCOME = Target(

@@ -44,10 +44,10 @@ class NewTokens:
 
     ids: Sequence[int]
     """Ids of the tokens to compute."""
-    past: Sequence[Tensor] = ()
+    cached_values: Sequence[Tensor] = ()
     """Keys and values of the preceding tokens, in text order, in pieces as `CachedBody.run` returns
     them."""
-    num_past: int = 0
+    num_cached: int = 0
     """Number of tokens before the new ones."""
     prefix_key: Hashable
     """Key of the prefix. Two requests with the same prefix have equal keys."""
@@ -78,7 +78,7 @@ class CachedBody:
         if not accepts_attention_masks(network) or rope.get("rope_type") in MOVING_ROPES:
             return None
         try:
-            return cls._probe_network(network)
+            return cls._build_if_cache_is_exact(network)
         except (
             *(TypeError, ValueError, RuntimeError, AttributeError),
             *(LookupError, AssertionError, NotImplementedError),
@@ -87,7 +87,7 @@ class CachedBody:
 
     @classmethod
     @torch.no_grad()
-    def _probe_network(cls, network: PreTrainedModel) -> Self | None:
+    def _build_if_cache_is_exact(cls, network: PreTrainedModel) -> Self | None:
         ids = torch.arange(NUM_PROBED) % network.config.get_text_config().vocab_size
         cache = DynamicCache(config=network.config)
         out = network.base_model(
@@ -104,8 +104,8 @@ class CachedBody:
                 [NewTokens(ids=first[:1], prefix_key=1)],
             ]
         )
-        rest = NewTokens(ids=first[half:], past=[long], num_past=half, prefix_key=2)
-        again = NewTokens(ids=first[1:half], past=[short], num_past=1, prefix_key=3)
+        rest = NewTokens(ids=first[half:], cached_values=[long], num_cached=half, prefix_key=2)
+        again = NewTokens(ids=first[1:half], cached_values=[short], num_cached=1, prefix_key=3)
         [(ended, _), _, (repeated, _)] = body.run([[rest], [again, again]])
         wanted = out.last_hidden_state[0]
         states = torch.cat([begun, ended, repeated])
@@ -151,10 +151,10 @@ class CachedBody:
         """
         shape, device = self._shape, self._network.device
         num_new = max(_count_new_and_cached(row)[0] for row in rows)
-        num_past = max(row[0].num_past for row in rows)
+        num_past = max(row[0].num_cached for row in rows)
         length = num_past + num_new
         kept = shape.join_cached_values(
-            [(row[0].past, row[0].num_past) for row in rows], num_past, num_new
+            [(row[0].cached_values, row[0].num_cached) for row in rows], num_past, num_new
         )
         ids, depth, mask = _build_network_inputs(rows, num_past, num_new)
         out = self._network.base_model(
@@ -233,20 +233,24 @@ class _CacheShape:
             gap = num_new
         return torch.cat([*pieces, nothing[:, :gap]], dim=1)
 
-    def make_cache(self, kept: Tensor, num_rows: int, num_past: int) -> Cache:
-        """Return a transformers cache that reads and extends `kept`.
+    def make_cache(self, cached_values: Tensor, num_rows: int, num_past: int) -> Cache:
+        """Return a transformers cache that reads and extends `cached_values`.
 
         Args:
-            kept: result of `join_cached_values`.
+            cached_values: result of `join_cached_values`.
             num_rows: number of rows of the batch.
             num_past: largest number of cached tokens in a row.
         """
-        views = kept.view(len(kept), num_rows, -1, self.num_heads, self.head_dim).transpose(2, 3)
+        views = cached_values.view(
+            len(cached_values), num_rows, -1, self.num_heads, self.head_dim
+        ).transpose(2, 3)
         pairs = zip(views[0::2], views[1::2], strict=True)
-        return Cache(layers=[_GridLayer(keys, values, num_past) for keys, values in pairs])
+        return Cache(
+            layers=[_PreallocatedCacheLayer(keys, values, num_past) for keys, values in pairs]
+        )
 
 
-class _GridLayer(DynamicLayer):
+class _PreallocatedCacheLayer(DynamicLayer):
     """Keys and values [rows, heads, tokens, head_dim] of one layer, with room for new tokens."""
 
     def __init__(self, keys: Tensor, values: Tensor, num_past: int) -> None:
@@ -283,7 +287,7 @@ def _group_into_rows(requests: Sequence[NewTokens]) -> Iterator[Row]:
 
 def _count_new_and_cached(row: Row) -> tuple[int, int]:
     """Return a row's number of new tokens, and the number of cached tokens before them."""
-    return sum(len(request.ids) for request in row), row[0].num_past
+    return sum(len(request.ids) for request in row), row[0].num_cached
 
 
 def _build_network_inputs(
@@ -303,13 +307,13 @@ def _build_network_inputs(
         for number, request in enumerate(row):
             end = start + len(request.ids)
             depth[index, start:end] = torch.arange(
-                request.num_past, request.num_past + len(request.ids)
+                request.num_cached, request.num_cached + len(request.ids)
             )
             owner[index, start:end] = number
             start = end
     # Padding tokens attend to some tokens, too: attention to no token would give NaN.
     own = (owner[:, :, None] == owner[:, None]) & torch.ones(num_new, num_new).tril().bool()
-    lengths = torch.tensor([row[0].num_past for row in rows])
+    lengths = torch.tensor([row[0].num_cached for row in rows])
     there = torch.arange(num_past) >= num_past - lengths[:, None]
     return ids, depth, torch.cat([there[:, None].expand(-1, num_new, -1), own], dim=-1)
 

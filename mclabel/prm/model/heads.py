@@ -178,11 +178,11 @@ MIN_SUM = -40.0
 ROWS = 4096  # maximum number of positions whose logits are in memory at once
 
 
-def compute_token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) -> Tensor:
+def compute_token_logprobs(hidden_states: Tensor, head: nn.Module, batch: StepBatch) -> Tensor:
     """Return the log-probability of every token of the solutions at temperature 1, in nats.
 
     Args:
-        hidden: the network's last hidden states [batch, seq, width].
+        hidden_states: the network's last hidden states [batch, seq, width].
         head: layer that maps hidden states to logits over the vocabulary.
         batch: the solutions whose hidden states are given.
 
@@ -193,23 +193,24 @@ def compute_token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) ->
     wanted = (place >= batch.num_prompt[:, None]) & (batch.mask == 1)
     before = torch.roll(wanted, -1, dims=1)
     before[:, -1] = False
-    result = hidden.new_zeros(batch.ids.shape, dtype=torch.float32)
-    result[wanted] = compute_target_logprobs(hidden[before], batch.ids[wanted], head)
+    result = hidden_states.new_zeros(batch.ids.shape, dtype=torch.float32)
+    result[wanted] = compute_target_logprobs(hidden_states[before], batch.ids[wanted], head)
     return result
 
 
-def compute_target_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
+def compute_target_logprobs(preceding_states: Tensor, token_ids: Tensor, head: nn.Module) -> Tensor:
     """Return the log-probability of each token in nats [tokens], from the state before it.
 
     Args:
-        states: for each token, the last hidden state of the token before it [tokens, width].
-        targets: ids of the tokens [tokens].
+        preceding_states: for each token, the last hidden state of the token before it [tokens,
+            width].
+        token_ids: ids of the tokens [tokens].
         head: layer that maps hidden states to logits over the vocabulary.
     """
     parts = []
-    for start in range(0, len(states), ROWS):
-        logits = head(states[start : start + ROWS]).float()
-        chosen = logits.gather(1, targets[start : start + ROWS, None])[:, 0]
+    for start in range(0, len(preceding_states), ROWS):
+        logits = head(preceding_states[start : start + ROWS]).float()
+        chosen = logits.gather(1, token_ids[start : start + ROWS, None])[:, 0]
         parts.append(chosen - logits.logsumexp(-1))
     return torch.cat(parts)
 
@@ -344,7 +345,7 @@ class TokenHead(StepModel):
         self.network.save_pretrained(folder)
 
 
-def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) -> str:
+def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary_size: int) -> str:
     """Make sure that the step token has an embedding that can be trained.
 
     If the model never saw the token in training, its embedding may be zero, NaN or of any size.
@@ -355,22 +356,22 @@ def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) 
     Args:
         network: network of the scorer. Its head must not share the embedding.
         step_id: token id of the step token.
-        vocabulary: number of tokens in the tokenizer.
+        vocabulary_size: number of tokens in the tokenizer.
 
     Returns:
         A sentence that says what was done.
     """
     rows = cast(nn.Embedding, network.get_input_embeddings()).weight.shape[0]
     if step_id >= rows:
-        network.resize_token_embeddings(vocabulary, mean_resizing=False)
+        network.resize_token_embeddings(vocabulary_size, mean_resizing=False)
     weight = cast(nn.Embedding, network.get_input_embeddings()).weight
     with torch.no_grad():
-        norms = weight[: min(rows, vocabulary)].float().norm(dim=1)
+        norms = weight[: min(rows, vocabulary_size)].float().norm(dim=1)
         usual = norms[norms.isfinite() & (norms > 0)].median()
         norm = weight[step_id].float().norm()
         if step_id < rows and bool(usual / 3 < norm) and bool(norm < 3 * usual):
             return "kept the embedding of the step token as it is"
-        vectors = weight[: min(rows, vocabulary)].float()
+        vectors = weight[: min(rows, vocabulary_size)].float()
         usable = vectors.isfinite().all(dim=1)
         usable[step_id : step_id + 1] = False
         weight[step_id] = vectors[usable].mean(0).to(weight.dtype)

@@ -134,17 +134,17 @@ def select_step_states(states: Tensor, batch: StepBatch) -> Tensor:
     return states.gather(1, at)
 
 
-def load_network(kind: Any, base: str, *, dtype: str, **arguments: Any) -> PreTrainedModel:
+def load_network(network_class: Any, base: str, *, dtype: str, **arguments: Any) -> PreTrainedModel:
     """Load a transformers network and suppress the warnings about a new head.
 
     Args:
-        kind: transformers class that loads the network.
+        network_class: transformers class that loads the network.
         base: folder or Hugging Face name.
         dtype: name of a torch dtype.
         **arguments: further arguments of `load_model`.
     """
     silence_transformers()
-    return load_model(kind, base, dtype=getattr(torch, dtype), **arguments)
+    return load_model(network_class, base, dtype=getattr(torch, dtype), **arguments)
 
 
 _MARK = "lora_"

@@ -65,7 +65,7 @@ class AdaptedPRM(ABC):
     """Class whose `from_pretrained` loads the network."""
     format_name: ClassVar[str]
     """Name of the format, in `FORMATS`."""
-    _mark: int
+    _mark_id: int
     """Token id of the mark (separator) after each step, in formats that have one."""
 
     def __init__(
@@ -138,7 +138,7 @@ class AdaptedPRM(ABC):
         return self.score_encoded([self.encode(problem, solution) for problem, solution in pairs])
 
     def encode(
-        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+        self, problem: str, solution: str | Sequence[str], name_in_errors: str = "solution"
     ) -> EncodedSolution:
         """Encode a solution for the network.
 
@@ -152,17 +152,19 @@ class AdaptedPRM(ABC):
             steps = self._split_into_steps(solution)
             if len(steps) > limit:  # refused early: a chat would be rendered once per step
                 raise TooLongError(
-                    f"{place}: has {len(steps)} steps, which cannot fit in the model's limit of "
+                    f"{name_in_errors}: has {len(steps)} steps, which cannot fit in the model's "
+                    "limit of "
                     f"{limit} tokens"
                 )
             encoded = self.encode_steps(problem, steps)
         except TooLongError:
             raise
         except DataError as error:
-            raise DataError(f"{place}: {error}") from error
+            raise DataError(f"{name_in_errors}: {error}") from error
         if len(encoded.ids) > limit:
             raise TooLongError(
-                f"{place}: has {len(encoded.ids)} tokens, more than the model's limit of {limit}"
+                f"{name_in_errors}: has {len(encoded.ids)} tokens, more than the model's limit of "
+                f"{limit}"
             )
         return encoded
 
@@ -222,14 +224,14 @@ class AdaptedPRM(ABC):
     def _tokenise(self, text: str) -> list[int]:
         return self._control.encode(text)
 
-    def _find_single_token_id(self, text: str, after: str = "") -> int:
+    def _find_single_token_id(self, text: str, preceding_text: str = "") -> int:
         """Return the id of a text that must be a single token of the vocabulary.
 
         Args:
             text: text of the token.
-            after: preceding text, on which the tokenisation may depend.
+            preceding_text: preceding text, on which the tokenisation may depend.
         """
-        ids = self._tokenise(after + text)[len(self._tokenise(after)) :]
+        ids = self._tokenise(preceding_text + text)[len(self._tokenise(preceding_text)) :]
         if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
             raise DataError(
                 f"its tokenizer has no single token for {text!r}, which this format needs. Check "
@@ -238,18 +240,20 @@ class AdaptedPRM(ABC):
             )
         return ids[0]
 
-    def _encode_at_marks(self, ids: Sequence[int], mark: int, num_steps: int) -> EncodedSolution:
+    def _encode_with_score_marks(
+        self, ids: Sequence[int], mark_id: int, num_steps: int
+    ) -> EncodedSolution:
         """Return an encoded solution that is scored at each occurrence of a mark.
 
         Args:
             ids: token ids of the prompt and the solution.
-            mark: token id of the mark, which must occur once per step.
+            mark_id: token id of the mark, which must occur once per step.
             num_steps: number of steps.
         """
-        positions = tuple(i for i, token in enumerate(ids) if token == mark)
+        positions = tuple(i for i, token in enumerate(ids) if token == mark_id)
         if len(positions) != num_steps:
             raise DataError(
-                f"has {len(positions)} marks {self.tokenizer.decode([mark])!r} for {num_steps} "
+                f"has {len(positions)} marks {self.tokenizer.decode([mark_id])!r} for {num_steps} "
                 "steps, because the text of the problem or the solution contains the mark. Remove "
                 "the mark from the text"
             )
@@ -339,12 +343,14 @@ class ShepherdPRM(_TwoTokenPRM):
         fence, tag = self._control.fence_control_tokens, cast(str, self.layout.separator)
         lines = "\n".join(f"{fence(step)} {tag}" for step in steps)
         ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
-        return self._encode_at_marks(ids, self._mark, len(steps))
+        return self._encode_with_score_marks(ids, self._mark_id, len(steps))
 
     def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
-        self._mark = self._find_single_token_id(f" {self.layout.separator}", after="a")
+        self._mark_id = self._find_single_token_id(f" {self.layout.separator}", preceding_text="a")
         good_id = self._find_single_token_id(good)
-        return good_id, self._find_single_token_id(f" {bad}", after=good)  # as "+ -" is read
+        return good_id, self._find_single_token_id(
+            f" {bad}", preceding_text=good
+        )  # as "+ -" is read
 
 
 class RlhflowPRM(_TwoTokenPRM):
@@ -368,10 +374,10 @@ class RlhflowPRM(_TwoTokenPRM):
             turns.append(
                 {"role": "user", "content": step if number else f"{fence(problem)} {step}"}
             )
-            asked = self._tokenise_chat(turns, ask=True)
+            asked = self._tokenise_chat(turns, add_generation_prompt=True)
             positions.append(len(asked) - 1)
             turns.append({"role": "assistant", "content": good})
-        ids = self._tokenise_chat(turns, ask=False)
+        ids = self._tokenise_chat(turns, add_generation_prompt=False)
         if ids[: len(asked)] != asked:
             raise DataError(
                 "its chat template renders the first turns of a chat differently when more turns "
@@ -379,8 +385,12 @@ class RlhflowPRM(_TwoTokenPRM):
             )
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=tuple(positions))
 
-    def _tokenise_chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
-        return self._tokenise(render_chat(self.tokenizer, turns, add_generation_prompt=ask))
+    def _tokenise_chat(
+        self, turns: list[dict[str, str]], *, add_generation_prompt: bool
+    ) -> list[int]:
+        return self._tokenise(
+            render_chat(self.tokenizer, turns, add_generation_prompt=add_generation_prompt)
+        )
 
     def _strip_step(self, step: str) -> str:
         return step.strip()
@@ -422,8 +432,8 @@ class QwenPRM(_ClassifierPRM):
             {"role": "assistant", "content": "".join(f"{fence(step)}{mark}" for step in steps)},
         ]
         ids = self._tokenise(render_chat(self.tokenizer, turns, add_generation_prompt=False))
-        return self._encode_at_marks(ids, self._mark, len(steps))
+        return self._encode_with_score_marks(ids, self._mark_id, len(steps))
 
     def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
-        self._mark = self._find_single_token_id(cast(str, self.layout.separator))
+        self._mark_id = self._find_single_token_id(cast(str, self.layout.separator))
         return super()._find_class_indices(good, bad)

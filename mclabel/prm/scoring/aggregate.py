@@ -35,19 +35,19 @@ Aggregation = Annotated[str, OneOf(tuple(AGGREGATIONS))]
 """Name of an aggregation, a key of `AGGREGATIONS`."""
 
 
-def aggregate(scores: Sequence[float], how: Aggregation) -> float:
+def aggregate(scores: Sequence[float], aggregation: Aggregation) -> float:
     """Return the score of a solution from the scores of its steps.
 
     Args:
         scores: scores of the steps in order, in [0, 1].
-        how: name of the aggregation.
+        aggregation: name of the aggregation.
 
     Raises:
         ValueError: `scores` is empty.
     """
     if not scores:
         raise ValueError("no step scores: a solution without steps has no score")
-    return AGGREGATIONS[how](scores)
+    return AGGREGATIONS[aggregation](scores)
 
 
 class UnscoredError(DataError):
@@ -78,19 +78,19 @@ class StepEstimates(NamedTuple):
 
 
 def check_scores(
-    model: str, scores: Sequence[Sequence[float] | UnscoredError], places: Sequence[str]
+    model: str, scores: Sequence[Sequence[float] | UnscoredError], names_in_errors: Sequence[str]
 ) -> None:
     """Refuse scores that are NaN or infinite, because they cannot be ranked.
 
     Args:
         model: name of the model, for the error message.
         scores: step scores of each solution. Solutions without scores are ignored.
-        places: descriptions of the solutions for the error message.
+        names_in_errors: descriptions of the solutions for the error message.
 
     Raises:
         DataError: a score is not finite. The message names the first such solution.
     """
-    for place, row in zip(places, scores, strict=True):
+    for place, row in zip(names_in_errors, scores, strict=True):
         for score in () if isinstance(row, UnscoredError) else row:
             if not math.isfinite(score):
                 raise DataError(

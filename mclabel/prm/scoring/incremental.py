@@ -109,7 +109,7 @@ class ScoredPrefix:
         if not self.positions:
             raise DataError("solution: has no steps to score")
         return EncodedSolution(
-            ids=tuple(token for part in self._list_from_root() for token in part._ids),
+            ids=tuple(token for part in self._list_ancestors_and_self() for token in part._ids),
             num_prompt=self.num_prompt,
             positions=self.positions,
         )
@@ -119,7 +119,7 @@ class ScoredPrefix:
         assert self._computed is not None, "missing states must be computed first"
         return self._computed
 
-    def _list_from_root(self) -> list[ScoredPrefix]:
+    def _list_ancestors_and_self(self) -> list[ScoredPrefix]:
         """Return all ancestors of this prefix, the oldest first, and then the prefix itself."""
         path = [self]
         while (parent := path[-1].parent) is not None:
@@ -127,7 +127,7 @@ class ScoredPrefix:
         return path[::-1]
 
 
-def is_incremental(scorer: Scorer) -> TypeGuard[PRM]:
+def supports_incremental_scoring(scorer: Scorer) -> TypeGuard[PRM]:
     """Return whether `IncrementalPRM` supports a scorer. Other scorers must read whole solutions.
 
     The scorer must be a PRM of the format `mclabel` in this process, and all its layers must attend
@@ -148,7 +148,7 @@ class IncrementalPRM:
         """Score incrementally with a PRM.
 
         Args:
-            prm: a PRM for which `is_incremental` is true.
+            prm: a PRM for which `supports_incremental_scoring` is true.
             threads: number of CPU threads; None uses `prm.threads`.
             max_bytes: maximum bytes of keys and values that are kept between two calls of `extend`.
         """
@@ -181,7 +181,7 @@ class IncrementalPRM:
             self._problems[problem] = root
         return root
 
-    def shares_tokens(self, ids: Sequence[int], text: str) -> bool:
+    def decodes_to_same_text(self, ids: Sequence[int], text: str) -> bool:
         """Return whether the PRM's tokenizer decodes a policy's token ids to the same text.
 
         If it returns False, the ids must not be passed to `extend`.
@@ -208,7 +208,9 @@ class IncrementalPRM:
             try:
                 if not all(len(step) for step in steps):
                     raise DataError("solution: has a step without tokens")
-                ids, positions = self._encoder.join_steps(steps, before=prefix.num_tokens)
+                ids, positions = self._encoder.join_steps(
+                    steps, num_tokens_before=prefix.num_tokens
+                )
                 places.setdefault((prefix, ids, positions), []).append(place)
             except DataError as error:
                 refused[place] = error.with_traceback(None)  # its frames would keep tensors alive
@@ -236,7 +238,7 @@ class IncrementalPRM:
         num_restored: Counter[ScoredPrefix] = Counter()
         seen: set[ScoredPrefix] = set()
         for prefix in prefixes:
-            for depth, ancestor in enumerate(prefix._list_from_root()):
+            for depth, ancestor in enumerate(prefix._list_ancestors_and_self()):
                 if ancestor._computed is None and ancestor not in seen:
                     missing[depth][ancestor] = None
                     num_restored[prefix] += len(ancestor._ids)
@@ -256,7 +258,7 @@ class IncrementalPRM:
             return
         for prefix in prefixes:
             for ancestor in reversed(
-                prefix._list_from_root()
+                prefix._list_ancestors_and_self()
             ):  # the root comes last, so it is dropped last
                 self._sizes.pop(ancestor, None)
                 self._sizes[ancestor] = ancestor._required_state.num_bytes
@@ -320,7 +322,7 @@ class IncrementalPRM:
         if isinstance(self._model, TokenHead) or not last:
             return [torch.zeros(0)] * len(pending)
         before = states.roll(1, dims=0)
-        before[_find_new_token_starts(pending)] = torch.stack(last)
+        before[_list_new_token_starts(pending)] = torch.stack(last)
         ids = torch.tensor(
             [token for entry in pending for token in entry.ids], device=states.device
         )
@@ -335,7 +337,7 @@ class IncrementalPRM:
         """Return the scores of the new steps of all prefixes, concatenated."""
         at = [
             start + position - entry.num_before
-            for entry, start in zip(pending, _find_new_token_starts(pending), strict=True)
+            for entry, start in zip(pending, _list_new_token_starts(pending), strict=True)
             for position in entry.positions
         ]
         if not at:
@@ -361,19 +363,19 @@ class _PendingPrefix:
         self, prefix: ScoredPrefix | None, ids: tuple[int, ...], positions: tuple[int, ...]
     ) -> None:
         self.prefix, self.ids, self.positions = prefix, ids, positions
-        self.path = [] if prefix is None else prefix._list_from_root()
+        self.path = [] if prefix is None else prefix._list_ancestors_and_self()
         self.num_before = 0 if prefix is None else prefix.num_tokens
         self.old_positions = () if prefix is None else prefix.positions
         self.old_scores = () if prefix is None else prefix.scores
         self.new_tokens = NewTokens(
             ids=ids,
-            past=[ancestor._required_state.cache for ancestor in self.path],
-            num_past=self.num_before,
+            cached_values=[ancestor._required_state.cache for ancestor in self.path],
+            num_cached=self.num_before,
             prefix_key=object() if prefix is None else prefix,
         )
 
 
-def _find_new_token_starts(pending: Sequence[_PendingPrefix]) -> list[int]:
+def _list_new_token_starts(pending: Sequence[_PendingPrefix]) -> list[int]:
     """Return the start of each prefix's new tokens in the concatenation of all new tokens."""
     return [0, *accumulate(len(entry.ids) for entry in pending)][:-1]
 

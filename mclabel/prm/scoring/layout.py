@@ -56,14 +56,15 @@ LAYOUTS: Mapping[str, LayoutSettings] = {
 """Layout of the authors of each published format."""
 
 
-def merge_layout_settings(format_name: str, own: LayoutSettings) -> LayoutSettings:
+def merge_layout_settings(format_name: str, overrides: LayoutSettings) -> LayoutSettings:
     """Return the layout of a PRM of a published format.
 
     Args:
         format_name: name of the format, a key of `LAYOUTS`.
-        own: settings of this PRM, which take precedence over the layout of the format's authors.
+        overrides: settings of this PRM, which take precedence over the layout of the format's
+            authors.
     """
-    layout = LAYOUTS[format_name].with_changes(**own.model_dump(exclude_none=True))
+    layout = LAYOUTS[format_name].with_changes(**overrides.model_dump(exclude_none=True))
     if layout.split is not None:
         return layout
     return layout.with_changes(split="paragraph" if "\n\n" in (layout.separator or "") else "line")

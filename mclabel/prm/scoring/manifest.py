@@ -233,7 +233,7 @@ def strip_credentials(url: str) -> str:
     ).geturl()
 
 
-def find_first_below(scores: Sequence[float], threshold: float) -> int | None:
+def find_first_score_below(scores: Sequence[float], threshold: float) -> int | None:
     """Return the index of the first score below the threshold, from 0; None if there is none."""
     return next((i for i, score in enumerate(scores) if score < threshold), None)
 

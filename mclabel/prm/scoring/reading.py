@@ -76,7 +76,7 @@ def compute_solution_likelihoods(
     )
 
 
-def find_likelihood_body(model: StepModel) -> PreTrainedModel | None:
+def find_body_for_likelihoods(model: StepModel) -> PreTrainedModel | None:
     """Return the language model of a scorer that uses only its likelihoods; None for others."""
     if isinstance(model, LikelihoodHead) and model.hidden is None:
         return model.network
@@ -89,7 +89,7 @@ def score_likelihoods(
     """Return the scores of the steps of solutions, computed from their likelihoods.
 
     Args:
-        model: step model for which `find_likelihood_body` returns a language model.
+        model: step model for which `find_body_for_likelihoods` returns a language model.
         likelihoods: likelihoods of the solutions by that language model.
     """
     if not likelihoods:

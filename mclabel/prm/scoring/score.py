@@ -92,10 +92,10 @@ class PRM:
         return cls(model, encoder, manifest, threads=threads)
 
     def encode(
-        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+        self, problem: str, solution: str | Sequence[str], name_in_errors: str = "solution"
     ) -> EncodedSolution:
         """Encode a solution for the model."""
-        return self.encoder.encode_text(problem, solution, place)
+        return self.encoder.encode_text(problem, solution, name_in_errors)
 
     def score(
         self,

@@ -252,14 +252,14 @@ class Scorer(Protocol):
     """Gives a score in [0, 1] for every step of a solution."""
 
     def encode(
-        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+        self, problem: str, solution: str | Sequence[str], name_in_errors: str = "solution"
     ) -> EncodedSolution:
         """Encode a solution for the scorer.
 
         Args:
             problem: text of the problem.
             solution: text of the solution with a step per line, or the texts of its steps.
-            place: description of the solution for error messages.
+            name_in_errors: description of the solution for error messages.
 
         Raises:
             TooLongError: the solution is longer than the scorer accepts.

@@ -89,10 +89,10 @@ class ServedPRM:
         return cls(url, find_model_folder(prm), trust_remote_code=trust_remote_code)
 
     def encode(
-        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+        self, problem: str, solution: str | Sequence[str], name_in_errors: str = "solution"
     ) -> EncodedSolution:
         """Encode a solution for the model; see `StepEncoder.encode_text`."""
-        return self.encoder.encode_text(problem, solution, place)
+        return self.encoder.encode_text(problem, solution, name_in_errors)
 
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]

@@ -228,10 +228,10 @@ def _compute_pair_accuracy(
 ) -> float | None:
     by_problem: dict[str, dict[bool, list[float]]] = {}
     for example, row in zip(examples, scores, strict=True):
-        if example.right is None:
+        if example.is_right is None:
             continue
         sides = by_problem.setdefault(example.problem_id, {True: [], False: []})
-        sides[example.right].append(row[-1])
+        sides[example.is_right].append(row[-1])
     pairs = [
         (a > b) + 0.5 * (a == b)
         for sides in by_problem.values()

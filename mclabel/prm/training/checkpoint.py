@@ -71,7 +71,8 @@ def check_checkpoint(folder: Path) -> None:
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise TrainingError(
-            f"{folder / faults[0].name}: {faults[0].description}{more}. {_describe_remedy(folder)}"
+            f"{folder / faults[0].name}: {faults[0].description}{more}. "
+            f"{_describe_checkpoint_remedy(folder)}"
         )
 
 
@@ -82,7 +83,7 @@ def check_trainer_files(folder: Path) -> None:
         TrainingError: the trainer's state is damaged, or the folder holds the state of a loss
             scaler, which mclabel's training never writes.
     """
-    remedy = _describe_remedy(folder)
+    remedy = _describe_checkpoint_remedy(folder)
     check_plain_folder(folder, TrainingError)
     path = folder / TRAINER_STATE_NAME
     try:
@@ -137,12 +138,12 @@ def explain_write_errors(place: Path) -> Iterator[None]:
 
 
 @contextmanager
-def explain_resume_errors(folder: Path, *names: str) -> Iterator[None]:
+def explain_resume_errors(folder: Path, *file_names: str) -> Iterator[None]:
     """Turn an error of loading a checkpoint into one that names the files and the remedy.
 
     Args:
         folder: folder of the checkpoint.
-        names: names of the files that are loaded.
+        file_names: names of the files that are loaded.
 
     Raises:
         TrainingError: the files are damaged or do not fit the training run.
@@ -152,12 +153,13 @@ def explain_resume_errors(folder: Path, *names: str) -> Iterator[None]:
     except Exception as error:  # unpickling an unknown file can raise any exception
         reason = f" ({error})" if isinstance(error, MclabelError) else f" ({type(error).__name__})"
         raise TrainingError(
-            f"{folder / names[0]}{''.join(f' or {name}' for name in names[1:])}: training cannot "
-            f"resume from this file{reason}. {_describe_remedy(folder)}"
+            f"{folder / file_names[0]}{''.join(f' or {name}' for name in file_names[1:])}: "
+            "training cannot "
+            f"resume from this file{reason}. {_describe_checkpoint_remedy(folder)}"
         ) from error
 
 
-class CheckpointMarking:
+class CheckpointMarkingMixin:
     """A mixin for `Trainer` that marks complete checkpoints and reports damaged ones."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -195,7 +197,7 @@ def _list_checkpoints(folder: Path) -> list[Path]:
     return sorted(folders, key=lambda path: parse_checkpoint_step(path) or 0)
 
 
-def _describe_remedy(folder: Path) -> str:
+def _describe_checkpoint_remedy(folder: Path) -> str:
     """Return the advice for a damaged checkpoint.
 
     mclabel does not remove the checkpoint itself, because this would discard progress.
@@ -239,7 +241,7 @@ def set_weights(model: StepModel, weights: dict[str, Tensor]) -> None:
     If the model is sharded, the first worker's weights are used.
     """
     used = weights if is_first_worker() or not is_sharded(model) else {}
-    set_model_state_dict(model, cast(Any, used), options=_make_load_options(model))
+    set_model_state_dict(model, cast(Any, used), options=_make_state_dict_options(model))
 
 
 def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -257,10 +259,12 @@ def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
     state = load_torch_state(path) if first else {}
     if first and not (isinstance(state, dict) and state.get("state")):
         raise TrainingError(f"{path}: does not hold the state of an optimizer")
-    set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_make_load_options(model))
+    set_optimizer_state_dict(
+        model, optimizer, cast(Any, state), options=_make_state_dict_options(model)
+    )
 
 
-def _make_load_options(model: StepModel) -> StateDictOptions:
+def _make_state_dict_options(model: StepModel) -> StateDictOptions:
     """Return options for loading complete tensors, which the first worker reads and distributes.
 
     Missing entries are allowed: checkpoints do not hold frozen weights, and weights that never had

@@ -155,7 +155,7 @@ def get_local_shard(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def gather_state(model: nn.Module) -> dict[str, Tensor]:
+def gather_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Return all weights by name in the first worker, and an empty dictionary in the others.
 
     All workers must call this function together.

@@ -33,7 +33,7 @@ def fit_head(
     head_inputs: Sequence[Tensor] | None,
     *,
     loss: str,
-    factors: tuple[float, float] | None,
+    wrong_and_sound_factors: tuple[float, float] | None,
     on_progress: Callable[[int, int, str], None] = lambda step, total, detail: None,
 ) -> None:
     """Fit the weights of the likelihood features on a sample of the examples.
@@ -46,8 +46,8 @@ def fit_head(
         head_inputs: result of `precompute_head_inputs` for all examples, or None to compute it for
             the sample.
         loss: name of the loss of a step.
-        factors: factors for the weights of wrong steps and of sound steps, in this order; None for
-            equal weights.
+        wrong_and_sound_factors: factors for the weights of wrong steps and of sound steps, in this
+            order; None for equal weights.
         on_progress: called with 0, 0 (no optimizer step is done) and a text that says how many
             solutions are done.
 
@@ -62,7 +62,7 @@ def fit_head(
         inputs = [head_inputs[place] for place in places]
     if inputs is None:  # the hidden states of solutions with very many steps do not fit in memory
         return
-    items = TrainingItems(sample, inputs, factors)
+    items = TrainingItems(sample, inputs, wrong_and_sound_factors)
     batch = collate([items[place] for place in range(len(items))])
     labelled = ~batch["targets"].isnan()
     features = batch["head_inputs"][labelled][:, -NUM_FEATURES:]

@@ -59,7 +59,7 @@ def precompute_head_inputs(
     )
 
 
-def compute_class_balance_factors(examples: PackedExamples) -> tuple[float, float]:
+def compute_wrong_and_sound_factors(examples: PackedExamples) -> tuple[float, float]:
     """Return factors for the weights of wrong steps and of sound steps, in this order.
 
     With these factors, each of the two classes has half of the total weight.
@@ -81,9 +81,9 @@ class TrainingItem:
     head_inputs: Tensor | None
     """Cached outputs of a frozen body for the example's steps [steps, width]; None if the outputs
     are not cached."""
-    factors: tuple[float, float] | None
+    wrong_and_sound_factors: tuple[float, float] | None
     """Factors for the weights of wrong steps and of sound steps, from
-    `compute_class_balance_factors`; None leaves the weights unchanged."""
+    `compute_wrong_and_sound_factors`; None leaves the weights unchanged."""
 
 
 class TrainingItems(Dataset[TrainingItem]):
@@ -93,9 +93,13 @@ class TrainingItems(Dataset[TrainingItem]):
         self,
         examples: PackedExamples,
         head_inputs: Sequence[Tensor] | None,
-        factors: tuple[float, float] | None,
+        wrong_and_sound_factors: tuple[float, float] | None,
     ) -> None:
-        self.examples, self._head_inputs, self._factors = examples, head_inputs, factors
+        self.examples, self._head_inputs, self._factors = (
+            examples,
+            head_inputs,
+            wrong_and_sound_factors,
+        )
         lengths = examples.lengths
         self._shortest = min(range(len(lengths)), key=lengths.__getitem__, default=0)
 
@@ -112,7 +116,7 @@ class TrainingItems(Dataset[TrainingItem]):
         example = self.examples[index]
         if nothing:
             example = replace(
-                example, problem_id="", targets=(None,) * len(example.targets), right=None
+                example, problem_id="", targets=(None,) * len(example.targets), is_right=None
             )
         return TrainingItem(
             example, self._head_inputs[index] if self._head_inputs else None, self._factors
@@ -139,7 +143,7 @@ def collate(items: Sequence[TrainingItem]) -> dict[str, Tensor]:
         }
     targets = _pad_rows([[nan if t is None else t for t in e.targets] for e in examples], nan)
     weights = _pad_rows([e.weights for e in examples], 0.0)
-    if (factors := items[0].factors) is not None:
+    if (factors := items[0].wrong_and_sound_factors) is not None:
         weights *= targets.nan_to_num() * (factors[1] - factors[0]) + factors[0]
     return {
         **inputs,
@@ -149,7 +153,7 @@ def collate(items: Sequence[TrainingItem]) -> dict[str, Tensor]:
     }
 
 
-def sort_longest_first(batch: dict[str, Tensor]) -> list[int]:
+def sort_rows_longest_first(batch: dict[str, Tensor]) -> list[int]:
     """Return the row indices of a batch, sorted from the longest row to the shortest."""
     lengths = batch["mask"].sum(1).tolist()
     return sorted(range(len(lengths)), key=lambda row: -lengths[row])
@@ -172,7 +176,7 @@ def choose_num_pieces(batch: dict[str, Tensor], rows: Sequence[int], max_tokens:
     return len(rows)
 
 
-def cut_batch(
+def cut_batch_into_pieces(
     batch: dict[str, Tensor], rows: Sequence[int], num_pieces: int
 ) -> list[dict[str, Tensor]]:
     """Cut a batch into pieces, each without unnecessary padding.

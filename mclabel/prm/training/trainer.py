@@ -43,7 +43,7 @@ from mclabel.prm.training.callbacks import (
 from mclabel.prm.training.checkpoint import (
     OPTIMIZER,
     SCHEDULER,
-    CheckpointMarking,
+    CheckpointMarkingMixin,
     check_checkpoint,
     explain_resume_errors,
     find_last_checkpoint,
@@ -64,10 +64,10 @@ from mclabel.prm.training.items import (
     TrainingItems,
     choose_num_pieces,
     collate,
-    compute_class_balance_factors,
-    cut_batch,
+    compute_wrong_and_sound_factors,
+    cut_batch_into_pieces,
     precompute_head_inputs,
-    sort_longest_first,
+    sort_rows_longest_first,
 )
 from mclabel.prm.training.losses import NOT_FINITE, compute_step_loss
 from mclabel.prm.training.settings import TrainerSettings
@@ -120,10 +120,15 @@ def train_step_model(
     per_epoch = math.ceil(len(packed) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
     head_inputs = precompute_head_inputs(model, packed, on_progress) if rate == 0 else None
-    factors = compute_class_balance_factors(packed) if settings.balance else None
+    factors = compute_wrong_and_sound_factors(packed) if settings.balance else None
     if last is None and isinstance(model, LikelihoodHead):
         fit_head(
-            model, packed, head_inputs, loss=settings.loss, factors=factors, on_progress=on_progress
+            model,
+            packed,
+            head_inputs,
+            loss=settings.loss,
+            wrong_and_sound_factors=factors,
+            on_progress=on_progress,
         )
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
@@ -159,7 +164,7 @@ def train_step_model(
     return validate(model, validation)
 
 
-class _StepTrainer(CheckpointMarking, Trainer):
+class _StepTrainer(CheckpointMarkingMixin, Trainer):
     """The Hugging Face `Trainer` with mclabel's loss and checkpoint format."""
 
     loss_is_scaled_for_ga = True
@@ -257,13 +262,13 @@ class _StepTrainer(CheckpointMarking, Trainer):
         """
         if "head_inputs" in inputs:
             return [inputs]
-        rows = sort_longest_first(inputs)
+        rows = sort_rows_longest_first(inputs)
         number = choose_num_pieces(inputs, rows, self._settings.micro_tokens)
         if self.accelerator.num_processes > 1:
             number = int(
                 self.accelerator.gather(torch.tensor([number], device=self.args.device)).max()
             )
-        return cut_batch(inputs, rows, number)
+        return cut_batch_into_pieces(inputs, rows, number)
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         norm: Tensor = super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ NUM_BINS = 10
 """Number of bins of the distribution of step values."""
 
 
-def make_label_plots(
+def plot_labelling_runs(
     runs: Sequence[GatheredRun], facts: Sequence[dict[str, Any]]
 ) -> dict[str, Plot | None]:
     """Return the plots of labelling runs by name; None for a plot without data.
@@ -26,15 +26,15 @@ def make_label_plots(
         facts: result of `GatheredRun.facts` for each run.
     """
     plots = {
-        "quality": _plot_quality(facts),
+        "quality": _plot_label_quality(facts),
         "errors": _plot_first_errors([run for run in runs if run.rows]),
-        "values": _plot_values(runs),
+        "values": _plot_step_values(runs),
         "reliability": _plot_reliability(runs),
     }
     return {name: plot if plot.series else None for name, plot in plots.items()}
 
 
-def _plot_quality(facts: Sequence[dict[str, Any]]) -> Plot:
+def _plot_label_quality(facts: Sequence[dict[str, Any]]) -> Plot:
     """Plot the label quality with intervals, with one colour for each run."""
     qualities = {run["name"]: run["quality"] for run in facts if run["quality"] is not None}
     titles = [title.strip() for title in QUALITY_ROWS]
@@ -96,7 +96,7 @@ def _plot_first_errors(runs: Sequence[GatheredRun]) -> Plot:
     )
 
 
-def _plot_values(runs: Sequence[GatheredRun]) -> Plot:
+def _plot_step_values(runs: Sequence[GatheredRun]) -> Plot:
     """Plot the distribution of step values.
 
     For a single run whose true first errors are known, sound and wrong steps are shown separately.

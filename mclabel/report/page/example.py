@@ -74,11 +74,11 @@ class ExampleCandidate:
             not self.has_truth or (self.row.is_decided and self.truth == first_error),
             MIN_STEPS <= num_steps <= MAX_STEPS
             and len(row.solution.text) + len(row.problem.text) <= MAX_CHARACTERS,
-            self.fall or 0.0,
+            self.value_drop_at_first_error or 0.0,
         )
 
     @property
-    def fall(self) -> float | None:
+    def value_drop_at_first_error(self) -> float | None:
         """Value of the step before the first error minus the value of the first wrong step."""
         first_error = self.row.first_error
         steps = self.row.steps[first_error - 1 : first_error + 1] if first_error else ()
@@ -86,7 +86,7 @@ class ExampleCandidate:
         return None if not values or None in values else values[0] - values[1]  # type: ignore[operator]
 
 
-def choose_higher_ranked(
+def choose_better_example(
     best: ExampleCandidate | None, other: ExampleCandidate
 ) -> ExampleCandidate:
     """Return which of two solutions to show: the one with the higher rank, then the lower id.
@@ -104,7 +104,7 @@ def choose_higher_ranked(
     )
 
 
-def convert_example(example: ExampleCandidate) -> dict[str, Any]:
+def convert_example_to_page_data(example: ExampleCandidate) -> dict[str, Any]:
     """Return the data of an example for the page: the solution, its problem, and its steps.
 
     A step has its value, interval, rollout counts and verdict.
@@ -130,7 +130,7 @@ def convert_example(example: ExampleCandidate) -> dict[str, Any]:
             _convert_step(example, number, passages.get(number, ())) for number in range(start, end)
         ],
         "falls": {"from": values[first_error - 1], "to": values[first_error], "at": first_error}
-        if first_error and example.fall is not None
+        if first_error and example.value_drop_at_first_error is not None
         else None,
         "is_inside": is_inner_error,
         "is_true": example.has_truth and agrees_with_truth,
@@ -265,7 +265,7 @@ TREE_KINDS = RIGHT, MISSED, NONE = (
 _OUTCOMES = ("right", "wrong")
 
 
-def convert_trees(store: Store) -> list[dict[str, Any]]:
+def convert_trees_to_page_data(store: Store) -> list[dict[str, Any]]:
     """Return the first tree of each kind in `TREE_KINDS`; an empty list if the run is not a search.
 
     Raises:

@@ -29,7 +29,11 @@ from mclabel.evaluate.labels.quality import (
     has_exact_truth,
     measure_label_quality,
 )
-from mclabel.report.page.example import ExampleCandidate, choose_higher_ranked, convert_example
+from mclabel.report.page.example import (
+    ExampleCandidate,
+    choose_better_example,
+    convert_example_to_page_data,
+)
 from mclabel.report.page.health import collect_health_data
 from mclabel.run.kinds import Run, has_program_solutions, read_checked_json
 from mclabel.run.progress_log import read_job_starts
@@ -70,7 +74,7 @@ class GatheredRun:
         self._labels: dict[tuple[bool | None, str], StepLabel] = {}
         self._tallies: list[tuple[float, ...]] = []
         steps: list[tuple[float, ...]] = []
-        self.cost = compute_label_cost(self._gather_rows(read_labels(run.store), steps))
+        self.cost = compute_label_cost(self._record_and_yield_rows(read_labels(run.store), steps))
         table = np.array(steps, dtype=np.float64).reshape(-1, len(STEP_FIGURES))
         self.steps = dict(zip(STEP_FIGURES, table.T, strict=True))
         """Arrays by name, with one entry for each step except the last of a solution. NaN means
@@ -84,7 +88,7 @@ class GatheredRun:
         """Return whether the true first errors of all solutions are known."""
         return len(self.truths) == len(self.rows)
 
-    def _gather_rows(
+    def _record_and_yield_rows(
         self, rows: Iterator[LabeledSolution], steps: list[tuple[float, ...]]
     ) -> Iterator[LabeledSolution]:
         for row in rows:
@@ -96,7 +100,7 @@ class GatheredRun:
                 self.first_errors[content_id("same", row.problem.text, row.solution.text)] = (
                     row.first_error
                 )
-            self.example = choose_higher_ranked(
+            self.example = choose_better_example(
                 self.example, ExampleCandidate(row=row, has_truth=has_truth, truth=truth)
             )
             self._rollouts[row.problem.id] = row.root.num_rollouts
@@ -115,10 +119,10 @@ class GatheredRun:
             error, is_undecided = row.first_error is not None, _is_undecided(row)
             gap = sum(drawn_values) - len(drawn_values) * right if drawn_values else 0.0
             self._tallies.append((1, right == 1, error, is_undecided, len(drawn_values), gap))
-            self.rows.append(self._reduce_row(row))
+            self.rows.append(self._drop_texts_from_row(row))
             yield row
 
-    def _reduce_row(self, row: LabeledSolution) -> LabeledSolution:
+    def _drop_texts_from_row(self, row: LabeledSolution) -> LabeledSolution:
         """Return a row without texts and token ids, and with reduced step labels.
 
         Equal labels share one object.
@@ -191,7 +195,7 @@ class GatheredRun:
                 key: {name: self._summarise_group(members) for name, members in groups.items()}
                 for key, groups in group_by_dividing_fields(self.rows, get_solution_meta).items()
             },
-            "example": self.example and convert_example(self.example),
+            "example": self.example and convert_example_to_page_data(self.example),
             "is_code": has_program_solutions(config),
         }
 

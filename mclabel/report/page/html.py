@@ -52,16 +52,20 @@ def render_page(data: Mapping[str, Any]) -> str:
         f"style-src '{_compute_csp_hash(assets['styles'])}'; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    return make_environment().get_template("report.html").render(data, **assets, policy=policy)
+    return (
+        make_template_environment()
+        .get_template("report.html")
+        .render(data, **assets, policy=policy)
+    )
 
 
-def make_environment() -> Environment:
+def make_template_environment() -> Environment:
     """Return the template environment with its filters. It shortens and escapes every text."""
     environment = Environment(
         loader=FileSystemLoader(STATIC / "report"),
         extensions=["jinja2.ext.do"],
         autoescape=True,
-        finalize=limit_content,
+        finalize=shorten_and_escape_content,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -76,17 +80,19 @@ def make_environment() -> Environment:
         "plural": lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}",
         "shown": format_cell,
         "cut": shorten_answer,
-        "differing": select_differing_rows,
+        "differing": select_rows_that_differ_between_runs,
         "numbers": make_plot_table,
         "column_kinds": classify_columns,
-        "breakable": lambda name: Markup(re.sub(r":(?=\S)", ":<wbr>", escape(limit_content(name)))),
+        "breakable": lambda name: Markup(
+            re.sub(r":(?=\S)", ":<wbr>", escape(shorten_and_escape_content(name)))
+        ),
         "scaled": format_bar_position,
         "unfenced": partial(_FENCE.sub, ""),
     }
     environment.tests |= {
         "estimate": lambda content: isinstance(content, Estimate),
         "unclear": lambda estimate: estimate.low is not None and estimate.low <= 0 <= estimate.high,
-        "figure": is_figure,
+        "figure": is_number_cell,
     }
     environment.globals |= {
         "svg": lambda plot, identity: Markup(render_svg(plot, identity)),
@@ -98,7 +104,7 @@ def make_environment() -> Environment:
     return environment
 
 
-def limit_content(content: object) -> object:
+def shorten_and_escape_content(content: object) -> object:
     """Cut a text to MAX_CELL characters, with codes for unprintable ones; keep markup unchanged."""
     if isinstance(content, Markup):
         return content
@@ -111,7 +117,7 @@ def limit_content(content: object) -> object:
 
 
 def format_omission_note(text: str) -> str:
-    """Return a remark on how many characters `limit_content` leaves out; empty for none.
+    """Return a remark on how many characters `shorten_and_escape_content` cuts; empty for none.
 
     Args:
         text: the whole text.
@@ -136,7 +142,9 @@ def make_plot_table(plot: Plot) -> list[dict[str, object]]:
     return [rows[row_key] for row_key in sorted(rows)][:: -(-len(rows) // MAX_ROWS) or 1]
 
 
-def select_differing_rows(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+def select_rows_that_differ_between_runs(
+    rows: Sequence[Mapping[str, object]],
+) -> list[Mapping[str, object]]:
     """Return the rows of a comparison of runs in which not all runs have the same value."""
     return [row for row in rows if len({str(cell) for cell in list(row.values())[1:]}) > 1]
 
@@ -145,12 +153,14 @@ def classify_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, str]:
     """Return the kind of each column: `figure` for numbers, aligned to the right, else `word`."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {
-        name: "figure" if 2 * sum(is_figure(row.get(name)) for row in rows) > len(rows) else "word"
+        name: "figure"
+        if 2 * sum(is_number_cell(row.get(name)) for row in rows) > len(rows)
+        else "word"
         for name in names
     }
 
 
-def is_figure(cell: object) -> bool:
+def is_number_cell(cell: object) -> bool:
     """Return whether a cell is a number, an unknown value, or a text that begins like a number."""
     if isinstance(cell, str):
         return cell == "" or cell[0] in "0123456789+-.["

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mclabel.core.errors import ConfigError
-from mclabel.report.page.charts import make_label_plots
+from mclabel.report.page.charts import plot_labelling_runs
 from mclabel.report.page.choices import collect_evaluation_data
-from mclabel.report.page.example import convert_trees
+from mclabel.report.page.example import convert_trees_to_page_data
 from mclabel.report.page.facts import GatheredRun, compute_agreement
 from mclabel.report.page.html import render_page
 from mclabel.report.page.tables import (
@@ -60,13 +60,13 @@ def collect_report_data(runs: Sequence[Run]) -> dict[str, Any]:
     )
     gathered = [GatheredRun(run) for run in labelled]
     labels = [run.compute_facts() for run in gathered]
-    trees = {run.name: convert_trees(run.store) for run in labelled}
+    trees = {run.name: convert_trees_to_page_data(run.store) for run in labelled}
     scorers = {run.name: collect_scorer_data(run) for run in trained}
     return {
         "runs": [run.name for run in runs],
         "labels": labels,
         "tables": make_label_tables(labels),
-        "label_plots": make_label_plots(gathered, labels) if labels else {},
+        "label_plots": plot_labelling_runs(gathered, labels) if labels else {},
         "agreement": compute_agreement(gathered),
         "trees": {name: run_trees for name, run_trees in trees.items() if run_trees},
         "evaluations": {run.name: collect_evaluation_data(run) for run in evaluations},

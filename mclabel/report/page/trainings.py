@@ -46,7 +46,7 @@ def collect_scorer_data(run: Run) -> dict[str, Any]:
 
 def plot_training_loss(runs: Sequence[Run]) -> Plot:
     """Return the plot of the training loss, with one colour per scorer."""
-    logs = {run.name: [line for line in _read_log(run) if "loss" in line] for run in runs}
+    logs = {run.name: [line for line in _read_training_log(run) if "loss" in line] for run in runs}
     return Plot(
         title="Training loss",
         x_label="optimizer step",
@@ -65,7 +65,7 @@ def plot_training_loss(runs: Sequence[Run]) -> Plot:
     )
 
 
-def _read_log(run: Run) -> list[dict[str, Any]]:
+def _read_training_log(run: Run) -> list[dict[str, Any]]:
     content = run.store.read("log.jsonl") or b""
     try:
         return [json.loads(line) for line in content.splitlines() if line.strip()]

@@ -102,7 +102,8 @@ class Index:
                 if (number, block) not in self._indexed_blocks
             ]
             drops = [
-                self._drop_superseded(number, catalog) for number, catalog in enumerate(catalogs)
+                self._drop_superseded_shards(number, catalog)
+                for number, catalog in enumerate(catalogs)
             ]
             self.num_pending = len(new_shards)
             batch: list[pa.Table] = []
@@ -121,7 +122,7 @@ class Index:
                 self._insert_shards(batch, shards)
             changed = bool(new_shards) or any(drops)
             if changed and len(self.runs) > 1:
-                self._record_differing()
+                self._record_solutions_that_differ()
             return changed
 
     def query(
@@ -170,7 +171,7 @@ class Index:
         self.num_pending -= len(shards)
         self.version += 1
 
-    def _drop_superseded(self, run: int, catalog: Catalog) -> bool:
+    def _drop_superseded_shards(self, run: int, catalog: Catalog) -> bool:
         """Remove rows of a run that newer rows have replaced; return True if there were any."""
         previously_superseded, self._superseded[run] = self._superseded[run], catalog.superseded_ids
         superseded_rows = [
@@ -187,7 +188,7 @@ class Index:
             self.version += 1
         return bool(superseded_rows)
 
-    def _record_differing(self) -> None:
+    def _record_solutions_that_differ(self) -> None:
         """Record the solutions on whose first error decided labels of different runs differ."""
         cursor = self._get_cursor()
         cursor.execute("BEGIN")

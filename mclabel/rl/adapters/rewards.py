@@ -16,7 +16,7 @@ from mclabel.rl.client import (
     RewardError,
     RewardItem,
     StepRewards,
-    find_token_ends,
+    find_token_end_indices,
     place_credits_at_ends,
     spread_credits,
 )
@@ -188,5 +188,7 @@ def _place_credits(
             "characters, so the scored text is not the text of these ids. Give the adapter the "
             "tokenizer of the policy"
         )
-    ends = find_token_ends(ids, rewards.ends, lambda part: decode_completion(part, tokenizer))
+    ends = find_token_end_indices(
+        ids, rewards.ends, lambda part: decode_completion(part, tokenizer)
+    )
     return place_on_tokens(credits, ends, len(ids))
