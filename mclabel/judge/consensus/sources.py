@@ -194,7 +194,7 @@ def make_judge_model(
     return FirstErrorJudgeModel(
         num_steps=num_steps,
         named_steps=np.array(named, dtype=np.int64),
-        sureness=np.searchsorted(cuts, sure, side="right").astype(np.int64),
+        sureness_classes=np.searchsorted(cuts, sure, side="right").astype(np.int64),
     )
 
 
