@@ -82,11 +82,13 @@ def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
         if kind is own_kind:
             continue
         out = tmp_path / str(number) / "out"
-        mark = out / kind.marks[0].replace("*", "x")
+        mark = out / kind.mark_patterns[0].replace("*", "x")
         mark.parent.mkdir(parents=True)
         mark.write_text("{}")
         message = refused(command, command_inputs, out)
-        assert f"{out}: holds {kind.noun} ({kind.marks[0].replace('*', 'x')})" in message, kind.noun
+        assert f"{out}: holds {kind.noun} ({kind.mark_patterns[0].replace('*', 'x')})" in message, (
+            kind.noun
+        )
         assert "Give another folder" in message
 
 
