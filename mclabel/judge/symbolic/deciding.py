@@ -17,7 +17,7 @@ from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.values.sampling import real_value
+from mclabel.answers.values.sampling import evaluate_as_real
 from mclabel.judge.symbolic.lexing import Side
 from mclabel.judge.symbolic.vocabulary import CONVERSIONS
 
@@ -127,9 +127,9 @@ def _decide_irrational(
     try:
         if algebra.same_canonical_form(a, b):
             return EqualityOutcome(True)
-        if algebra.free_symbols(a) or algebra.free_symbols(b):
+        if algebra.get_free_symbols(a) or algebra.get_free_symbols(b):
             return None
-        x, y = real_value(a), real_value(b)
+        x, y = evaluate_as_real(a), evaluate_as_real(b)
     except (NotClosed, TooMuchWork):
         return None
     finally:
