@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from mclabel.answers.extraction.boxes import join_boxes_if_count
-from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
+from mclabel.answers.extraction.boxes import join_boxes_if_exactly
+from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer_or_guess
 from mclabel.answers.grade import (
     GUESS,
     IN_WORDS,
@@ -336,7 +336,7 @@ class Checker:
         pool, self._pool = self._pool, None
         self._lock = threading.Lock()
         if pool is not None:
-            pool.close_inherited()
+            pool.close_inherited_descriptors()
 
 
 def default_checker() -> Checker:
@@ -389,7 +389,7 @@ def _extract_answer_for_gold(text: str, gold: str) -> ExtractedAnswer | None:
     If the gold is a list of n values and the completion has exactly n boxes after its thinking, the
     answer is the list of their contents.
     """
-    extracted = find_answer(text)
+    extracted = find_answer_or_guess(text)
     if (
         extracted is None
         or not any(mark in gold for mark in (",", ";", " and "))
@@ -399,7 +399,7 @@ def _extract_answer_for_gold(text: str, gold: str) -> ExtractedAnswer | None:
     form = read_gold_form(gold)
     if not isinstance(form, ItemCollection) or form.single_value is not None:
         return extracted
-    listed = join_boxes_if_count(text.rpartition("</think>")[2], len(form.items))
+    listed = join_boxes_if_exactly(text.rpartition("</think>")[2], len(form.items))
     if listed is None or isinstance(read_gold_form(extracted.answer), ItemCollection):
         return extracted
     return ExtractedAnswer(listed)
@@ -478,12 +478,12 @@ def group_answers_per_problem(
                 finished[number] = end.value
             else:
                 asked.append((number, pair))
-        verdicts = _compare_both_ways([pair for _, pair in asked], checker)
+        verdicts = _are_mutually_equal([pair for _, pair in asked], checker)
         due = [(number, same) for (number, _), same in zip(asked, verdicts, strict=True)]
     return finished
 
 
-def _compare_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
+def _are_mutually_equal(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
     """Return for each pair whether its answers are equal with either of them as the gold.
 
     A rounded answer may equal an exact gold, while the exact answer does not equal a rounded gold.

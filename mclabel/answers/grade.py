@@ -17,7 +17,7 @@ from mclabel.answers.effort import TooMuchWork, set_work_limit
 from mclabel.answers.extraction.extract import extract_boxed
 from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, remove_spaces
 from mclabel.answers.reading.programs import same_python_literals
-from mclabel.answers.reading.structure import find_integer_range, read_form
+from mclabel.answers.reading.structure import find_integer_set_name, read_form
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Choice,
@@ -154,8 +154,8 @@ def _compare_normalized(
     comparison = FormComparer(units_optional, record_provable)
     same = comparison.compare(left, right)
     if same and {
-        find_integer_range(normalized_answer.text),
-        find_integer_range(normalized_gold.text),
+        find_integer_set_name(normalized_answer.text),
+        find_integer_set_name(normalized_gold.text),
     } == {"Z", "N"}:
         return None, False
     if (
@@ -313,7 +313,7 @@ def _is_misread_sentence(quantity: Quantity) -> bool:
     return (
         quantity.unit.is_counted
         and isinstance(amount, ClosedForm)
-        and bool(algebra.free_symbols(amount.value))
+        and bool(algebra.get_free_symbols(amount.value))
     )
 
 

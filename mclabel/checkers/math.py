@@ -12,7 +12,7 @@ from mclabel.answers import (
     group_answers_per_problem,
 )
 from mclabel.answers import Grade as AnswerGrade
-from mclabel.answers.extraction.extract import find_stated_answer
+from mclabel.answers.extraction.extract import find_answer_marked_in_part
 from mclabel.answers.golds import Gold, choose_best_grade, list_acceptable_answers
 from mclabel.checkers.base import (
     Checker,
@@ -113,7 +113,7 @@ class MathChecker(Checker):
 
     def states_answer(self, step: str) -> bool:
         """Return whether a step states an answer, by a box or by words such as "the answer is"."""
-        return find_stated_answer(step) is not None
+        return find_answer_marked_in_part(step) is not None
 
     def key(self, answer: str) -> str:
         """Return the normalised answer, which is equal for many equivalent answers."""

@@ -12,7 +12,7 @@ from mclabel.answers import (
     extract_reference_answer,
     grade_completion,
 )
-from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
+from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer_or_guess
 from mclabel.answers.reading.numerals import parse_number_in_words
 from mclabel.checkers import run_inline
 from mclabel.core.records import Verdict
@@ -100,7 +100,7 @@ def test_extract(text: str, answer: str | None) -> None:
     ],
 )
 def test_what_the_last_sentence_asserts(text: str, answer: str, is_guess: bool) -> None:
-    assert find_answer(text) == ExtractedAnswer(answer, is_guess)
+    assert find_answer_or_guess(text) == ExtractedAnswer(answer, is_guess)
 
 
 @pytest.mark.parametrize("gold", ["2", "3"])

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from mclabel.answers import Checker
-from mclabel.answers.workers.host import refuse_event
+from mclabel.answers.workers.host import refuse_forbidden_event
 from mclabel.core.records import Verdict
 
 HARD = ("\\sin 2x", "2\\sin x\\cos x")
@@ -288,7 +288,7 @@ def test_a_worker_refuses_code_files_and_processes(
     event: str, arguments: tuple[object, ...], is_refused: bool
 ) -> None:
     with pytest.raises(PermissionError) if is_refused else contextlib.nullcontext():
-        refuse_event(event, arguments)
+        refuse_forbidden_event(event, arguments)
 
 
 @pytest.mark.slow

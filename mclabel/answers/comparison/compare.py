@@ -14,11 +14,11 @@ from fractions import Fraction
 from mclabel.answers.comparison import measures
 from mclabel.answers.comparison.equations import (
     are_proportional,
+    convert_to_congruence,
     equality_holds,
     is_congruence,
     same_equation_and_value,
     same_equations,
-    to_congruence,
 )
 from mclabel.answers.comparison.formulas import (
     FULL_PRECISION,
@@ -58,9 +58,9 @@ from mclabel.answers.values.forms import (
     TimeOfDay,
     UnparsedText,
     Words,
-    closed_value,
     compute_determinant,
     get_cell_values,
+    get_closed_value,
 )
 from mclabel.answers.values.reals import ALL, same_set
 
@@ -77,7 +77,7 @@ class FormComparer:
 
     units_optional: bool
     """True if 5 cm equals 5, that is, if a unit on only one side is ignored."""
-    prove: Prover
+    prove_equality: Prover
     """Function that compares two forms that exact arithmetic cannot decide."""
 
     def compare(self, answer: Form, gold: Form) -> bool | None:
@@ -85,21 +85,21 @@ class FormComparer:
         spend_work(2)
         if isinstance(answer, Number) and isinstance(gold, Number):
             if answer.literal.num_digits >= FULL_PRECISION and is_float_rounding(
-                answer.literal, algebra.number_value(gold.literal.value)
+                answer.literal, algebra.make_number_value(gold.literal.value)
             ):
                 return True
             return equals_or_rounds_to(answer.literal.value, gold.literal)
         for look in (
-            self._compare_if_wrapped,
-            self._compare_if_collection,
-            self._compare_if_real_set,
+            self._try_compare_inner_values,
+            self._try_compare_collections,
+            self._try_compare_real_sets,
         ):
             handled, verdict = look(answer, gold)
             if handled:
                 return verdict
         return self._compare_scalars(answer, gold)
 
-    def _compare_if_wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _try_compare_inner_values(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         """Compare remarks, equations, choices and approximations by the values inside them.
 
         Returns:
@@ -107,7 +107,7 @@ class FormComparer:
             undecided.
         """
         if is_congruence(answer) is not is_congruence(gold):
-            ours, theirs = to_congruence(answer), to_congruence(gold)
+            ours, theirs = convert_to_congruence(answer), convert_to_congruence(gold)
             if ours is not answer or theirs is not gold:
                 return True, self.compare(ours, theirs)
         if isinstance(answer, RemarkedForm) or isinstance(gold, RemarkedForm):
@@ -164,8 +164,8 @@ class FormComparer:
             ):
                 stated = self.compare(answer.approximation, gold)
                 return None if stated else stated
-            value = closed_value(answer.exact)
-            if exact or (value is not None and not algebra.free_symbols(value)):
+            value = get_closed_value(answer.exact)
+            if exact or (value is not None and not algebra.get_free_symbols(value)):
                 return exact
             return self.compare(answer.approximation, gold)
         assert isinstance(gold, ApproximatedForm)
@@ -175,7 +175,7 @@ class FormComparer:
         stated = self.compare(answer, gold.approximation)
         return stated or (exact if stated is False else None)
 
-    def _compare_if_collection(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _try_compare_collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         if isinstance(answer, Matrix) or isinstance(gold, Matrix):
             return True, self._compare_matrices(answer, gold)
         if isinstance(answer, ItemCollection) and isinstance(gold, ItemCollection):
@@ -207,7 +207,7 @@ class FormComparer:
                     and sequence.single_value.literal.num_decimals == 1
                 )
                 if not short or (
-                    not swap and closed_value(sequence.items[0]) == algebra.number_value(0)
+                    not swap and get_closed_value(sequence.items[0]) == algebra.make_number_value(0)
                 ):
                     return True, self.compare(
                         other, sequence.single_value
@@ -223,24 +223,24 @@ class FormComparer:
                 )
             reals = convert_pair_to_interval(sequence)
             if isinstance(other, UnparsedText) and reals is not None:
-                return True, self.prove(other, reals)
+                return True, self.prove_equality(other, reals)
             return True, None if isinstance(other, UnparsedText) else False
         return False, None
 
-    def _compare_if_real_set(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _try_compare_real_sets(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         left, right = _convert_to_reals(answer, gold), _convert_to_reals(gold, answer)
         if left is None and right is None:
             return False, None
         if left is not None and right is not None:
             return True, same_set(left, right)
         other = gold if left is not None else answer
-        return True, self.prove(answer, gold) if isinstance(other, UnparsedText) else False
+        return True, self.prove_equality(answer, gold) if isinstance(other, UnparsedText) else False
 
     def _compare_scalars(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Ratio | TimeOfDay) or isinstance(gold, Ratio | TimeOfDay):
             return measures.same_times_or_ratios(answer, gold, self.compare)
         if isinstance(answer, BasedNumber) or isinstance(gold, BasedNumber):
-            return measures.same_base(answer, gold)
+            return measures.same_based_numbers(answer, gold)
         if isinstance(answer, Quantity) or isinstance(gold, Quantity):
             return measures.same_quantity(
                 answer, gold, self.compare, units_optional=self.units_optional
@@ -250,12 +250,12 @@ class FormComparer:
         if isinstance(answer, Name) or isinstance(gold, Name):
             return self._compare_names(answer, gold)
         if isinstance(answer, Relation) and isinstance(gold, Relation):
-            return are_proportional(answer.difference, gold.difference, positive=True) and (
-                answer.strict == gold.strict
-            )
+            return are_proportional(
+                answer.difference, gold.difference, requires_positive_factor=True
+            ) and (answer.is_strict == gold.is_strict)
         if isinstance(answer, Relation) or isinstance(gold, Relation):
             is_opaque = isinstance(answer, UnparsedText) or isinstance(gold, UnparsedText)
-            return self.prove(answer, gold) if is_opaque else False
+            return self.prove_equality(answer, gold) if is_opaque else False
         if isinstance(answer, SpecialValue) or isinstance(gold, SpecialValue):
             if isinstance(answer, SpecialValue) and isinstance(gold, SpecialValue):
                 return _are_same_special_values(answer.name, gold.name)
@@ -280,7 +280,7 @@ class FormComparer:
 
     def _compare_formulas(self, answer: Form, gold: Form) -> bool | None:
         verdict = same_formulas(answer, gold)
-        return self.prove(answer, gold) if verdict is None else verdict
+        return self.prove_equality(answer, gold) if verdict is None else verdict
 
     def _compare_choices(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Choice) and isinstance(gold, Choice):
@@ -302,7 +302,7 @@ class FormComparer:
 
     def _compare_matrices(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Matrix) and isinstance(gold, Matrix):
-            if answer.determinant != gold.determinant:
+            if answer.is_determinant != gold.is_determinant:
                 return False
             if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
                 return False
@@ -312,10 +312,10 @@ class FormComparer:
         assert isinstance(matrix, Matrix)
         if isinstance(other, UnparsedText):
             return None
-        if matrix.determinant:
+        if matrix.is_determinant:
             grid = get_cell_values(matrix)
             value = None if grid is None else compute_determinant(grid)
-            if value is None or closed_value(other) is None:
+            if value is None or get_closed_value(other) is None:
                 return None
             scalar = ClosedForm(value)
             return self.compare(scalar, gold) if matrix is answer else self.compare(answer, scalar)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from mclabel.answers.comparison.names import same_up_to_constant_letter
+from mclabel.answers.comparison.names import same_families_up_to_constant_letter
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
@@ -21,11 +21,11 @@ from mclabel.answers.values.forms import (
     Relation,
     UnparsedText,
     Words,
-    closed_value,
+    get_closed_value,
 )
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import UNIT, NotClosed
-from mclabel.answers.values.sampling import real_value
+from mclabel.answers.values.sampling import evaluate_as_real
 
 CONGRUENCE = "congruence modulo"
 """Prefix of the word that represents a congruence in a form, which is a parsed answer. The modulus
@@ -54,13 +54,15 @@ def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms
             return compare_forms(answer.right, gold.right)
         ours, theirs = _ARGUMENT.fullmatch(answer.label), _ARGUMENT.fullmatch(gold.label)
         if ours and theirs and ours[1] == theirs[1]:
-            return _same_function(answer.right, ours[2], gold.right, theirs[2], compare_forms)
+            return _same_function_up_to_argument_name(
+                answer.right, ours[2], gold.right, theirs[2], compare_forms
+            )
         if _are_function_and_y(answer.label, gold.label) or _are_function_and_y(
             gold.label, answer.label
         ):
             return compare_forms(answer.right, gold.right)
     sides = [
-        closed_value(side)
+        get_closed_value(side)
         for equation in (answer, gold)
         for side in (equation.left, equation.right)
     ]
@@ -69,13 +71,13 @@ def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms
         return _compare_equation_sides(answer, gold, compare_forms)
     try:
         first, second = algebra.add(a, algebra.negate(b)), algebra.add(c, algebra.negate(d))
-        if are_proportional(first, second, positive=False):
+        if are_proportional(first, second, requires_positive_factor=False):
             return True
     except NotClosed:
         return None
-    if not algebra.free_symbols(first) or not algebra.free_symbols(second):
+    if not algebra.get_free_symbols(first) or not algebra.get_free_symbols(second):
         untrue = any(
-            not algebra.free_symbols(difference) and difference.num
+            not algebra.get_free_symbols(difference) and difference.num
             for difference in (first, second)
         )
         return None if untrue else compare_forms(answer.right, gold.right)
@@ -116,14 +118,14 @@ def same_equation_and_value(
         return claimed or equals_side(equation.left) or (None if claimed is None else False)
     if isinstance(equation.left, Quantity) or isinstance(equation.right, Quantity):
         return claimed or (None if equals_side(equation.left) is not False else claimed)
-    left, right = closed_value(equation.left), closed_value(equation.right)
+    left, right = get_closed_value(equation.left), get_closed_value(equation.right)
     if left is None:
         if isinstance(equation.left, Ratio | Words):
             return claimed
         return (claimed or None) if isinstance(equation.left, UnparsedText) else None
     if not _states_expression_value(left, right):
         return None if right is None else False
-    return claimed if algebra.free_symbols(left) else None
+    return claimed if algebra.get_free_symbols(left) else None
 
 
 def is_congruence(form: Form) -> bool:
@@ -134,7 +136,7 @@ def is_congruence(form: Form) -> bool:
     return isinstance(first, Words) and "".join(first.words[:1]).startswith(CONGRUENCE)
 
 
-def to_congruence(form: Form) -> Form:
+def convert_to_congruence(form: Form) -> Form:
     """Convert `x = 7k + 3` or `7k + 3` to the congruence modulo 7; return any other form unchanged.
 
     Args:
@@ -142,8 +144,8 @@ def to_congruence(form: Form) -> Form:
     """
     if isinstance(form, Equation) and not form.label:
         return form
-    value = closed_value(form.right if isinstance(form, Equation) else form)
-    names = algebra.free_symbols(value) if value is not None else frozenset()
+    value = get_closed_value(form.right if isinstance(form, Equation) else form)
+    names = algebra.get_free_symbols(value) if value is not None else frozenset()
     if value is None or len(names) != 1 or not names <= _ANY_INTEGER or value.den != UNIT:
         return form
     (name,) = names
@@ -200,18 +202,18 @@ def _get_numeric_value(form: Form) -> Fraction | None:
 
     An irrational value is approximated with a float's precision.
     """
-    value = closed_value(form.amount if isinstance(form, Quantity) else form)
-    if value is None or algebra.free_symbols(value):
+    value = get_closed_value(form.amount if isinstance(form, Quantity) else form)
+    if value is None or algebra.get_free_symbols(value):
         return None
     exact = value.rational
-    size = real_value(value) if exact is None else None
+    size = evaluate_as_real(value) if exact is None else None
     return exact if size is None else Fraction(size)
 
 
-def are_proportional(a: Value, b: Value, *, positive: bool) -> bool:
+def are_proportional(a: Value, b: Value, *, requires_positive_factor: bool) -> bool:
     """Return whether a is a constant multiple of b, so that a = 0 and b = 0 are equivalent.
 
-    If `positive` is true, the constant must be positive, so that a > 0 and b > 0 are equivalent.
+    If `requires_positive_factor` is true, the constant is positive: a > 0 and b > 0 are equivalent.
     """
     left, right = _remove_denominators(a), _remove_denominators(b)
     if not left.num or not right.num:
@@ -220,9 +222,11 @@ def are_proportional(a: Value, b: Value, *, positive: bool) -> bool:
     if mono not in left.num:
         return False
     ratio = Fraction(left.num[mono]) / Fraction(right.num[mono])
-    if positive and ratio < 0:
+    if requires_positive_factor and ratio < 0:
         return False
-    return algebra.same_canonical_form(left, algebra.multiply(algebra.number_value(ratio), right))
+    return algebra.same_canonical_form(
+        left, algebra.multiply(algebra.make_number_value(ratio), right)
+    )
 
 
 def _compare_equation_sides(
@@ -240,19 +244,21 @@ def _compare_equation_sides(
     return False if right is False and left else None
 
 
-def _same_function(
-    answer: Form, argument: str, gold: Form, gold_argument: str, compare_forms: CompareForms
+def _same_function_up_to_argument_name(
+    answer: Form, answer_argument: str, gold: Form, gold_argument: str, compare_forms: CompareForms
 ) -> bool | None:
     """Return whether two functions are equal apart from the name of their argument.
 
     For example, f(t) = t² and f(x) = x² are. The result is None if undecided.
     """
-    value = closed_value(answer)
-    if value is None or closed_value(gold) is None:
+    value = get_closed_value(answer)
+    if value is None or get_closed_value(gold) is None:
         return None
-    if gold_argument in algebra.free_symbols(value):
+    if gold_argument in algebra.get_free_symbols(value):
         return False
-    return compare_forms(ClosedForm(algebra.rename_symbols(value, {argument: gold_argument})), gold)
+    return compare_forms(
+        ClosedForm(algebra.rename_symbols(value, {answer_argument: gold_argument})), gold
+    )
 
 
 def _same_function_family(answer: Form, gold: Form) -> bool | None:
@@ -260,8 +266,12 @@ def _same_function_family(answer: Form, gold: Form) -> bool | None:
 
     The letter of the arbitrary constant does not count. The result is None if undecided.
     """
-    ours, theirs = closed_value(answer), closed_value(gold)
-    return ours is not None and theirs is not None and same_up_to_constant_letter(ours, theirs)
+    ours, theirs = get_closed_value(answer), get_closed_value(gold)
+    return (
+        ours is not None
+        and theirs is not None
+        and same_families_up_to_constant_letter(ours, theirs)
+    )
 
 
 def _are_function_and_y(label: str, other: str) -> bool:
@@ -274,7 +284,7 @@ def _states_expression_value(left: Value, right: Value | None) -> bool:
 
     Otherwise, it is an equation to solve.
     """
-    if not algebra.free_symbols(left):
+    if not algebra.get_free_symbols(left):
         return True
     if right is not None and not right.num:
         return False
@@ -293,7 +303,9 @@ def _remove_denominators(value: Value) -> Value:
                 lowest[x] = min(lowest.get(x, 0), exponent)
     result = Value(value.num, UNIT)
     for x, exponent in lowest.items():
-        factor = powers.power(algebra.atom_value(x), algebra.number_value(-Fraction(exponent)))
+        factor = powers.power(
+            algebra.make_atom_value(x), algebra.make_number_value(-Fraction(exponent))
+        )
         result = algebra.multiply(result, factor)
     return result
 

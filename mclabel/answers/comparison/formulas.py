@@ -11,14 +11,21 @@ from fractions import Fraction
 from math import isqrt, lcm
 from typing import Any
 
-from mclabel.answers.comparison.names import same_antiderivative, same_up_to_constant_names
+from mclabel.answers.comparison.names import (
+    same_antiderivative,
+    same_up_to_constant_or_integer_names,
+)
 from mclabel.answers.effort import spend_work
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.forms import ClosedForm, Form, Number, closed_value
+from mclabel.answers.values.forms import ClosedForm, Form, Number, get_closed_value
 from mclabel.answers.values.literals import Literal, rounds_to
 from mclabel.answers.values.monomials import UNIT, NotClosed
-from mclabel.answers.values.sampling import absolute_difference, clearly_differ, real_value
+from mclabel.answers.values.sampling import (
+    clearly_differ,
+    compute_absolute_difference,
+    evaluate_as_real,
+)
 
 FULL_PRECISION = 15
 """Significant digits from which a decimal counts as equal to the exact number that it rounds."""
@@ -26,7 +33,7 @@ FULL_PRECISION = 15
 
 def same_formulas(answer: Form, gold: Form) -> bool | None:
     """Return whether two formulas are equal; None if exact arithmetic cannot decide."""
-    left, right = closed_value(answer), closed_value(gold)
+    left, right = get_closed_value(answer), get_closed_value(gold)
     if left is None or right is None:
         return None
     try:
@@ -43,25 +50,29 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
         return None
 
 
-def _is_difference_accepted(answer: Form, gold: Form, left: Value, right: Value) -> bool:
+def _is_difference_accepted(
+    answer: Form, gold: Form, answer_value: Value, gold_value: Value
+) -> bool:
     """Return whether a rule accepts the difference between two formulas.
 
     The rules cover rounding, magnitudes such as `2.6B`, names of arbitrary constants, and a single
     letter in upper or lower case.
     """
-    if isinstance(gold, Number) and rounds_to_gold(left, gold.literal):
+    if isinstance(gold, Number) and rounds_to_gold(answer_value, gold.literal):
         return True
-    if isinstance(answer, Number) and is_float_rounding(answer.literal, right):
+    if isinstance(answer, Number) and is_float_rounding(answer.literal, gold_value):
         return True
-    if _same_number_with_magnitude(answer, gold):
+    if _same_number_with_magnitude_letter(answer, gold):
         return True
-    if same_antiderivative(left, right) or same_up_to_constant_names(left, right):
+    if same_antiderivative(answer_value, gold_value) or same_up_to_constant_or_integer_names(
+        answer_value, gold_value
+    ):
         return True
     letter, other_letter = get_single_letter(answer), get_single_letter(gold)
     return bool(letter and other_letter and letter.lower() == other_letter.lower())
 
 
-def _same_number_with_magnitude(answer: Form, gold: Form) -> bool:
+def _same_number_with_magnitude_letter(answer: Form, gold: Form) -> bool:
     """Return whether one form has a magnitude, such as `2.6B`, and the other is that number.
 
     A gold with a magnitude must have a decimal point. Otherwise its letter may be a variable.
@@ -91,9 +102,9 @@ def _same_sign_and_square(left: Value, right: Value) -> bool:
 
     For example, √(7 + 4√3) and 2 + √3 have.
     """
-    if algebra.free_symbols(left) or algebra.free_symbols(right):
+    if algebra.get_free_symbols(left) or algebra.get_free_symbols(right):
         return False
-    left_real, right_real = real_value(left), real_value(right)
+    left_real, right_real = evaluate_as_real(left), evaluate_as_real(right)
     if left_real is None or right_real is None or left_real * right_real <= 0:
         return False
     return algebra.same_canonical_form(powers.square(left), powers.square(right))
@@ -120,17 +131,17 @@ def rounds_to_gold(value: Value, gold: Literal) -> bool:
     exact = value.rational
     if exact is not None:
         return equals_or_rounds_to(exact, gold)
-    if algebra.free_symbols(value):
+    if algebra.get_free_symbols(value):
         return False
-    size = real_value(value)
+    size = evaluate_as_real(value)
     return size is not None and rounds_to(Fraction(size), gold)
 
 
 def is_float_rounding(answer: Literal, gold: Value) -> bool:
     """Return whether an answer of at least `FULL_PRECISION` digits is a rounding of the gold."""
-    if answer.num_digits < FULL_PRECISION or algebra.free_symbols(gold):
+    if answer.num_digits < FULL_PRECISION or algebra.get_free_symbols(gold):
         return False
-    size = real_value(gold)
+    size = evaluate_as_real(gold)
     if size is None:
         return False
     distance = abs(answer.value - Fraction(size))
@@ -158,7 +169,7 @@ def same_angle_sums(left: Value, right: Value) -> bool:
     ):
         return False
     difference = algebra.add(left, algebra.negate(right))
-    terms = [_convert_angle_to_gaussian(mono) for mono in difference.num]
+    terms = [_convert_angle_to_gaussian_integer(mono) for mono in difference.num]
     if None in terms:
         return False
     times = [Fraction(coefficient) for coefficient in difference.num.values()]
@@ -171,7 +182,7 @@ def same_angle_sums(left: Value, right: Value) -> bool:
         if factor is not None:
             spend_work(abs(count))
             product = _multiply_by_gaussian_power(product, factor, count)
-    size = absolute_difference(left, right)
+    size = compute_absolute_difference(left, right)
     # The difference is now a multiple of π / scale, so that it is zero if it is nearly zero.
     return product[1] == 0 and size is not None and size < _NEAR / scale
 
@@ -180,13 +191,13 @@ def _has_inverse_trigonometric_function(value: Value) -> bool:
     return any(isinstance(x, tuple) and x[0] in _ARCS for mono in value.num for x, _ in mono)
 
 
-def _convert_angle_to_gaussian(mono: Any) -> GaussianInteger | None:
+def _convert_angle_to_gaussian_integer(monomial: Any) -> GaussianInteger | None:
     """Return the Gaussian integer whose argument is the monomial; None if it is not an angle."""
-    if mono == _HALF_TURN:
+    if monomial == _HALF_TURN:
         return (-1, 0)
-    if len(mono) != 1:
+    if len(monomial) != 1:
         return None
-    ((x, exponent),) = mono
+    ((x, exponent),) = monomial
     if exponent != 1 or not isinstance(x, tuple) or x[0] not in _ARCS:
         return None
     num, den = x[1]
@@ -204,10 +215,10 @@ def _convert_angle_to_gaussian(mono: Any) -> GaussianInteger | None:
 
 
 def _multiply_by_gaussian_power(
-    product: GaussianInteger, factor: GaussianInteger, count: int
+    product: GaussianInteger, factor: GaussianInteger, exponent: int
 ) -> GaussianInteger:
     a, b = product
-    c, d = factor if count >= 0 else (factor[0], -factor[1])
-    for _ in range(abs(count)):
+    c, d = factor if exponent >= 0 else (factor[0], -factor[1])
+    for _ in range(abs(exponent)):
         a, b = a * c - b * d, a * d + b * c
     return a, b

@@ -24,7 +24,7 @@ from mclabel.answers.values.forms import (
     TimeOfDay,
     UnparsedText,
     Words,
-    closed_value,
+    get_closed_value,
 )
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import Monomial, NotClosed
@@ -61,19 +61,19 @@ def same_quantity(
     assert isinstance(quantity, Quantity)
     if isinstance(other, UnparsedText):
         return None
-    value = closed_value(other)
+    value = get_closed_value(other)
     if value is None:
         return False
-    if len(value.num) == 1 and algebra.free_symbols(value):
+    if len(value.num) == 1 and algebra.get_free_symbols(value):
         spelt = _read_letter_as_unit(value)
         if spelt is not None and spelt.unit == quantity.unit:
-            return _compare_in_order(
+            return _compare_in_answer_gold_order(
                 quantity.amount, spelt.amount, answer is quantity, compare_forms
             )
-    bare = _compare_in_order(quantity.amount, other, answer is quantity, compare_forms)
+    bare = _compare_in_answer_gold_order(quantity.amount, other, answer is quantity, compare_forms)
     dimension = quantity.unit.dimension
     if dimension == _PERCENT:
-        return bare or _compare_in_order(
+        return bare or _compare_in_answer_gold_order(
             _multiply_amount(quantity.amount, Fraction(1, 100)),
             other,
             answer is quantity,
@@ -82,7 +82,7 @@ def same_quantity(
     if dimension == _DEGREE:
         if bare or "π" not in _collect_numerator_atoms(other):
             return bool(bare)
-        return _compare_in_order(
+        return _compare_in_answer_gold_order(
             _convert_to_radians(quantity.amount), other, answer is quantity, compare_forms
         )
     return bare if units_optional else False
@@ -124,7 +124,7 @@ def _same_converted_quantities(
         return compare_forms(
             _multiply_amount(answer.amount, ours.factor / theirs.factor), gold.amount
         )
-    amount = closed_value(answer.amount)
+    amount = get_closed_value(answer.amount)
     if amount is None:
         return None
     return compare_forms(_convert_value_to_form(_convert_unit(amount, ours, theirs)), gold.amount)
@@ -132,18 +132,19 @@ def _same_converted_quantities(
 
 def _convert_unit(amount: Value, source: Unit, target: Unit) -> Value:
     base = algebra.add(
-        algebra.multiply(amount, algebra.number_value(source.factor)),
-        algebra.number_value(source.offset),
+        algebra.multiply(amount, algebra.make_number_value(source.factor)),
+        algebra.make_number_value(source.offset),
     )
     return algebra.divide(
-        algebra.add(base, algebra.number_value(-target.offset)), algebra.number_value(target.factor)
+        algebra.add(base, algebra.make_number_value(-target.offset)),
+        algebra.make_number_value(target.factor),
     )
 
 
-def _compare_in_order(
-    amount: Form, other: Form, amount_is_answer: bool, compare_forms: CompareForms
+def _compare_in_answer_gold_order(
+    form: Form, other_form: Form, form_is_answer: bool, compare_forms: CompareForms
 ) -> bool | None:
-    return compare_forms(amount, other) if amount_is_answer else compare_forms(other, amount)
+    return compare_forms(form, other_form) if form_is_answer else compare_forms(other_form, form)
 
 
 def _multiply_amount(amount: Form, factor: Fraction) -> Form:
@@ -158,27 +159,30 @@ def _multiply_amount(amount: Form, factor: Fraction) -> Form:
                 num_digits=literal.num_digits,
             )
         )
-    value = closed_value(amount)
+    value = get_closed_value(amount)
     return (
         amount
         if value is None
-        else ClosedForm(algebra.multiply(value, algebra.number_value(factor)))
+        else ClosedForm(algebra.multiply(value, algebra.make_number_value(factor)))
     )
 
 
 def _convert_to_radians(degrees: Form) -> Form:
-    value = closed_value(degrees)
+    value = get_closed_value(degrees)
     if value is None:
         return degrees
     return ClosedForm(
         algebra.multiply(
-            value, algebra.multiply(algebra.atom_value("π"), algebra.number_value(Fraction(1, 180)))
+            value,
+            algebra.multiply(
+                algebra.make_atom_value("π"), algebra.make_number_value(Fraction(1, 180))
+            ),
         )
     )
 
 
 def _collect_numerator_atoms(form: Form) -> set[object]:
-    value = closed_value(form)
+    value = get_closed_value(form)
     return set() if value is None else {x for mono in value.num for x, _ in mono}
 
 
@@ -187,7 +191,7 @@ def _convert_value_to_form(value: Value) -> Form:
     return ClosedForm(value) if exact is None else Number(Literal(exact))
 
 
-def same_base(answer: Form, gold: Form) -> bool | None:
+def same_based_numbers(answer: Form, gold: Form) -> bool | None:
     """Return whether a number in a stated base equals another number; None if undecided.
 
     If only one of them has a base, their digits are compared.
@@ -203,7 +207,7 @@ def same_base(answer: Form, gold: Form) -> bool | None:
             return letters.upper() == based.digits
         case ClosedForm(digits=digits) if digits:
             return digits == based.digits
-    value = closed_value(other)
+    value = get_closed_value(other)
     exact = None if value is None else value.rational
     if exact is None or not based.digits.lstrip("-").isdigit():
         return False
@@ -217,7 +221,7 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     """
     if isinstance(answer, TimeOfDay) and isinstance(gold, TimeOfDay):
         return _same_times(answer, gold, compare_forms)
-    if _is_full_hour_of(answer, gold) or _is_full_hour_of(gold, answer):
+    if _is_number_of_full_hour(answer, gold) or _is_number_of_full_hour(gold, answer):
         return True
     left = answer.ratio if isinstance(answer, TimeOfDay) else answer
     right = gold.ratio if isinstance(gold, TimeOfDay) else gold
@@ -229,10 +233,14 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     assert isinstance(ratio, Ratio)
     if isinstance(other, UnparsedText):
         return None
-    top, bottom = closed_value(ratio.terms[0]), closed_value(ratio.terms[1])
+    top, bottom = get_closed_value(ratio.terms[0]), get_closed_value(ratio.terms[1])
     if len(ratio.terms) != 2 or top is None or bottom is None:
         return False
-    if closed_value(other) is None or isinstance(answer, TimeOfDay) or isinstance(gold, TimeOfDay):
+    if (
+        get_closed_value(other) is None
+        or isinstance(answer, TimeOfDay)
+        or isinstance(gold, TimeOfDay)
+    ):
         return False
     try:
         quotient = _convert_value_to_form(algebra.divide(top, bottom))
@@ -241,20 +249,26 @@ def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) 
     return compare_forms(quotient, gold) if ratio is left else compare_forms(answer, quotient)
 
 
-def _is_full_hour_of(form: Form, clock: Form) -> bool:
-    """Return whether a form is a bare number and `clock` is this full hour with am or pm."""
-    if not isinstance(clock, TimeOfDay) or not clock.half or clock.half == "24":
+def _is_number_of_full_hour(form: Form, time_of_day: Form) -> bool:
+    """Return whether a form is a bare number and `time_of_day` is this full hour with am or pm."""
+    if (
+        not isinstance(time_of_day, TimeOfDay)
+        or not time_of_day.day_half
+        or time_of_day.day_half == "24"
+    ):
         return False
-    value = closed_value(form)
+    value = get_closed_value(form)
     hour = None if value is None else value.rational
-    return hour is not None and 1 <= hour <= 12 and hour * 3600 % 43200 == clock.seconds % 43200
+    return (
+        hour is not None and 1 <= hour <= 12 and hour * 3600 % 43200 == time_of_day.seconds % 43200
+    )
 
 
 def _same_times(answer: TimeOfDay, gold: TimeOfDay, compare_forms: CompareForms) -> bool | None:
-    if answer.half and gold.half:
+    if answer.day_half and gold.day_half:
         if answer.seconds == gold.seconds:
             return True
-    elif answer.half or gold.half:
+    elif answer.day_half or gold.day_half:
         if answer.seconds % 43200 == gold.seconds % 43200:
             return True
     elif answer.seconds == gold.seconds:
@@ -268,7 +282,7 @@ def _same_ratios(answer: Ratio, gold: Ratio, compare_forms: CompareForms) -> boo
     """Compare two ratios term by term after scaling: a_i · b_0 = b_i · a_0."""
     if len(answer.terms) != len(gold.terms):
         return False
-    ours, theirs = ([closed_value(t) for t in r.terms] for r in (answer, gold))
+    ours, theirs = ([get_closed_value(t) for t in r.terms] for r in (answer, gold))
     if ours[0] is None or theirs[0] is None:
         return None
     verdict: bool | None = True
@@ -298,7 +312,7 @@ def same_words_or_number(answer: Form, gold: Form) -> bool | None:
         return same_words(words.words, (other.letters.lower(),))
     if isinstance(other, SpecialValue):
         return None if other.name != "empty text" and len(words.words) > 3 else False
-    value = closed_value(other)
+    value = get_closed_value(other)
     if value is not None and len(words.words) == 1 and len(value.num) == 1:
         ((mono, coefficient),) = value.num.items()
         if coefficient == 1 and words.words[0] in _INITIALS.get(mono, ()):
@@ -326,7 +340,7 @@ def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
     Returns:
         The entries in order; None if the form is not such a vector.
     """
-    value = closed_value(form)
+    value = get_closed_value(form)
     if value is None or num_entries not in (2, 3) or len(value.den) > 1:
         return None
     entries: list[Form] = [Number(Literal(Fraction(0)))] * num_entries
@@ -346,10 +360,12 @@ def convert_collection_to_reals(form: ItemCollection) -> Reals | None:
 
     Return None if an item is not a number.
     """
-    values = [closed_value(item) for item in form.items]
+    values = [get_closed_value(item) for item in form.items]
     try:
         return (
-            union(make_interval(v, v, closed=(True, True)) for v in values if v is not None)
+            union(
+                make_interval(v, v, are_ends_closed=(True, True)) for v in values if v is not None
+            )
             if None not in values
             else None
         )

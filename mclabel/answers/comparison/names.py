@@ -63,9 +63,9 @@ def compare_different_names(answer: Name, gold: Name) -> bool | None:
     return False
 
 
-def lists_same_option_letters(name: Name, items: list[str]) -> bool:
+def lists_same_option_letters(name: Name, option_letters: list[str]) -> bool:
     """Return whether `ACD` and `A, C, D` list the same letters."""
-    letters = [item.upper() for item in items]
+    letters = [item.upper() for item in option_letters]
     written = list(name.letters.upper())
     if written == sorted(set(written)) and all(letter in _OPTIONS for letter in written):
         return sorted(letters) == written
@@ -112,36 +112,36 @@ def same_antiderivative(answer: Value, gold: Value) -> bool:
     The names of their constants of integration do not count.
     """
     theirs = _remove_integration_constant(gold, _GOLD_CONSTANTS)
-    if theirs is None or not any(name.islower() for name in algebra.free_symbols(theirs)):
+    if theirs is None or not any(name.islower() for name in algebra.get_free_symbols(theirs)):
         return False
     ours = _remove_integration_constant(answer, _CONSTANTS)
     if ours is None:
         return False
     difference = algebra.add(ours, algebra.negate(theirs))
-    if not difference.num or not algebra.free_symbols(difference):
+    if not difference.num or not algebra.get_free_symbols(difference):
         return True
     point = evaluate_at_point(
-        difference, dict.fromkeys(algebra.free_symbols(difference), 0.7310585786)
+        difference, dict.fromkeys(algebra.get_free_symbols(difference), 0.7310585786)
     )
     if point is None or abs(point.imag) > 1e-9 or abs(point.real) > _MAX_SHIFT:
         return False
     shift = Fraction(point.real).limit_denominator(_MAX_DENOMINATOR)
-    return algebra.same_canonical_form(difference, algebra.number_value(shift))
+    return algebra.same_canonical_form(difference, algebra.make_number_value(shift))
 
 
-def same_up_to_constant_names(answer: Value, gold: Value) -> bool:
+def same_up_to_constant_or_integer_names(answer: Value, gold: Value) -> bool:
     """Return whether two formulas differ only in the names of arbitrary constants or of an integer.
 
     `c_1 e^x` equals `C_1 e^x`, and π/4 + kπ equals π/4 + nπ. An integer may be renamed only if it
     is a factor of π.
     """
-    ours, theirs = algebra.free_symbols(answer), algebra.free_symbols(gold)
+    ours, theirs = algebra.get_free_symbols(answer), algebra.get_free_symbols(gold)
     new, old = ours - theirs, theirs - ours
-    if _same_up_to_arbitrary_constants(answer, gold):
+    if _same_up_to_arbitrary_constant_names(answer, gold):
         return True
     if not new or len(new) != len(old) or len(new) > _MAX_RENAMED:
         return False
-    if len(new) == 1 and new | old <= _INTEGERS and _occurs_only_times_pi(gold, *old):
+    if len(new) == 1 and new | old <= _INTEGERS and _occurs_only_multiplied_by_pi(gold, *old):
         names = {next(iter(new)): next(iter(old))}
     else:
         names = {name: name.upper() for name in new}
@@ -150,16 +150,16 @@ def same_up_to_constant_names(answer: Value, gold: Value) -> bool:
     return algebra.same_canonical_form(algebra.rename_symbols(answer, names), gold)
 
 
-def _same_up_to_arbitrary_constants(answer: Value, gold: Value) -> bool:
+def _same_up_to_arbitrary_constant_names(answer: Value, gold: Value) -> bool:
     """Return whether two formulas differ only in the names of the gold's arbitrary constants.
 
     For example, A e^x and C_1 e^x do.
     """
-    theirs = algebra.free_symbols(gold)
+    theirs = algebra.get_free_symbols(gold)
     free = sorted(theirs & _ARBITRARY)
     if not free or not any(name[0].islower() for name in theirs.difference(free)):
         return False
-    called = algebra.free_symbols(answer) - (theirs - _ARBITRARY)
+    called = algebra.get_free_symbols(answer) - (theirs - _ARBITRARY)
     if len(called) != len(free) or len(free) > _MAX_PERMUTED or not called <= _CALLED:
         return False
     return any(
@@ -170,14 +170,14 @@ def _same_up_to_arbitrary_constants(answer: Value, gold: Value) -> bool:
     )
 
 
-def same_up_to_constant_letter(answer: Value, gold: Value) -> bool | None:
+def same_families_up_to_constant_letter(answer: Value, gold: Value) -> bool | None:
     """Return whether two families of functions differ only in the letter of their constant.
 
     For example, `kx` and `cx` do, whose constant is arbitrary. The result is None if the gold's
     letter may be a number that the problem gives, as a in `ax`. Only c and k are always arbitrary
     constants.
     """
-    ours, theirs = algebra.free_symbols(answer), algebra.free_symbols(gold)
+    ours, theirs = algebra.get_free_symbols(answer), algebra.get_free_symbols(gold)
     new, old = ours - theirs, theirs - ours
     if len(new) != 1 or len(old) != 1 or not new | old <= _FAMILY:
         return False
@@ -187,11 +187,11 @@ def same_up_to_constant_letter(answer: Value, gold: Value) -> bool | None:
     return True if old <= _FREE else None
 
 
-def _occurs_only_times_pi(value: Value, symbol: str) -> bool:
+def _occurs_only_multiplied_by_pi(value: Value, symbol: str) -> bool:
     """Return whether a symbol occurs in only one term: a rational times π times the symbol."""
     turn = frozenset(((symbol, 1), ("π", 1)))
     with_name = [mono for mono in value.num if any(x == symbol for x, _ in mono)]
-    return with_name == [turn] and symbol not in algebra.free_symbols(Value(value.den, UNIT))
+    return with_name == [turn] and symbol not in algebra.get_free_symbols(Value(value.den, UNIT))
 
 
 def _remove_integration_constant(value: Value, names: tuple[str, ...]) -> Value | None:
@@ -200,14 +200,16 @@ def _remove_integration_constant(value: Value, names: tuple[str, ...]) -> Value 
     The constant is the first of `names` that the value contains only as a summand with the
     coefficient 1 or -1. Return None if there is no such constant.
     """
-    present = algebra.free_symbols(value)
+    present = algebra.get_free_symbols(value)
     for name in names:
         if name not in present:
             continue
         for sign in (1, -1):
-            constant = algebra.multiply(algebra.number_value(-sign), algebra.atom_value(name))
+            constant = algebra.multiply(
+                algebra.make_number_value(-sign), algebra.make_atom_value(name)
+            )
             rest = algebra.add(value, constant)
-            if name not in algebra.free_symbols(rest):
+            if name not in algebra.get_free_symbols(rest):
                 return rest
     return None
 
@@ -254,7 +256,7 @@ def _is_truth_value(form: Form) -> bool:
         return len(form.words) == 1 and form.words[0] in _TRUTH_WORDS
     if not isinstance(form, ClosedForm):
         return False
-    names = algebra.free_symbols(form.value)
+    names = algebra.get_free_symbols(form.value)
     return len(names) == 1 and next(iter(names)) in ("T", "F")
 
 
@@ -327,7 +329,7 @@ def _is_order_significant(answer: ItemCollection, gold: ItemCollection) -> bool:
 
     It does if their items have names or are truth values, or if a list ends in dots.
     """
-    if answer.ordered or gold.ordered:
+    if answer.is_ordered or gold.is_ordered:
         return True
     for sequence, other in ((answer, gold), (gold, answer)):
         if has_distinct_names(sequence) and not has_equation(other):

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mclabel.answers.extraction.doubts import ends_with_denial, is_denial_at
+from mclabel.answers.extraction.doubts import ends_with_denial, is_followed_by_denial
 from mclabel.answers.extraction.statements import find_stated_value, remove_contrasts
-from mclabel.answers.reading.scripts import find_non_ascii, signs_to_ascii
+from mclabel.answers.reading.scripts import convert_signs_to_ascii, keep_non_ascii_characters
 
 _COLON = r"[*_ ]{0,3}[:：=]"
 _TO = r"(?: (?:to|auf|à|a|al|на|к|zu|zur)\b[^.:：\n]{0,60}?)?"
@@ -198,7 +198,11 @@ def find_announced_answer(text: str) -> str | None:
         if answer:
             name = match.lastgroup or ""
             answer = _MIL.sub("thousand", answer)
-            return convert_commas_to_points(answer, text) if name in _DECIMAL_COMMAS else answer
+            return (
+                convert_decimal_commas_to_points(answer, text)
+                if name in _DECIMAL_COMMAS
+                else answer
+            )
     return None
 
 
@@ -215,9 +219,9 @@ def _is_first_number_denied(clause: str) -> bool:
     if number is None:
         return False
     before = clause[: number.start()]
-    return (ends_with_denial(before) or ends_with_denial(before.rstrip(" $\\(*"))) or is_denial_at(
-        clause, number.end()
-    )
+    return (
+        ends_with_denial(before) or ends_with_denial(before.rstrip(" $\\(*"))
+    ) or is_followed_by_denial(clause, number.end())
 
 
 _NUMBER = re.compile(r"[0-9]++(?:[.,][0-9]++)*+")
@@ -232,11 +236,11 @@ def denies_answer(sentence: str) -> bool:
     if _is_certainly_english(sentence):
         return False
     lower = sentence.lower()
-    keywords = _KEYWORDS if _may_have_non_ascii_keywords(lower) else _ASCII_KEYWORDS
+    keywords = _KEYWORDS if _may_have_non_ascii_answer_words(lower) else _ASCII_KEYWORDS
     return any(keyword in lower for keyword in keywords) and bool(_DENIAL.search(lower))
 
 
-def only_bounds_number(sentence: str) -> bool:
+def only_bounds_number_in_other_language(sentence: str) -> bool:
     """Return whether a sentence in a language other than English only states a bound of a number.
 
     An example is the translation of `less than 42`.
@@ -249,12 +253,16 @@ def find_value_in_other_language(sentence: str) -> str | None:
 
     A decimal comma is replaced by a point.
     """
-    if _is_certainly_english(sentence) or only_bounds_number(sentence) or denies_answer(sentence):
+    if (
+        _is_certainly_english(sentence)
+        or only_bounds_number_in_other_language(sentence)
+        or denies_answer(sentence)
+    ):
         return None
     value = find_stated_value(sentence)
     if value is None or max(sentence) >= "\u0500":
         return value
-    return convert_commas_to_points(value, sentence)
+    return convert_decimal_commas_to_points(value, sentence)
 
 
 def _is_certainly_english(text: str) -> bool:
@@ -271,10 +279,12 @@ def _has_foreign_letters(text: str) -> bool:
 
     Greek letters occur in the formulas of English texts, too.
     """
-    return not text.isascii() and _FOREIGN_LETTER.search(find_non_ascii(text)) is not None
+    return (
+        not text.isascii() and _FOREIGN_LETTER.search(keep_non_ascii_characters(text)) is not None
+    )
 
 
-def _may_have_non_ascii_keywords(text: str) -> bool:
+def _may_have_non_ascii_answer_words(text: str) -> bool:
     """Return whether a text may contain words for "answer" that are not in ASCII.
 
     An English text with `≤` or `π` does not.
@@ -290,7 +300,7 @@ _FOREIGN_LETTER = re.compile(
 def _find_announcements(text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of phrases that announce an answer, from the last to the first."""
     places: set[int] = set()
-    for keyword in _KEYWORDS if _may_have_non_ascii_keywords(text) else _ASCII_KEYWORDS:
+    for keyword in _KEYWORDS if _may_have_non_ascii_answer_words(text) else _ASCII_KEYWORDS:
         place = text.rfind(keyword)
         while place >= 0:
             places.add(place)
@@ -316,12 +326,14 @@ def _may_begin_phrase(text: str, start: int) -> bool:
     return not before.isalpha() or before >= "\u0e00" or text[start] >= "\u0e00"
 
 
-def _read_announced_value(rest: str) -> str | None:
+def _read_announced_value(text_after_announcement: str) -> str | None:
     """Return the answer at the start of the text after an announcement; None if there is none."""
-    rest = rest.lstrip(" \t\n*_:：,、—–")[: 4 * _MAX_VALUE]
-    end = _find_sentence_end(rest)
-    sentence = rest[: end.start()] if end else rest
-    if _QUESTION.search(rest[: (end.end() if end else len(rest))]):
+    text_after_announcement = text_after_announcement.lstrip(" \t\n*_:：,、—–")[: 4 * _MAX_VALUE]
+    end = _find_sentence_end(text_after_announcement)
+    sentence = text_after_announcement[: end.start()] if end else text_after_announcement
+    if _QUESTION.search(
+        text_after_announcement[: (end.end() if end else len(text_after_announcement))]
+    ):
         return None
     sentence = _TRAILING.sub("", sentence.strip(" *_\"'«»“”「」『』"))
     if not sentence or len(sentence) > _MAX_VALUE or _DENIED.search(sentence):
@@ -329,9 +341,9 @@ def _read_announced_value(rest: str) -> str | None:
     return _find_answer_in_announcement(sentence.strip(" *_\"'«»“”「」『』"))
 
 
-def _find_sentence_end(rest: str) -> re.Match[str] | None:
-    spans = [match.span() for match in _MATH.finditer(rest)]
-    for match in _END.finditer(rest):
+def _find_sentence_end(text: str) -> re.Match[str] | None:
+    spans = [match.span() for match in _MATH.finditer(text)]
+    for match in _END.finditer(text):
         if not any(start < match.start() < end for start, end in spans):
             return match
     return None
@@ -352,7 +364,7 @@ def _find_answer_in_announcement(sentence: str) -> str | None:
     if formulas:
         return sentence
     bold = _BOLD.search(sentence)
-    plain = _CURRENCY.sub("", signs_to_ascii(bold[1] if bold else sentence)).strip()
+    plain = _CURRENCY.sub("", convert_signs_to_ascii(bold[1] if bold else sentence)).strip()
     if "=" in plain:
         return plain if len(plain) < 60 and plain.isascii() else plain.rpartition("=")[2].strip()
     numbers = [*_SIGNED_NUMBER.finditer(plain)]
@@ -383,7 +395,7 @@ _SHOWS_COMMA = re.compile(
 _SHOWS_POINT = re.compile(r"(?:^|[\s=€$(~≈])-?\d+\.(?:\d{1,2}|\d{4,})(?=[\s,;:)%€$]|[^\W\d]|$)")
 
 
-def convert_commas_to_points(answer: str, text: str) -> str:
+def convert_decimal_commas_to_points(answer: str, text: str) -> str:
     """Convert the decimal commas of an answer to decimal points.
 
     1,234 is converted only if other numbers of the text have decimal commas, because many authors
@@ -427,7 +439,7 @@ _MIN_WORDS = 3
 _END_OF_TEXT = 600
 
 
-def convert_commas_if_customary(answer: str, text: str) -> str:
+def convert_decimal_commas_if_customary(answer: str, text: str) -> str:
     """Convert the decimal commas of a marked answer, such as one in a box, to points.
 
     The answer is returned unchanged unless the end of the text is in a language with decimal
@@ -443,4 +455,4 @@ def convert_commas_if_customary(answer: str, text: str) -> str:
             or max(len(words & language_words) for language_words in _WORDS_OF) < _MIN_WORDS
         ):
             return answer
-    return convert_commas_to_points(answer, text[-_WINDOW:])
+    return convert_decimal_commas_to_points(answer, text[-_WINDOW:])

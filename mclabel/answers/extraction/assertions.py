@@ -215,18 +215,18 @@ _NO_NAMES = frozenset(
 """Words that may begin a sentence but cannot be its named subject."""
 
 
-def _find_value_after_equals(right: str) -> str | None:
+def _find_value_after_equals(text_after_equals: str) -> str | None:
     """Return the value directly after the last equals sign of a sentence.
 
     The result is None if another number is asserted after it.
 
     Args:
-        right: text after the last equals sign of a sentence.
+        text_after_equals: text after the last equals sign of a sentence.
     """
-    right = _DIVISION.sub(" per ", right)
-    if _RECKONED.search(_QUOTIENT.sub(" ", right)):
+    text_after_equals = _DIVISION.sub(" per ", text_after_equals)
+    if _RECKONED.search(_QUOTIENT.sub(" ", text_after_equals)):
         return None
-    sentence = TokenizedSentence(right)
+    sentence = TokenizedSentence(text_after_equals)
     if sentence.numbers[:1] != [0] or sentence.numbers[1:2] == [1] or 0 in sentence.unclear:
         return None
     if any(_classify_number_role(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
@@ -276,47 +276,51 @@ def _find_main_clause_numbers(sentence: TokenizedSentence) -> list[int]:
     return kept
 
 
-def _classify_number_role(sentence: TokenizedSentence, i: int) -> str:
-    """Return the role of the number at token index `i`.
+def _classify_number_role(sentence: TokenizedSentence, number_index: int) -> str:
+    """Return the role of the number at token index `number_index`.
 
     The role is `verb` after a verb that gives a value, `subject` for the subject, `belongs` for a
     number that belongs to something else, and `other` if the role is not clear.
     """
-    if i in sentence.unclear:
+    if number_index in sentence.unclear:
         return "other"
-    if sentence.get_word(i + 1) in _RELATIVE and len(sentence.numbers) > 1:
+    if sentence.get_word(number_index + 1) in _RELATIVE and len(sentence.numbers) > 1:
         return "other"
-    j = i - 1
+    j = number_index - 1
     while j >= 0 and (sentence.get_word(j) in _ADVERBS or _introduces_total(sentence, j)):
         j -= 1
     word, before = sentence.get_word(j), sentence.get_word(j - 1)
     if word in _VERBS or (word.endswith("ed") and before not in _BELONGING):
-        return "belongs" if before == "to" and not _belongs_to_verb(sentence, j - 2) else "verb"
+        return (
+            "belongs"
+            if before == "to" and not _makes_infinitive_part_of_verb(sentence, j - 2)
+            else "verb"
+        )
     if word.isalpha() and before in _MODALS:
         return "verb"
     if word.isalpha() and before == "to":
-        return "verb" if _belongs_to_verb(sentence, j - 2) else "belongs"
+        return "verb" if _makes_infinitive_part_of_verb(sentence, j - 2) else "belongs"
     if word in _PRONOUNS and before in _WITH_TWO_OBJECTS:
         return "verb"
     if word.isalpha() and _WITH_TWO_OBJECTS & {before, sentence.get_word(j - 2)}:
         return "belongs" if word in _BELONGING else "verb"
-    if sentence.get_word(i - 1) in _BELONGING:
+    if sentence.get_word(number_index - 1) in _BELONGING:
         return "belongs"
     if word == "" or word in _CONCLUDING or (word == "," and j - 1 not in sentence.numbers):
-        follows = sentence.get_word(i + 1)
+        follows = sentence.get_word(number_index + 1)
         plain = follows.isalpha() and follows not in _JOINTS
         return "subject" if plain and follows not in _BELONGING - {"of"} else "other"
     return "other"
 
 
-def _has_later_clause(sentence: TokenizedSentence, index: int) -> bool:
+def _has_later_clause(sentence: TokenizedSentence, number_index: int) -> bool:
     """Return whether a clause follows a number so that the number may not be the answer.
 
     After a number in words, any clause counts. After a number in digits, it must have a number.
     """
-    later = range(index + 1, len(sentence.words))
-    if not sentence.tokens[index][-1:].isalpha():
-        later = range(index + 1, sentence.numbers[-1])
+    later = range(number_index + 1, len(sentence.words))
+    if not sentence.tokens[number_index][-1:].isalpha():
+        later = range(number_index + 1, sentence.numbers[-1])
         return any(
             sentence.get_word(i) == "and"
             and (sentence.get_word(i - 1) == "," or sentence.get_word(i + 1) in _HE)
@@ -325,26 +329,26 @@ def _has_later_clause(sentence: TokenizedSentence, index: int) -> bool:
     return any(sentence.get_word(i) in _SUBORDINATE or sentence.get_word(i) in ",;(" for i in later)
 
 
-def _introduces_total(sentence: TokenizedSentence, j: int) -> bool:
+def _introduces_total(sentence: TokenizedSentence, word_index: int) -> bool:
     """Return whether a word is the "of" in "a total of 5" or the "with" in "is left with 5"."""
-    word, before = sentence.get_word(j), sentence.get_word(j - 1)
+    word, before = sentence.get_word(word_index), sentence.get_word(word_index - 1)
     return (word == "of" and before in _SUMMED) or (word == "with" and before in _WITH)
 
 
-def _belongs_to_verb(sentence: TokenizedSentence, j: int) -> bool:
+def _makes_infinitive_part_of_verb(sentence: TokenizedSentence, word_index: int) -> bool:
     """Return whether the word before an infinitive makes it part of the verb, as in `needs to pay`.
 
     Otherwise the infinitive states a purpose.
     """
-    return sentence.get_word(j) in _BEFORE_INFINITIVE
+    return sentence.get_word(word_index) in _BEFORE_INFINITIVE
 
 
-def _read_number_with_unit(sentence: TokenizedSentence, i: int) -> str:
+def _read_number_with_unit(sentence: TokenizedSentence, number_index: int) -> str:
     """Return a number as it is written, followed by its unit or scale word such as `million`."""
-    token = sentence.tokens[i].rstrip(",")
-    follows = sentence.get_word(i + 1)
+    token = sentence.tokens[number_index].rstrip(",")
+    follows = sentence.get_word(number_index + 1)
     if follows in _SCALES or follows in _MEASURES:
-        return f"{token} {sentence.tokens[i + 1]}"
+        return f"{token} {sentence.tokens[number_index + 1]}"
     return token
 
 
@@ -414,15 +418,15 @@ class TokenizedSentence:
         self.tokens, self.words = joined, [token.lower() for token in joined]
         return places
 
-    def get_word(self, i: int) -> str:
-        """Return the token at index `i` in lower case; empty if `i` is out of range."""
-        return self.words[i] if 0 <= i < len(self.words) else ""
+    def get_word(self, token_index: int) -> str:
+        """Return a token in lower case; empty if the index is out of range."""
+        return self.words[token_index] if 0 <= token_index < len(self.words) else ""
 
-    def is_denied(self, i: int) -> bool:
-        """Return whether one of the few words before token `i` negates it."""
+    def is_denied(self, token_index: int) -> bool:
+        """Return whether one of the few words before token `token_index` negates it."""
         return any(
             word in _DENYING or word.endswith(("n't", "n’t"))
-            for word in self.words[max(0, i - _MAX_DENYING) : i]
+            for word in self.words[max(0, token_index - _MAX_DENYING) : token_index]
         )
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
-from mclabel.answers.extraction.doubts import DENIED_BEFORE, is_denial_at
+from mclabel.answers.extraction.doubts import DENIED_BEFORE, is_followed_by_denial
 
 _BOX = re.compile(
     r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
@@ -69,7 +69,7 @@ Box = tuple[int, int, str]
 """Start index, end index (exclusive) and content of a box."""
 
 
-def find_boxes(text: str) -> list[Box] | None:
+def find_final_boxes(text: str) -> list[Box] | None:
     """Return the last box that was not retracted, and boxes before it that may be in its list.
 
     The boxes are in the order of the text. The list is empty if there is no box. The result is None
@@ -113,7 +113,7 @@ def find_boxes(text: str) -> list[Box] | None:
     if last_open is not None:
         box = _read_unclosed_box(text, last_open)
         return [] if box is None else [box]
-    return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
+    return find_final_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
 
 
 def _is_box_retracted(text: str, end: int) -> bool:
@@ -125,7 +125,7 @@ def _is_box_retracted(text: str, end: int) -> bool:
     """
     if len(text) - end > _MIN_RETRACTION and _RETRACTED_AFTER.match(text, end):
         return True
-    return not text.isascii() and is_denial_at(text, end)
+    return not text.isascii() and is_followed_by_denial(text, end)
 
 
 _MIN_AFTER = len("$.")
@@ -160,7 +160,7 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
 
     Args:
         text: text with the boxes.
-        boxes: boxes from `find_boxes`, at least one.
+        boxes: boxes from `find_final_boxes`, at least one.
     """
     start, end, content = boxes[-1]
     answer = _extend_box_content(text, start, end, content)
@@ -179,12 +179,12 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
     return joined
 
 
-def join_boxes_if_count(text: str, count: int) -> str | None:
+def join_boxes_if_exactly(text: str, count: int) -> str | None:
     """Return the contents of a text's boxes as one text, separated as the items of a list.
 
     The result is None if the text does not have exactly `count` boxes, or if a box is retracted.
     """
-    boxes = find_boxes(text) or []
+    boxes = find_final_boxes(text) or []
     if (
         len(boxes) != count
         or sum(1 for _ in islice(_find_box_starts_backwards(text), count + 1)) != count
@@ -202,21 +202,21 @@ _TAKES_BACK = re.compile(
 )
 
 
-def _find_box_separator(gap: str) -> str | None:
+def _find_box_separator(text_between_boxes: str) -> str | None:
     """Return the separator of two boxes of one list; None if they are not in one list.
 
     Args:
-        gap: text between the two boxes.
+        text_between_boxes: text between the two boxes.
     """
-    if len(gap) > _MAX_GAP:
+    if len(text_between_boxes) > _MAX_GAP:
         return None
-    words = " ".join(_SPACING.sub(" ", gap).split())
+    words = " ".join(_SPACING.sub(" ", text_between_boxes).split())
     if not words:
-        return ", " if not gap or "\\" in gap else None
+        return ", " if not text_between_boxes or "\\" in text_between_boxes else None
     match = _GAP.fullmatch(words)
     if match is None or words.split(" ")[0].strip(",;") in _NO_LIST:
         return None
-    if not match[1] and "," not in gap and ";" not in gap:
+    if not match[1] and "," not in text_between_boxes and ";" not in text_between_boxes:
         return None
     return " or " if match[1] == "or" else ", "
 

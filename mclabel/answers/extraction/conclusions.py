@@ -257,21 +257,23 @@ _RESTATED = re.compile(
 )
 
 
-def find_corrected_answer(rest: str) -> str | None:
+def find_corrected_answer(text_after_answer: str) -> str | None:
     """Return the corrected answer of a text such as `No, wait, it's 6`; None without a correction.
 
     Args:
-        rest: text after the answer that may be corrected.
+        text_after_answer: text after the answer that may be corrected.
     """
-    rest = rest[:_MAX_CORRECTION]
-    if not any(map(rest.lower().__contains__, _CORRECTING)):
+    text_after_answer = text_after_answer[:_MAX_CORRECTION]
+    if not any(map(text_after_answer.lower().__contains__, _CORRECTING)):
         return None
-    correction = _CORRECTION.search(rest)
+    correction = _CORRECTION.search(text_after_answer)
     if correction is None:
         return None
     restatement = None
-    for match in _RESTATED.finditer(rest, correction.start()):
-        if not is_value_denied(rest, match.start(1)) and not _CONTINUED.match(rest, match.end()):
+    for match in _RESTATED.finditer(text_after_answer, correction.start()):
+        if not is_value_denied(text_after_answer, match.start(1)) and not _CONTINUED.match(
+            text_after_answer, match.end()
+        ):
             restatement = match
     return restatement[1].strip(",. ") if restatement else None
 

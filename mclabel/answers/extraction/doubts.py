@@ -182,60 +182,63 @@ _DENIED_BEHIND = re.compile(
 )
 
 
-def find_retraction(rest: str) -> int | None:
+def find_retraction(text_after_answer: str) -> int | None:
     """Return the index at which a text retracts an answer; None if it does not.
 
     Args:
-        rest: text after the answer.
+        text_after_answer: text after the answer.
     """
-    rest = rest[:_MAX_DOUBT]
-    if not may_contain_retraction(rest):
+    text_after_answer = text_after_answer[:_MAX_DOUBT]
+    if not may_contain_retraction(text_after_answer):
         return None
-    match = _AT_ONCE.match(rest) or _TAKEN_BACK.search(rest)
+    match = _AT_ONCE.match(text_after_answer) or _TAKEN_BACK.search(text_after_answer)
     return None if match is None else match.start()
 
 
-def is_answer_called_false(rest: str) -> bool:
+def is_answer_called_false(text_from_answer: str) -> bool:
     """Return whether a text that begins with an answer calls it false, as in `42, which is wrong`.
 
     Args:
-        rest: text from the start of the answer.
+        text_from_answer: text from the start of the answer.
     """
-    rest = rest[:_MAX_DOUBT]
-    return may_contain_retraction(rest) and _CALLED_FALSE.match(rest) is not None
+    text_from_answer = text_from_answer[:_MAX_DOUBT]
+    return (
+        may_contain_retraction(text_from_answer)
+        and _CALLED_FALSE.match(text_from_answer) is not None
+    )
 
 
-def may_contain_retraction(rest: str) -> bool:
+def may_contain_retraction(text_after_answer: str) -> bool:
     """Return whether the text after an answer may contain a retraction.
 
     If so, it contains at least one of the substrings `_DOUBTING`.
     """
-    if len(rest) < _MIN_DOUBT and "?" not in rest:
+    if len(text_after_answer) < _MIN_DOUBT and "?" not in text_after_answer:
         return False
-    return any(map(rest.lower().__contains__, _DOUBTING))
+    return any(map(text_after_answer.lower().__contains__, _DOUBTING))
 
 
-def refuses_to_answer(text: str, words: frozenset[str]) -> bool:
+def refuses_to_answer(text: str, doubt_words: frozenset[str]) -> bool:
     """Return whether the end of a text says that it gives no answer.
 
     Args:
         text: the text of a completion.
-        words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
+        doubt_words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
     """
     return (
-        not words.isdisjoint(_REFUSING_WORDS)
+        not doubt_words.isdisjoint(_REFUSING_WORDS)
         and _REFUSAL.search(text[-_REFUSAL_TAIL:].lower()) is not None
     )
 
 
-def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
+def takes_back_last_number(text: str, doubt_words: frozenset[str]) -> bool:
     """Return whether a text retracts its last number in digits.
 
     Args:
         text: the text of a completion.
-        words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
+        doubt_words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
     """
-    if words.isdisjoint(_DOUBTING_WORDS) and _DIGIT.search(text, len(text) - _TAIL):
+    if doubt_words.isdisjoint(_DOUBTING_WORDS) and _DIGIT.search(text, len(text) - _TAIL):
         return False
     tail = text[-_MAX_DOUBT:]
     last = max(map(tail.rfind, "0123456789"))
@@ -273,26 +276,26 @@ _TO_SPACES = bytes(
 )
 
 
-def remove_unrelated_numbers(text: str, words: frozenset[str]) -> str:
+def remove_unrelated_numbers(text: str, doubt_words: frozenset[str]) -> str:
     """Return a text without the numbers at its end that cannot be its answer.
 
     These are numbers of theorems and steps, and negated numbers.
 
     Args:
         text: the text of a completion, or its last sentence.
-        words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
+        doubt_words: lower-case words of the text that may express a doubt, from `find_doubt_words`.
     """
     head, tail = text[:-_TAIL], text[-_TAIL:]
-    if not words and " [" not in tail and tail.isascii():
+    if not doubt_words and " [" not in tail and tail.isascii():
         return text
-    names = words & _NAMES
+    names = doubt_words & _NAMES
     if names:
         tail = _remove_numbers_after_names(names, tail)
-    if not words.isdisjoint(_CERTAINTY):
+    if not doubt_words.isdisjoint(_CERTAINTY):
         tail = _CERTAIN_PERCENT.sub("", tail)
     if " [" in tail:
         tail = _CITATION.sub("", tail)
-    if not words.isdisjoint(_DENYING_WORDS):
+    if not doubt_words.isdisjoint(_DENYING_WORDS):
         tail = _DENIED_ABROAD.sub(" ", tail)
     if not tail.isascii() and _OTHER_SCRIPT.search(tail):
         tail = _OTHERS_ABROAD.sub(" ", tail)
@@ -314,24 +317,24 @@ def _remove_numbers_after_names(names: frozenset[str], text: str) -> str:
     return text
 
 
-def ends_with_denial(before: str) -> bool:
+def ends_with_denial(text_before_number: str) -> bool:
     """Return whether words before a number negate or bound it, in a language other than English.
 
     Args:
-        before: text before the number.
+        text_before_number: text before the number.
     """
-    return before[-2:] in _ENDS and before.endswith(DENIED_BEFORE)
+    return text_before_number[-2:] in _ENDS and text_before_number.endswith(DENIED_BEFORE)
 
 
 _ENDS = frozenset(words[-2:] for words in DENIED_BEFORE)
 
 
-def is_denial_at(text: str, end: int) -> bool:
+def is_followed_by_denial(text: str, value_end: int) -> bool:
     """Return whether words after a value negate or bound it, in a language such as Japanese.
 
     Args:
         text: text with the value.
-        end: index after the value.
+        value_end: index after the value.
     """
-    after = text[end : end + 24].lstrip(" $\\)]*")
+    after = text[value_end : value_end + 24].lstrip(" $\\)]*")
     return not after.isascii() and after.startswith(_DENIED_AFTER)

@@ -13,11 +13,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from mclabel.answers.extraction.announcements import (
-    convert_commas_if_customary,
+    convert_decimal_commas_if_customary,
     denies_answer,
     find_announced_answer,
     find_value_in_other_language,
-    only_bounds_number,
+    only_bounds_number_in_other_language,
 )
 from mclabel.answers.extraction.assertions import (
     find_asserted_value,
@@ -26,7 +26,7 @@ from mclabel.answers.extraction.assertions import (
     find_last_sentence,
     find_name_ranked_first,
 )
-from mclabel.answers.extraction.boxes import find_boxes, join_boxes
+from mclabel.answers.extraction.boxes import find_final_boxes, join_boxes
 from mclabel.answers.extraction.conclusions import (
     find_chosen_letter,
     find_closing_bracketed_value,
@@ -41,7 +41,7 @@ from mclabel.answers.extraction.doubts import (
     remove_unrelated_numbers,
     takes_back_last_number,
 )
-from mclabel.answers.extraction.fields import find_answer_in_closing_object
+from mclabel.answers.extraction.fields import find_start_and_answer_of_closing_object
 from mclabel.answers.extraction.phrases import (
     find_answer_after_phrase,
     find_closing_formula,
@@ -52,7 +52,7 @@ from mclabel.answers.extraction.phrases import (
 )
 from mclabel.answers.extraction.statements import remove_contrasts
 from mclabel.answers.reading.numerals import mentions_fraction, mentions_number
-from mclabel.answers.reading.scripts import digits_to_ascii
+from mclabel.answers.reading.scripts import convert_digits_to_ascii
 from mclabel.answers.reading.truth import NAMES_CLAIM, read_truth_value
 
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
@@ -110,11 +110,11 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
         text: text of a completion or of a reference solution.
         truncated: True if the completion was cut at its token limit. The result is then None.
     """
-    extracted = None if truncated else find_answer(text)
+    extracted = None if truncated else find_answer_or_guess(text)
     return None if extracted is None else extracted.answer or None
 
 
-def find_stated_answer(text: str) -> str | None:
+def find_answer_marked_in_part(text: str) -> str | None:
     """Return the answer that a part of a solution marks as its answer.
 
     The result is None if the part marks no answer, or if it only supposes, questions or negates the
@@ -132,10 +132,10 @@ _SUPPOSED = re.compile(
 )
 
 
-def find_answer(text: str) -> ExtractedAnswer | None:
+def find_answer_or_guess(text: str) -> ExtractedAnswer | None:
     """Return the answer of a completion that is not truncated; None if it has no answer."""
     if not text.isascii():
-        text = digits_to_ascii(text)
+        text = convert_digits_to_ascii(text)
     if _BACKSPACE in text:  # the start of `\boxed` was decoded as an escape sequence
         text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
     marks = None
@@ -148,7 +148,7 @@ def find_answer(text: str) -> ExtractedAnswer | None:
     mark = marks[0]
     rest = text[mark.end() :]
     if not any(mark.groups()):  # the thinking never ended
-        tagged = _find_tagged_answer(rest) if _TAG_END in rest else None
+        tagged = _find_tag_end_and_answer(rest) if _TAG_END in rest else None
         return None if tagged is None else ExtractedAnswer(tagged[1])
     if rest.strip():
         return _extract_answer_from_text(_cut_at_next_problem(rest))
@@ -172,8 +172,8 @@ def extract_reference_answer(text: str) -> str:
     Words such as "the answer is" and a last number do not mark the gold, because the whole text may
     be the gold.
     """
-    hashes = _find_hash_answer(text) if "####" in text else None
-    boxes = find_boxes(text) if "box" in text else None
+    hashes = _find_hash_start_and_answer(text) if "####" in text else None
+    boxes = find_final_boxes(text) if "box" in text else None
     if hashes is not None and (not boxes or hashes[0] > boxes[-1][1]):
         return hashes[1]
     return join_boxes(text, boxes) if boxes else text.strip()
@@ -183,12 +183,12 @@ def extract_boxed(text: str) -> str | None:
     r"""Return the content of the last `\boxed{}`, joined with the other boxes of its list; None if
     the text has no box.
     """
-    boxes = find_boxes(text)
+    boxes = find_final_boxes(text)
     return join_boxes(text, boxes) if boxes else None
 
 
 def _extract_answer_from_text(text: str) -> ExtractedAnswer | None:
-    ending = find_answer_in_closing_object(text) if text.endswith(_OBJECT_ENDS) else None
+    ending = find_start_and_answer_of_closing_object(text) if text.endswith(_OBJECT_ENDS) else None
     if ending is not None:
         start, held = ending
         if held is not None:
@@ -232,10 +232,10 @@ def _extract_answer_from_text(text: str) -> ExtractedAnswer | None:
         return ExtractedAnswer(sentence)
     if denies_answer(sentence):
         return None
-    answer = find_last_number(text) or find_closing_formula(text, among_others=True)
+    answer = find_last_number(text) or find_closing_formula(text, allows_other_numbers=True)
     if answer is None:
         return ExtractedAnswer("", is_guess=True) if mentions_number(sentence) else None
-    unclear = _states_number_in_words(sentence) or only_bounds_number(sentence)
+    unclear = _states_number_in_words(sentence) or only_bounds_number_in_other_language(sentence)
     return ExtractedAnswer("" if unclear else answer, is_guess=True)
 
 
@@ -265,11 +265,11 @@ def _find_marked_answer(text: str) -> str | None:
 
     The result is empty if the text retracts the answer or breaks off inside it.
     """
-    boxes = find_boxes(text) if "\\" in text or "boxed{" in text else []
+    boxes = find_final_boxes(text) if "\\" in text or "boxed{" in text else []
     if boxes is None:
         return ""
-    hashes = _find_hash_answer(text) if "#" in text and "####" in text else None
-    tagged = _find_tagged_answer(text) if "<" in text else None
+    hashes = _find_hash_start_and_answer(text) if "#" in text and "####" in text else None
+    tagged = _find_tag_end_and_answer(text) if "<" in text else None
     end = boxes[-1][1] if boxes else -1
     if tagged is not None and tagged[0] > end:
         return _replace_retracted_answer(tagged[1], text[tagged[0] :].partition(">")[2])
@@ -286,7 +286,7 @@ def _find_marked_answer(text: str) -> str | None:
             return later
     answer = join_boxes(text, boxes)
     if "," in answer or "." in answer:
-        answer = convert_commas_if_customary(answer, text)
+        answer = convert_decimal_commas_if_customary(answer, text)
     return answer if len(rest) <= _MIN_DOUBT else _replace_retracted_answer(answer, rest)
 
 
@@ -312,49 +312,49 @@ def _find_answer_in_words(text: str) -> str | None:
     )
 
 
-def _replace_retracted_answer(answer: str, rest: str) -> str:
+def _replace_retracted_answer(answer: str, text_after_answer: str) -> str:
     """Return an answer, unless the text after it retracts it.
 
     In this case, return the answer that the text states instead; empty if it states none.
 
     Args:
         answer: the answer.
-        rest: text after the answer.
+        text_after_answer: text after the answer.
     """
-    place = find_retraction(rest)
+    place = find_retraction(text_after_answer)
     if place is None:
         return answer
-    restatement = find_corrected_answer(rest)
+    restatement = find_corrected_answer(text_after_answer)
     if restatement is not None:
         return restatement
-    end = _CLAUSE_END.search(rest, place + _MIN_LATER)
-    extracted = _extract_answer_from_text(rest[end.end() :]) if end else None
+    end = _CLAUSE_END.search(text_after_answer, place + _MIN_LATER)
+    extracted = _extract_answer_from_text(text_after_answer[end.end() :]) if end else None
     return "" if extracted is None or extracted.is_guess else extracted.answer
 
 
 _CLAUSE_END = re.compile(r"[.!?:;\n]|, so\b")
 
 
-def _find_correction(rest: str) -> str | None:
+def _find_correction(text_after_box: str) -> str | None:
     """Return the corrected answer in the text after a box; None if the text does not correct it."""
-    if not any(map(rest.lower().__contains__, _CORRECTIONS)):
+    if not any(map(text_after_box.lower().__contains__, _CORRECTIONS)):
         return None
-    return find_answer_after_phrase(rest) or find_corrected_answer(rest)
+    return find_answer_after_phrase(text_after_box) or find_corrected_answer(text_after_box)
 
 
-def _find_later_announcement(rest: str) -> str | None:
+def _find_later_announcement(text_after_box: str) -> str | None:
     """Return the answer with a digit that a text announces after its last box; None otherwise.
 
     A decimal that is not called final is ignored, because it may only approximate the content of
     the box.
 
     Args:
-        rest: text after the last box.
+        text_after_box: text after the last box.
     """
-    is_final = "inal answer" in rest
-    if not is_final and not _ANNOUNCED.search(rest):
+    is_final = "inal answer" in text_after_box
+    if not is_final and not _ANNOUNCED.search(text_after_box):
         return None
-    answer = find_answer_after_phrase(rest.replace('\\"', "").replace('"', ""))
+    answer = find_answer_after_phrase(text_after_box.replace('\\"', "").replace('"', ""))
     if answer is None or not any(c.isdigit() for c in answer):
         return None
     return answer if is_final or not _DECIMAL.search(answer) else None
@@ -368,7 +368,7 @@ _ANNOUNCED = re.compile(
 _DECIMAL = re.compile(r"\d\.\d|≈|approx|about|roughly")
 
 
-def _find_tagged_answer(text: str) -> tuple[int, str] | None:
+def _find_tag_end_and_answer(text: str) -> tuple[int, str] | None:
     """Return the index at which the content of the last `<answer>` tag ends, and its answer.
 
     The result is None if the text has no such tag.
@@ -394,7 +394,7 @@ _HEADING = re.compile(
 )
 
 
-def _find_hash_answer(text: str) -> tuple[int, str] | None:
+def _find_hash_start_and_answer(text: str) -> tuple[int, str] | None:
     """Return the index of the last `####` that does not begin a heading, and the value after it.
 
     The result is None if there is none.
@@ -404,14 +404,14 @@ def _find_hash_answer(text: str) -> tuple[int, str] | None:
         if not _HEADING.match(match[1]):
             last_match = match
     if last_match is None:
-        return _find_inline_hash_answer(text)
+        return _find_inline_hash_start_and_answer(text)
     answer = find_numeric_predicate(last_match[1]) or strip_answer_markup(last_match[1])
     if len(answer.split()) > 6 and text[last_match.end() :].strip():
         return None
     return (last_match.start(), answer) if answer else None
 
 
-def _find_inline_hash_answer(text: str) -> tuple[int, str] | None:
+def _find_inline_hash_start_and_answer(text: str) -> tuple[int, str] | None:
     """Return the index of the last `####` in the middle of a line, and the value after it.
 
     The result is None if there is none.

@@ -28,7 +28,7 @@ _BEFORE = re.compile(
 _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
-def find_answer_in_closing_object(text: str) -> tuple[int, str | None] | None:
+def find_start_and_answer_of_closing_object(text: str) -> tuple[int, str | None] | None:
     """Return the start index of the object at the end of a text, and the answer in it.
 
     The answer is None if the object has none. The result is None if the text does not end with an
@@ -48,21 +48,21 @@ def find_answer_in_closing_object(text: str) -> tuple[int, str | None] | None:
     return None if fields is None else (start, _get_answer_field(fields))
 
 
-def _find_announced_object_start(bare: str, low: int) -> int:
+def _find_announced_object_start(text: str, search_start: int) -> int:
     """Return the start index of an object that words on its line announce, as in `in JSON:
     {"answer": 42}`; -1 if there is none.
 
     Args:
-        bare: text that ends with the object.
-        low: index from which the text is searched.
+        text: text that ends with the object.
+        search_start: index from which the text is searched.
     """
-    place = len(bare)
+    place = len(text)
     for _ in range(_MAX_OPENINGS):
-        place = bare.rfind("{", low, place)
+        place = text.rfind("{", search_start, place)
         if place < 0:
             break
-        is_object = bare[place + 1 : place + 8].lstrip()[:1] in ('"', "'")
-        if is_object and _BEFORE.search(bare, max(low, place - _MAX_BEFORE), place):
+        is_object = text[place + 1 : place + 8].lstrip()[:1] in ('"', "'")
+        if is_object and _BEFORE.search(text, max(search_start, place - _MAX_BEFORE), place):
             return place
     return -1
 

@@ -18,7 +18,7 @@ from mclabel.answers.extraction.doubts import (
     is_answer_called_false,
     remove_unrelated_numbers,
 )
-from mclabel.answers.reading.scripts import numerals_to_digits
+from mclabel.answers.reading.scripts import convert_east_asian_numerals
 
 _KEYWORDS = ("ans", "correct ", "right ", "best ", "final ", "# ")
 """Strings that begin every announcement. Searching for them first saves most of the time."""
@@ -89,15 +89,15 @@ def find_answer_after_phrase(text: str) -> str | None:
     return "" if is_supposed else None
 
 
-def _find_keyword_positions(lower: str) -> Iterator[int]:
-    for keyword in _KEYWORDS if "#" in lower else _KEYWORDS[:-1]:
-        place = lower.rfind(keyword)  # takes a third of the time of `find`
+def _find_keyword_positions(lowercase_text: str) -> Iterator[int]:
+    for keyword in _KEYWORDS if "#" in lowercase_text else _KEYWORDS[:-1]:
+        place = lowercase_text.rfind(keyword)  # takes a third of the time of `find`
         while place >= 0:
             yield place
-            place = lower.rfind(keyword, 0, place)
+            place = lowercase_text.rfind(keyword, 0, place)
 
 
-def find_closing_formula(text: str, *, among_others: bool = False) -> str | None:
+def find_closing_formula(text: str, *, allows_other_numbers: bool = False) -> str | None:
     """Return the right side of the formula at the end of a text, or the whole formula without an
     equals sign; None if no formula ends the text.
 
@@ -105,7 +105,7 @@ def find_closing_formula(text: str, *, among_others: bool = False) -> str | None
 
     Args:
         text: text of a completion.
-        among_others: also return a formula that is a single number in a sentence with other
+        allows_other_numbers: also return a formula that is a single number in a sentence with other
             numbers.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
@@ -126,7 +126,7 @@ def find_closing_formula(text: str, *, among_others: bool = False) -> str | None
     ):
         return None
     formula = next(group for group in last.groups() if group).strip()
-    if among_others:
+    if allows_other_numbers:
         return _get_right_side(formula)
     sentence = bare[max(bare.rfind(mark, 0, last.start()) for mark in _SENTENCE_MARKS) + 1 :]
     if _PLAIN.fullmatch(formula) and _DIGIT.search(sentence[: last.start() - len(bare)]):
@@ -206,7 +206,7 @@ def replace_formulas_by_results(text: str) -> str:
     """
     text = text[-_WINDOW:]
     if not text.isascii():
-        text = _MYRIADS.sub(lambda match: numerals_to_digits(match[0]), text)
+        text = _MYRIADS.sub(lambda match: convert_east_asian_numerals(match[0]), text)
         text = _IDEOGRAPHS.sub(" ", text)
     pieces, end = [], 0
     is_math = ("$" in text or "\\(" in text or "\\[" in text) and (
@@ -301,30 +301,30 @@ def _get_right_side(formula: str) -> str:
     return right.strip() or formula
 
 
-def _find_answer_in_first_sentence(rest: str) -> str | None:
+def _find_answer_in_first_sentence(text_after_phrase: str) -> str | None:
     """Return the answer in the first sentence after a phrase such as "the answer is", or None."""
-    rest = rest.lstrip(" \n\t:")[:1500]
+    text_after_phrase = text_after_phrase.lstrip(" \n\t:")[:1500]
     for pattern in (_BOLD, _MATH):
-        match = pattern.match(rest)
+        match = pattern.match(text_after_phrase)
         if match:
             inner = next(group for group in match.groups() if group)
-            end = _SENTENCE_END.search(rest, match.end())
-            more = rest[match.end() : end.start() if end else len(rest)]
+            end = _SENTENCE_END.search(text_after_phrase, match.end())
+            more = text_after_phrase[match.end() : end.start() if end else len(text_after_phrase)]
             if pattern is _BOLD or not more.strip(" .,"):
                 return strip_answer_markup(inner)
-            joined = rest[: match.end()] + more
+            joined = text_after_phrase[: match.end()] + more
             return strip_answer_markup(joined if len(more.split()) <= 6 else inner)
-    sentence = _cut_after_first_sentence(rest)
+    sentence = _cut_after_first_sentence(text_after_phrase)
     return _find_answer_in_sentence(sentence) if sentence else None
 
 
-def _cut_after_first_sentence(rest: str) -> str:
+def _cut_after_first_sentence(text: str) -> str:
     """Return the text up to the end of its first sentence. A formula never contains this end."""
-    spans = [match.span() for match in _MATH.finditer(rest)]
-    for match in _SENTENCE_END.finditer(rest):
+    spans = [match.span() for match in _MATH.finditer(text)]
+    for match in _SENTENCE_END.finditer(text):
         if not any(start < match.start() < end for start, end in spans):
-            return rest[: match.start()]
-    return rest
+            return text[: match.start()]
+    return text
 
 
 def _find_answer_in_sentence(sentence: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from mclabel.answers.extraction.doubts import ends_with_denial, is_denial_at
+from mclabel.answers.extraction.doubts import ends_with_denial, is_followed_by_denial
 
 _NOT_BUT = {
     " 是": r"(?:不是|并非|並非|不为)[^，,。\n]{1,24}[，,]?\s?而是",
@@ -81,6 +81,6 @@ def find_stated_value(sentence: str) -> str | None:
     if match is None or match.end() < len(parts[-1]) or _FIRST.search(parts[-1][: match.start()]):
         return None
     start, end = match.span("value")
-    if ends_with_denial(parts[-1][:start].rstrip()) or is_denial_at(parts[-1], end):
+    if ends_with_denial(parts[-1][:start].rstrip()) or is_followed_by_denial(parts[-1], end):
         return None
     return match["value"] + match["unit"].rstrip()

@@ -56,8 +56,8 @@ _SPANS = {"soixante": 19, "quatre-vingt": 19}
 """Largest number that is added to a ten, for tens to which more than nine is added."""
 
 
-def _build_number_words(row: tuple[str, str, str]) -> dict[str, int]:
-    small, tens, patterns = row
+def _build_numbers_by_word(small_tens_patterns: tuple[str, str, str]) -> dict[str, int]:
+    small, tens, patterns = small_tens_patterns
     words = {word: n for n, names in enumerate(small.split()) for word in names.split("|")}
     units = [*words.items()]
     for entry in tens.split():
@@ -70,5 +70,5 @@ def _build_number_words(row: tuple[str, str, str]) -> dict[str, int]:
     return words
 
 
-CARDINALS = {word: n for row in _ROWS for word, n in _build_number_words(row).items()}
+CARDINALS = {word: n for row in _ROWS for word, n in _build_numbers_by_word(row).items()}
 """Numbers by their words in lower case."""

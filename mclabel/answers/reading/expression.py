@@ -22,7 +22,7 @@ from mclabel.answers.reading.tokens import (
     evaluate_sum_or_product,
 )
 from mclabel.answers.values import algebra, functions, powers
-from mclabel.answers.values.algebra import Value, atom_value, number_value
+from mclabel.answers.values.algebra import Value, make_atom_value, make_number_value
 from mclabel.answers.values.monomials import UNIT, NotClosed
 
 MAX_LENGTH = 500
@@ -127,10 +127,12 @@ class _FormulaParser(FormulaTokens):
                 value = functions.factorial(value)
             elif token == "°":
                 self.at += 1
-                value = algebra.multiply(value, algebra.divide(atom_value("π"), number_value(180)))
+                value = algebra.multiply(
+                    value, algebra.divide(make_atom_value("π"), make_number_value(180))
+                )
             elif token == "%":
                 self.at += 1
-                value = algebra.divide(value, number_value(100))
+                value = algebra.divide(value, make_number_value(100))
             elif token == "^":
                 self.at += 1
                 value = powers.power(value, self.read_exponent())
@@ -172,7 +174,7 @@ class _FormulaParser(FormulaTokens):
             self.bars -= 1
             return functions.absolute_value(value)
         if token == "π":
-            return atom_value("π")
+            return make_atom_value("π")
         if first == "\\" and len(token) > 1:
             return self.read_command(token[1:])
         if first.isalpha():
@@ -191,8 +193,8 @@ class _FormulaParser(FormulaTokens):
                 top, bottom = int(fraction[1]), int(fraction[4])
                 if 0 < top < bottom and fraction[0] + fraction[2] == "{}":
                     self.at += 7
-                    return number_value(value + Fraction(top, bottom))
-        return number_value(value)
+                    return make_number_value(value + Fraction(top, bottom))
+        return make_number_value(value)
 
     def read_symbol(self, name: str) -> Value:
         if self.peek() == "_":
@@ -203,20 +205,20 @@ class _FormulaParser(FormulaTokens):
         if name in self.bound:
             return self.bound[name]
         if name in ("e", "i"):
-            return atom_value(name)
+            return make_atom_value(name)
         if name == "d" and self.tokens[self.at + 1 : self.at + 3] == ["/", "d"]:
             parts = self.tokens[self.at : self.at + 4]
             if len(parts) == 4 and parts[0].isalpha() and parts[3].isalpha():
                 self.at += 4
-                return atom_value(f"d{''.join(parts)}")
+                return make_atom_value(f"d{''.join(parts)}")
         if name[0] in "fgh" and not name.strip("fgh'") and self.peek() == "(":
             self.at += 1
             argument = self.read_sum()
             self.expect(")")
-            return atom_value((f"call {name}", algebra.make_hashable_key(argument)))
+            return make_atom_value((f"call {name}", algebra.make_hashable_key(argument)))
         if name == "C" and self.peek() == "(":
             return self.read_binomial_or_symbol()
-        return atom_value(name)
+        return make_atom_value(name)
 
     def read_binomial_or_symbol(self) -> Value:
         """Read `C(n, k)` as a binomial coefficient, or C before other brackets as a symbol."""
@@ -225,7 +227,7 @@ class _FormulaParser(FormulaTokens):
         top = self.read_sum()
         if self.peek() != ",":
             self.at = start
-            return atom_value("C")
+            return make_atom_value("C")
         self.at += 1
         bottom = self.read_sum()
         self.expect(")")
@@ -237,18 +239,20 @@ class _FormulaParser(FormulaTokens):
                 derivative = self.read_derivative()
                 if derivative is not None:
                     return derivative
-            return algebra.divide(self.read_argument(), self.read_argument())
+            return algebra.divide(self.read_command_argument(), self.read_command_argument())
         if name == "sqrt":
-            index = number_value(2)
+            index = make_number_value(2)
             if self.peek() == "[":
                 self.at += 1
                 index = self.read_sum()
                 self.expect("]")
-            return powers.power(self.read_argument(), algebra.divide(number_value(1), index))
+            return powers.power(
+                self.read_command_argument(), algebra.divide(make_number_value(1), index)
+            )
         if name == "cbrt":
-            return powers.power(self.read_argument(), number_value(Fraction(1, 3)))
+            return powers.power(self.read_command_argument(), make_number_value(Fraction(1, 3)))
         if name == "binom":
-            return functions.binomial(self.read_argument(), self.read_argument())
+            return functions.binomial(self.read_command_argument(), self.read_command_argument())
         if name in FUNCTIONS:
             return self.read_function(name)
         if name in GREEK:
@@ -256,13 +260,13 @@ class _FormulaParser(FormulaTokens):
         if name in EXTREMA:
             return self.read_gcd_or_extremum(name)
         if name in ("sum", "prod"):
-            return self.read_sum_or_product(product=name == "prod")
+            return self.read_sum_or_product(is_product=name == "prod")
         if name in _ACCENTS:
-            return self.read_symbol(f"{name} {self.read_accent_letters()}")
+            return self.read_symbol(f"{name} {self.read_letters_under_accent()}")
         if name in ("lfloor", "lceil"):
             value = self.read_sum()
             self.expect("\\rfloor" if name == "lfloor" else "\\rceil")
-            return functions.round_to_integer(value, up=name == "lceil")
+            return functions.round_to_integer(value, rounds_up=name == "lceil")
         raise NotClosed(f"\\{name}")
 
     def read_derivative(self) -> Value | None:
@@ -283,7 +287,9 @@ class _FormulaParser(FormulaTokens):
             return None
         if len([token for token in top if token.lstrip("\\").isalpha() and token != d]) == 0:
             raise NotClosed("a derivative to be taken")
-        return atom_value("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
+        return make_atom_value(
+            "".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}")
+        )
 
     def read_gcd_or_extremum(self, name: str) -> Value:
         r"""Read `\gcd(a, b)` or `\max\{a, b\}`."""
@@ -309,7 +315,7 @@ class _FormulaParser(FormulaTokens):
                 return Value(INFINITE, UNIT)
         return None
 
-    def read_sum_or_product(self, *, product: bool) -> Value:
+    def read_sum_or_product(self, *, is_product: bool) -> Value:
         r"""Read the bounds of a `\sum` or `\prod` and the product after them, and evaluate it."""
         self.expect("_")
         self.expect("{")
@@ -328,18 +334,18 @@ class _FormulaParser(FormulaTokens):
             self.bound = outer
             return result
 
-        evaluate_term(atom_value(index))
+        evaluate_term(make_atom_value(index))
         return evaluate_sum_or_product(
-            low, high, evaluate_term, product=product, num_tokens=self.at - start
+            low, high, evaluate_term, is_product=is_product, num_tokens=self.at - start
         )
 
-    def read_argument(self) -> Value:
+    def read_command_argument(self) -> Value:
         """Read the argument of a LaTeX command: a group or the next token."""
         if self.peek() in ("{", "("):
             return self.read_primary()
         token = self.next()
         if token.isdigit():
-            return number_value(int(token))
+            return make_number_value(int(token))
         self.at -= 1
         return self.read_primary()
 
@@ -351,7 +357,7 @@ class _FormulaParser(FormulaTokens):
                 exponent = self.read_exponent()
             elif self.peek() == "_" and name == "log":
                 self.at += 1
-                base = self.read_argument()
+                base = self.read_command_argument()
         if exponent is not None and exponent.rational == -1:
             if name not in ("sin", "cos", "tan"):
                 raise NotClosed("an inverse function")

@@ -30,8 +30,8 @@ from mclabel.answers.values.forms import (
     SpecialValue,
     UnparsedText,
     add_matrices,
-    closed_value,
     get_cell_values,
+    get_closed_value,
     multiply_matrices,
     scale_matrix,
 )
@@ -87,18 +87,18 @@ def read_item_group(text: str, read_part: PartReader) -> Form | None:
     if text.count(",") + text.count(";") > MAX_ITEMS:
         return None
     if ";" in text or " or " in text or " and " in text:
-        rows = _read_named_rows(text, read_part)
+        rows = _read_assignment_rows(text, read_part)
         if rows is not None:
             return rows
     if " or " in text:
-        items = _split_at_joints_and_commas(text, _OR)
+        items = _split_at_separators_and_commas(text, _OR)
         if len(items) > 1 and (not is_prose(text) or all(len(i.split()) < 4 for i in items)):
             return ItemCollection("alternatives", tuple(read_part(item) for item in items))
     if any(mark in text for mark in (",", ";", " and ", " & ")):
-        items = _split_at_joints_and_commas(text, _AND)
+        items = _split_at_separators_and_commas(text, _AND)
         if len(items) > 1 and not any(len(item.split()) > 4 and is_prose(item) for item in items):
             if len(items) > 2 and items[-1] in _AND_SO_ON:
-                return ItemCollection("list", tuple(map(read_part, items[:-1])), ordered=True)
+                return ItemCollection("list", tuple(map(read_part, items[:-1])), is_ordered=True)
             return ItemCollection(
                 "list",
                 tuple(read_part(item) for item in items),
@@ -131,7 +131,7 @@ def _read_combinations(text: str) -> ItemCollection | None:
     return ItemCollection("tuple", items, single_value=Number(Literal(Fraction(number))))
 
 
-def _read_named_rows(text: str, read_part: PartReader) -> Form | None:
+def _read_assignment_rows(text: str, read_part: PartReader) -> Form | None:
     """Parse `p = 5, q = 2; p = 7, q = 2` as a list of tuples.
 
     Return None for any other text, for example if the rows do not have the same names.
@@ -156,10 +156,10 @@ def _read_named_rows(text: str, read_part: PartReader) -> Form | None:
     return None
 
 
-def _split_at_joints_and_commas(text: str, joint: re.Pattern[str]) -> list[str]:
+def _split_at_separators_and_commas(text: str, separator: re.Pattern[str]) -> list[str]:
     return [
         item
-        for piece in split_outside_brackets(text, joint)
+        for piece in split_outside_brackets(text, separator)
         for item in split_at_list_commas(piece)
         if item
     ]
@@ -274,7 +274,7 @@ def _read_matrix_formula(text: str, read_part: PartReader) -> Form | None:
         matrix = read_matrix(match[0], read_part)
         grid = (
             get_cell_values(matrix)
-            if isinstance(matrix, Matrix) and not matrix.determinant
+            if isinstance(matrix, Matrix) and not matrix.is_determinant
             else None
         )
         if grid is None:
@@ -285,7 +285,7 @@ def _read_matrix_formula(text: str, read_part: PartReader) -> Form | None:
         if gap in ("*", ""):
             terms[-1] = multiply_matrices(terms[-1], grid)
         else:
-            terms.append(grid if gap == "+" else scale_matrix(algebra.number_value(-1), grid))
+            terms.append(grid if gap == "+" else scale_matrix(algebra.make_number_value(-1), grid))
     total = terms[0]
     for term in terms[1:]:
         total = add_matrices(total, term)
@@ -296,11 +296,11 @@ _MAX_MATRICES = 6
 
 
 def _multiply_matrix(factor: str, matrix: Matrix) -> Form | None:
-    number = algebra.number_value(-1) if factor == "-" else read_expression(factor)
+    number = algebra.make_number_value(-1) if factor == "-" else read_expression(factor)
     rows = []
     for row in matrix.rows:
-        values = [value for cell in row if (value := closed_value(cell)) is not None]
+        values = [value for cell in row if (value := get_closed_value(cell)) is not None]
         if len(values) < len(row):
             return None
         rows.append(tuple(ClosedForm(algebra.multiply(number, value)) for value in values))
-    return Matrix(tuple(rows), matrix.determinant)
+    return Matrix(tuple(rows), matrix.is_determinant)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from mclabel.answers.reading.cardinals import CARDINALS
-from mclabel.answers.reading.scripts import numerals_to_digits, signs_to_ascii
+from mclabel.answers.reading.scripts import convert_east_asian_numerals, convert_signs_to_ascii
 from mclabel.answers.values.units import LETTERS
 
 _AND = (
@@ -242,7 +242,7 @@ def translate_to_english(text: str) -> str:
         if not _may_be_foreign(text):
             return text
     else:
-        text = numerals_to_digits(signs_to_ascii(text))
+        text = convert_east_asian_numerals(convert_signs_to_ascii(text))
     if "\\" in text:
         text = " ".join(_GROUP.sub(r" \1 ", text).split())
     phrase = _PHRASES.get(_strip_and_lower(text))
@@ -253,7 +253,7 @@ def translate_to_english(text: str) -> str:
     if choice:
         return f"({_CHOICE_OF[choice[1]]}) {text[choice.end() :]}".strip()
     if not any(c.isdigit() for c in text):
-        number = _number_words_to_digits(text)
+        number = _convert_number_words_to_digits(text)
         if number is None:
             return text
         text = number
@@ -264,7 +264,7 @@ def translate_to_english(text: str) -> str:
     if "時間" in text or "小时" in text or "小時" in text:
         text = _MINUTES.sub(" minutes ", text).rstrip()
     text = _UNIT.sub(lambda match: f" {_UNIT_NAMES[int((match.lastgroup or 'u0')[1:])]}", text)
-    text = _JOINT.sub(_translate_joint, text)
+    text = _JOINT.sub(_translate_conjunction, text)
     return text if text.isascii() else _MARKS.sub("", text)
 
 
@@ -285,7 +285,7 @@ def _move_currency_behind_number(match: re.Match[str]) -> str:
     return f"{number} {_CODES.get(code, code)}"
 
 
-def _number_words_to_digits(text: str) -> str | None:
+def _convert_number_words_to_digits(text: str) -> str | None:
     """Return a number in words in digits, with the scale or unit after it; None for other texts.
 
     Examples are `cien`, `veinte mil` and `zwölf Stunden`.
@@ -332,7 +332,7 @@ def _replace_scaled_number(match: re.Match[str]) -> str:
     return f"{moved.lstrip('0') or '0'}{'.' + decimals[zeros:] if decimals[zeros:] else ''}"
 
 
-def _translate_joint(match: re.Match[str]) -> str:
+def _translate_conjunction(match: re.Match[str]) -> str:
     word = match["and"] or match["or"]
     string = match.string
     if word.isascii() and not (

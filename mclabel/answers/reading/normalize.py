@@ -45,7 +45,7 @@ def normalize(answer: str) -> str:  # noqa: C901  (a list of independent rewrite
         text = _POINTS_THEN_COMMA.sub(lambda m: f"{m[1]}{m[2].replace('.', '')}.{m[3]}", text)
     text = translate_to_english(text)
     if not text.isascii():
-        text = _to_ascii(text)
+        text = _convert_to_ascii(text)
     text = _remove_math_dollars(text)
     if "\\\\" in text:
         text = _replace_double_backslashes(text)
@@ -111,13 +111,13 @@ _OVERLINE = re.compile("((?:\\d[\u0304\u0305])+)")
 _ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-zπ])")
 
 
-def _to_ascii(text: str) -> str:
+def _convert_to_ascii(text: str) -> str:
     """Replace Unicode digits, signs, fractions, roots and scripts by their normalised spellings."""
     text = _VULGAR.sub(_replace_fraction, text)
-    text = _SCRIPT_RUN.sub(_replace_script, text)
+    text = _SCRIPT_RUN.sub(_replace_super_or_subscripts, text)
     text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)
     text = text.translate(_TABLE)
-    text = "".join(map(_to_compatible_form, text)).translate(_TABLE)
+    text = "".join(map(_convert_to_compatibility_form, text)).translate(_TABLE)
     text = _ROOT.sub(r"\\sqrt{\1}", text)
     return text.replace("√", "\\sqrt")
 
@@ -127,24 +127,24 @@ def _replace_fraction(match: re.Match[str]) -> str:
     return f"{match[1]}\\frac{{{top}}}{{{bottom}}}"
 
 
-def _replace_script(match: re.Match[str]) -> str:
+def _replace_super_or_subscripts(match: re.Match[str]) -> str:
     if match[1]:
         return f"^{{{''.join(_SUPERSCRIPTS[c] for c in match[1])}}}"
     return f"_{{{''.join(_SUBSCRIPTS[c] for c in match[2])}}}"
 
 
 @lru_cache(maxsize=4096)
-def _to_compatible_form(char: str) -> str:
+def _convert_to_compatibility_form(char: str) -> str:
     """Return the Unicode compatibility form of a character.
 
     It may have several characters, and is empty for an invisible character.
     """
     if char.isascii() or char in _KEPT:
         return char
-    return "".join(map(_digit_to_ascii, unicodedata.normalize("NFKC", char)))
+    return "".join(map(_convert_digit_to_ascii, unicodedata.normalize("NFKC", char)))
 
 
-def _digit_to_ascii(char: str) -> str:
+def _convert_digit_to_ascii(char: str) -> str:
     """Return a character, or the ASCII digit for a digit of another script.
 
     The result is empty for control, bidi and zero-width characters.
@@ -290,7 +290,7 @@ def _canonicalize_latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of in
         text = _BLACKBOARD.sub(
             lambda match: "ℝ" if match[1] == "R" else f"\\mathbb{{{match[1]}}}", text
         )
-    text = _COMMAND.sub(_replace_command, text)
+    text = _COMMAND.sub(_replace_latex_command, text)
     for _ in range(4):
         if "\\text" not in text and "\\mathrm" not in text:
             break
@@ -328,7 +328,7 @@ def _replace_double_backslashes(text: str) -> str:
     return text if "\\begin" in text else _DOUBLED_COMMAND.sub(r"\\", text)
 
 
-def _replace_command(match: re.Match[str]) -> str:
+def _replace_latex_command(match: re.Match[str]) -> str:
     name = match[1]
     replacement = _COMMANDS.get(name)
     if replacement is not None:

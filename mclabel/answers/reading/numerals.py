@@ -122,34 +122,37 @@ def no_number_word_follows(words: Sequence[str], end: int) -> bool:
     return follows not in _TELLING or follows in ("single", "pair", "double", "first")
 
 
-def parse_number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
-    """Parse the number that begins at index `at`.
+def parse_number_at(words: Sequence[str], start: int) -> tuple[Fraction, int] | None:
+    """Parse the number that begins at index `start`.
 
     Args:
         words: words in lower case, as `split_words` returns them.
-        at: index of the first word of the number.
+        start: index of the first word of the number.
 
     Returns:
         The value and the index after the last word of the number; None if no number begins there.
     """
-    if _get_word_or_empty(words, at) in _SIGNS:
+    if _get_word_or_empty(words, start) in _SIGNS:
         magnitude = (
-            parse_number_at(words, at + 1)
-            if _get_word_or_empty(words, at + 1) not in _SIGNS
+            parse_number_at(words, start + 1)
+            if _get_word_or_empty(words, start + 1) not in _SIGNS
             else None
         )
         return None if magnitude is None else (-magnitude[0], magnitude[1])
-    if _get_word_or_empty(words, at) == "none" and _get_word_or_empty(words, at + 1) in (
+    if _get_word_or_empty(words, start) == "none" and _get_word_or_empty(words, start + 1) in (
         "left",
         "remaining",
     ):
-        return Fraction(0), at + 2
-    fraction = _parse_fraction(words, at)
+        return Fraction(0), start + 2
+    fraction = _parse_fraction(words, start)
     if fraction is not None:
         return fraction
-    if _get_word_or_empty(words, at) in _ARTICLES and _get_word_or_empty(words, at + 1) == "dozen":
-        return Fraction(12), at + 2
-    whole = _parse_cardinal(words, at)
+    if (
+        _get_word_or_empty(words, start) in _ARTICLES
+        and _get_word_or_empty(words, start + 1) == "dozen"
+    ):
+        return Fraction(12), start + 2
+    whole = _parse_cardinal(words, start)
     if whole is None:
         return None
     value, end = whole
@@ -166,12 +169,12 @@ def _get_word_or_empty(words: Sequence[str], index: int) -> str:
     return words[index] if index < len(words) else ""
 
 
-def _parse_fraction(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
+def _parse_fraction(words: Sequence[str], start: int) -> tuple[Fraction, int] | None:
     """Parse a fraction such as `half`, `a third`, `two thirds` or `three twenty-fifths`."""
-    word = _get_word_or_empty(words, at)
+    word = _get_word_or_empty(words, start)
     if word in ("half", "quarter"):
-        return Fraction(1, _PARTS[word]), at + 1
-    count = (1, at + 1) if word in _ARTICLES else _parse_cardinal(words, at)
+        return Fraction(1, _PARTS[word]), start + 1
+    count = (1, start + 1) if word in _ARTICLES else _parse_cardinal(words, start)
     if count is None:
         return None
     top, place = count
@@ -183,9 +186,9 @@ def _parse_fraction(words: Sequence[str], at: int) -> tuple[Fraction, int] | Non
     return Fraction(top, tens + bottom), place + bool(tens) + 1
 
 
-def _parse_cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
+def _parse_cardinal(words: Sequence[str], start: int) -> tuple[int, int] | None:
     """Parse a cardinal such as `twelve`, `a hundred` or `one thousand five hundred and six`."""
-    total, end, below = 0, at, 10**12
+    total, end, below = 0, start, 10**12
     while (block := _parse_below_thousand(words, end)) is not None:
         count, behind = block
         scale = _LARGE.get(_get_word_or_empty(words, behind), 1)
@@ -200,18 +203,18 @@ def _parse_cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
         ):
             break
         end += joint
-    return (total, end) if end > at else None
+    return (total, end) if end > start else None
 
 
-def _parse_below_thousand(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    if _get_word_or_empty(words, at) in _ARTICLES:
+def _parse_below_thousand(words: Sequence[str], start: int) -> tuple[int, int] | None:
+    if _get_word_or_empty(words, start) in _ARTICLES:
         scaled = (
-            _get_word_or_empty(words, at + 1) == "hundred"
-            or _get_word_or_empty(words, at + 1) in _LARGE
+            _get_word_or_empty(words, start + 1) == "hundred"
+            or _get_word_or_empty(words, start + 1) in _LARGE
         )
-        count = (1, at + 1) if scaled else None
+        count = (1, start + 1) if scaled else None
     else:
-        count = _parse_below_hundred(words, at)
+        count = _parse_below_hundred(words, start)
     if count is None or _get_word_or_empty(words, count[1]) != "hundred" or count[0] == 0:
         return count
     value, end = 100 * count[0], count[1] + 1
@@ -222,19 +225,19 @@ def _parse_below_thousand(words: Sequence[str], at: int) -> tuple[int, int] | No
     return (value, end) if rest is None or not rest[0] else (value + rest[0], rest[1])
 
 
-def _parse_below_hundred(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    value = _SMALL.get(_get_word_or_empty(words, at))
+def _parse_below_hundred(words: Sequence[str], start: int) -> tuple[int, int] | None:
+    value = _SMALL.get(_get_word_or_empty(words, start))
     if value is None:
         return None
-    unit = _SMALL.get(_get_word_or_empty(words, at + 1), 0) if value >= 20 else 0
-    return (value + unit, at + 2) if 0 < unit < 10 else (value, at + 1)
+    unit = _SMALL.get(_get_word_or_empty(words, start + 1), 0) if value >= 20 else 0
+    return (value + unit, start + 2) if 0 < unit < 10 else (value, start + 1)
 
 
 def _parse_digits_after_point(
-    words: Sequence[str], at: int, whole: int
+    words: Sequence[str], start: int, whole: int
 ) -> tuple[Fraction, int] | None:
     """Parse the digits after the word "point", as in `two point five`."""
-    value, end, place = Fraction(whole), at, Fraction(1, 10)
-    while end - at < MAX_WORDS and _SMALL.get(_get_word_or_empty(words, end), 10) < 10:
+    value, end, place = Fraction(whole), start, Fraction(1, 10)
+    while end - start < MAX_WORDS and _SMALL.get(_get_word_or_empty(words, end), 10) < 10:
         value, end, place = value + _SMALL[words[end]] * place, end + 1, place / 10
-    return (value, end) if end > at else None
+    return (value, end) if end > start else None

@@ -6,7 +6,7 @@ import re
 
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.splitting import (
-    is_balanced,
+    has_balanced_brackets,
     split_enclosing_brackets,
     split_outside_brackets,
 )
@@ -21,14 +21,14 @@ from mclabel.answers.values.forms import (
     Reals,
     Relation,
     Words,
-    closed_value,
+    get_closed_value,
 )
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.reals import (
     ALL,
-    all_reals_except,
     intersection,
     make_interval,
+    make_reals_except,
     solve_relation,
     union,
 )
@@ -68,7 +68,7 @@ def read_interval_union(text: str) -> Reals | None:
     but = _ALL_BUT.fullmatch(text)
     if but:
         points = _split_excluded_numbers(but["words"])
-        return _intersect_all([all_reals_except(read_expression(point)) for point in points])
+        return _intersect_all([make_reals_except(read_expression(point)) for point in points])
     parts = split_outside_brackets(text, _MINUS)
     if 1 < len(parts) <= _MAX_PIECES and all(parts):
         sets = [_read_real_set(part, only_unambiguous=False) for part in parts]
@@ -79,7 +79,7 @@ def read_interval_union(text: str) -> Reals | None:
             else _subtract_set(first, union(filter(None, sets[1:])))
         )
     parts = split_outside_brackets(text, _UNION)
-    if "∪" in text and not is_balanced(text):  # ]0, 1[ ∪ ]2, 3[
+    if "∪" in text and not has_balanced_brackets(text):  # ]0, 1[ ∪ ]2, 3[
         parts = text.split("∪")
     if len(parts) > _MAX_PIECES:
         raise NotClosed("too many pieces")
@@ -104,11 +104,11 @@ def convert_pair_to_interval(form: Form) -> Reals | None:
         return None
     if form.kind not in ("tuple", "bracket"):
         return None
-    low, high = (closed_value(item) for item in form.items)
+    low, high = (get_closed_value(item) for item in form.items)
     if low is None or high is None:
         return None
     try:
-        return make_interval(low, high, closed=(form.kind == "bracket",) * 2)
+        return make_interval(low, high, are_ends_closed=(form.kind == "bracket",) * 2)
     except NotClosed:
         return None
 
@@ -143,7 +143,7 @@ def read_relation(text: str, read_part: PartReader) -> Form | None:
     parts = split_outside_brackets(text, _COMMA)
     if len(parts) > 1:
         named = _read_same_variable_sets([read_part(piece) for piece in parts])
-        return _combine_listed_sets(named) if named is not None else None
+        return _intersect_or_unite_sets(named) if named is not None else None
     return _read_inequality_chain(text)
 
 
@@ -166,7 +166,7 @@ def _read_complement(text: str, read_part: PartReader) -> Form | None:
     return ItemCollection("tuple", (Words(("no member",)), read_part(member), read_part(rest)))
 
 
-def _combine_listed_sets(sets: list[Reals]) -> Reals:
+def _intersect_or_unite_sets(sets: list[Reals]) -> Reals:
     """Return the set that inequalities separated by commas describe.
 
     It is the intersection of their solutions, or the union if the intersection is empty.
@@ -179,8 +179,8 @@ def _subtract_set(whole: Reals, taken: Reals) -> Reals:
     """Return the difference of two sets, `whole` without `taken`."""
     rest = whole
     for piece in taken.pieces:
-        below = Reals((Interval(None, False, piece.low, not piece.low_closed),))
-        above = Reals((Interval(piece.high, not piece.high_closed, None, False),))
+        below = Reals((Interval(None, False, piece.low, not piece.is_low_closed),))
+        above = Reals((Interval(piece.high, not piece.is_high_closed, None, False),))
         outside = [
             side for side, end in ((below, piece.low), (above, piece.high)) if end is not None
         ]
@@ -205,10 +205,10 @@ def _read_same_variable_sets(forms: list[Form]) -> list[Reals] | None:
     sets = []
     for form in forms:
         if isinstance(form, Equation):
-            value = closed_value(form.right)
+            value = get_closed_value(form.right)
             if value is None:
                 return None
-            form = make_interval(value, value, closed=(True, True))
+            form = make_interval(value, value, are_ends_closed=(True, True))
         if not isinstance(form, Reals):
             return None
         sets.append(form)
@@ -240,7 +240,7 @@ def _read_inequality_chain(text: str) -> Reals | Relation | ItemCollection:
         ):
             combined = Reals(intersection(combined, relation).pieces, combined.variable)
         else:
-            combined = Relation(algebra.number_value(0), strict=False)
+            combined = Relation(algebra.make_number_value(0), is_strict=False)
     if combined is None:
         return ALL
     if len(links) > 1 and not isinstance(combined, Reals):
@@ -290,7 +290,7 @@ def _read_real_set(text: str, *, only_unambiguous: bool) -> Reals | None:
     braces = split_enclosing_brackets(text, (("\\{", "\\}"), ("{", "}")))
     if braces and not only_unambiguous:
         points = [read_expression(item) for item in split_outside_brackets(braces[1], _COMMA)]
-        return union(make_interval(p, p, closed=(True, True)) for p in points)
+        return union(make_interval(p, p, are_ends_closed=(True, True)) for p in points)
     match = _OUTWARD.fullmatch(text)
     if match and (match[1] == "]" or match[6] == "["):
         closed = (match[1] == "[", match[6] == "]")
@@ -298,7 +298,7 @@ def _read_real_set(text: str, *, only_unambiguous: bool) -> Reals | None:
         if match[4] is not None:  # if a semicolon separates the ends, commas are decimal commas
             low, high = match[4].replace(",", "."), match[5].replace(",", ".")
         return make_interval(
-            _parse_interval_end(low, -1), _parse_interval_end(high, 1), closed=closed
+            _parse_interval_end(low, -1), _parse_interval_end(high, 1), are_ends_closed=closed
         )
     inside = split_enclosing_brackets(text, _PAIRS)
     if inside is None:
@@ -312,20 +312,20 @@ def _read_real_set(text: str, *, only_unambiguous: bool) -> Reals | None:
         return None
     closed = (opening == "[", closing == "]")
     return make_interval(
-        _parse_interval_end(ends[0], -1), _parse_interval_end(ends[1], 1), closed=closed
+        _parse_interval_end(ends[0], -1), _parse_interval_end(ends[1], 1), are_ends_closed=closed
     )
 
 
-def _parse_interval_end(text: str, side: int) -> Value | None:
+def _parse_interval_end(text: str, side_sign: int) -> Value | None:
     """Parse an end of an interval; return None if it is infinite.
 
     Args:
         text: text of the end.
-        side: -1 for the lower end, 1 for the upper end. An infinite end must have this sign.
+        side_sign: -1 for the lower end, 1 for the upper end. An infinite end must have this sign.
     """
     infinite = _INFINITE.get(text.strip())
     if infinite is None:
         return read_expression(text.strip())
-    if infinite != side:
+    if infinite != side_sign:
         raise NotClosed("an interval from infinity or to minus infinity")
     return None

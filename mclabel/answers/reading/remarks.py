@@ -18,7 +18,7 @@ from mclabel.answers.values.forms import (
     PartReader,
     Quantity,
     RemarkedForm,
-    closed_value,
+    get_closed_value,
 )
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.units import read_multiplier_and_unit
@@ -135,15 +135,15 @@ def _read_conditional_value(
     return RemarkedForm(form, None, words) if isinstance(form, _VALUES) else None
 
 
-def read_limit_arrow(steps: list[str], read_part: PartReader) -> Form | None:
+def read_limit_arrow(parts_between_arrows: list[str], read_part: PartReader) -> Form | None:
     """Parse `x → 7` as a remarked value, because x need not reach 7; return None for other steps.
 
     Args:
-        steps: the texts between arrows.
+        parts_between_arrows: the texts between arrows.
         read_part: function that parses the value.
     """
-    name, value = steps[0], steps[-1]
-    if len(steps) != 2 or not _TENDING.fullmatch(name) or not value[-1].isdigit():
+    name, value = parts_between_arrows[0], parts_between_arrows[-1]
+    if len(parts_between_arrows) != 2 or not _TENDING.fullmatch(name) or not value[-1].isdigit():
         return None
     return RemarkedForm(read_part(value), None, name)
 
@@ -157,7 +157,7 @@ def _read_bracketed_remark(text: str, read_part: PartReader) -> Form | None:
     if spelt is not None:
         value, remark = f"{spelt[1]}{spelt[3]}", spelt[2]
     else:
-        start = _find_remark_bracket(text)
+        start = _find_remark_bracket_index(text)
         value, remark = text[:start].rstrip(), text[start + 1 : -1].strip()
     if not value or not 0 < len(remark) <= _MAX_REMARK or any(x in value for x in _LIST_JOINTS):
         return None
@@ -171,7 +171,7 @@ def _read_bracketed_remark(text: str, read_part: PartReader) -> Form | None:
     if not isinstance(form, _VALUES) or not isinstance(stated, _VALUES):
         return None
     if mark is None:
-        restated = in_words or (value != remark and _restates_value(form, stated))
+        restated = in_words or (value != remark and _is_bracketed_remark(form, stated))
         return RemarkedForm(form, stated, "") if restated else None
     if mark["rough"]:
         return ApproximatedForm(form, stated)
@@ -183,7 +183,7 @@ def _read_bracketed_remark(text: str, read_part: PartReader) -> Form | None:
     )
 
 
-def _find_remark_bracket(text: str) -> int:
+def _find_remark_bracket_index(text: str) -> int:
     """Return the index of the opening bracket whose closing bracket ends the text.
 
     The result is 0 if there is no such bracket with a space before it.
@@ -203,25 +203,25 @@ def _is_unit_name(remark: str) -> bool:
     return unit is not None and unit[1] is not None and not unit[1].is_counted
 
 
-def _restates_value(form: Form, stated: Form) -> bool:
+def _is_bracketed_remark(form: Form, bracketed_form: Form) -> bool:
     """Return whether a bracketed number without a word such as "or" is a remark, not a factor.
 
     The number is a remark if it or the value has a unit, or if both are the same number in
     different spellings.
     """
-    if isinstance(form, Quantity) or isinstance(stated, Quantity):
+    if isinstance(form, Quantity) or isinstance(bracketed_form, Quantity):
         return True
-    if isinstance(form, Number) and isinstance(stated, Number):
-        literal, other_literal = form.literal, stated.literal
+    if isinstance(form, Number) and isinstance(bracketed_form, Number):
+        literal, other_literal = form.literal, bracketed_form.literal
         return _is_rounded_by(literal, other_literal) or _is_rounded_by(other_literal, literal)
-    left, right = closed_value(form), closed_value(stated)
+    left, right = get_closed_value(form), get_closed_value(bracketed_form)
     return left is not None and right is not None and None is not left.rational == right.rational
 
 
-def _is_rounded_by(exact: Literal, stated: Literal) -> bool:
-    """Return whether `stated` has at least two decimals and `exact` rounds to it."""
-    unit = stated.unit_in_last_place if stated.num_decimals > 1 else None
-    return abs(exact.value - stated.value) * 2 <= (unit or 0)
+def _is_rounded_by(exact: Literal, rounded: Literal) -> bool:
+    """Return whether `rounded` has at least two decimals and `exact` rounds to it."""
+    unit = rounded.unit_in_last_place if rounded.num_decimals > 1 else None
+    return abs(exact.value - rounded.value) * 2 <= (unit or 0)
 
 
 def _spells_number(text: str) -> bool:

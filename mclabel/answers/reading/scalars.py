@@ -20,7 +20,7 @@ from mclabel.answers.values.forms import (
     TimeOfDay,
 )
 from mclabel.answers.values.literals import Literal, read_literal
-from mclabel.answers.values.units import LETTERS, Unit, currency_unit, read_multiplier_and_unit
+from mclabel.answers.values.units import LETTERS, Unit, get_currency_unit, read_multiplier_and_unit
 
 _BASED = re.compile(
     r"\(?(-?[\dA-Fa-f]+(?:\.[\dA-Fa-f]+)?)\)?\s*"
@@ -73,7 +73,7 @@ _SHARE = re.compile(r"(\d{1,9}) (?:out of(?: every)?|in(?: every)?) (\d{1,9})")
 _REMAINDER = re.compile(r"(\d{1,9}),? ?(?:R|r|rem|remainder|with a remainder of) ?(\d{1,9})")
 
 
-def read_ordinal(text: str) -> Form | None:
+def read_ordinal_share_or_remainder(text: str) -> Form | None:
     """Parse an ordinal such as `3rd` or `third` as a number; return None for any other text.
 
     `3 out of 5` is parsed as a fraction, and `7 R 3` as a pair of quotient and remainder.
@@ -105,7 +105,7 @@ _NAMED_TIMES = {
 }  # fmt: skip
 
 
-def read_clock(text: str) -> TimeOfDay | None:
+def read_time_of_day(text: str) -> TimeOfDay | None:
     """Parse a time such as `4:30 pm`, `9 a.m.`, `16:30` or `noon`; return None for other texts."""
     named = _NAMED_TIMES.get(text.lower())
     if named is not None:
@@ -191,7 +191,7 @@ _MAGNITUDES = {
 }  # fmt: skip
 
 
-def read_magnitude(text: str) -> Literal | None:
+def read_number_with_magnitude_letter(text: str) -> Literal | None:
     """Parse a number with a magnitude such as `2.6B`, `1.5M` or `3k`; return None for other texts.
 
     The letter may also be a variable, which the caller has to consider.
@@ -215,7 +215,7 @@ def _apply_money_magnitude(amount: Number | ClosedForm, unit: Unit) -> Number | 
     return amount
 
 
-_CURRENCIES = tuple(map(currency_unit, "$€£¥"))
+_CURRENCIES = tuple(map(get_currency_unit, "$€£¥"))
 _PREFIX_SIGN = re.compile(r"(-?)\s*+([$€£¥])\s*+(-?.*+)", re.DOTALL)
 _COMPOUND = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([A-Za-z]++)\.?+,?+(?:\s++and)?+\s*+")
 
@@ -225,38 +225,38 @@ _UNIT_QUOTIENT = re.compile(
 )
 
 
-def read_quantity(text: str, read: PartReader) -> Form | None:
+def read_quantity(text: str, read_part: PartReader) -> Form | None:
     """Parse an amount with a unit before or after it; return None for any other text.
 
     If the unit is generic, such as "units", the result is the amount without a unit.
 
     Args:
         text: normalised text.
-        read: function that parses the amount.
+        read_part: function that parses the amount.
     """
     quotient = _UNIT_QUOTIENT.search(text) if text[-1] == "}" else None
     if quotient:
         unit = read_multiplier_and_unit(f" {quotient[1].strip()}/({quotient[2].strip()})")
-        amount = read(text[: quotient.start()]) if unit else None
+        amount = read_part(text[: quotient.start()]) if unit else None
         if unit and unit[1] is not None and isinstance(amount, Number | ClosedForm):
             return Quantity(_multiply_amount(amount, unit[0]), unit[1])
     sign = _PREFIX_SIGN.fullmatch(text)
     if sign:
-        amount = read(sign[1] + sign[3])
+        amount = read_part(sign[1] + sign[3])
         if isinstance(amount, Quantity):
-            return Quantity(amount.amount, currency_unit(sign[2]))
+            return Quantity(amount.amount, get_currency_unit(sign[2]))
         if not isinstance(amount, Number | ClosedForm):
             return None
-        money = currency_unit(sign[2])
+        money = get_currency_unit(sign[2])
         return Quantity(_apply_money_magnitude(amount, money), money)
-    for match in _list_unit_splits(text):
+    for match in _list_amount_and_unit_splits(text):
         read_tail = read_multiplier_and_unit(match[1])
         if read_tail is None:
             continue
         multiplier, measure = read_tail
         if _FUNCTION.search(match[0]) and match[1].strip() in ("°", "%"):
             return None
-        amount = read(match[0])
+        amount = read_part(match[0])
         if isinstance(amount, Quantity) and measure is None:
             measure = amount.unit
             amount = amount.amount
@@ -268,7 +268,7 @@ def read_quantity(text: str, read: PartReader) -> Form | None:
     return None
 
 
-def _list_unit_splits(text: str) -> list[tuple[str, str]]:
+def _list_amount_and_unit_splits(text: str) -> list[tuple[str, str]]:
     """Return the ways to split a text, each as an amount and a possible unit after it.
 
     The way with the shortest amount comes first.
@@ -328,4 +328,4 @@ def _multiply_amount(amount: Number | ClosedForm, multiplier: int) -> Number | C
                 num_digits=literal.num_digits,
             )
         )
-    return ClosedForm(algebra.multiply(amount.value, algebra.number_value(multiplier)))
+    return ClosedForm(algebra.multiply(amount.value, algebra.make_number_value(multiplier)))

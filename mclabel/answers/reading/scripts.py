@@ -55,7 +55,7 @@ _SPACED = re.compile(r"(?<=[十百千万亿兆]) (?=\d)")
 _AFTER_DIGIT = re.compile(r"(?<=\d) ?([십백천만억조]{1,2})(?![가-힣]{3})")
 
 
-def find_non_ascii(text: str) -> str:
+def keep_non_ascii_characters(text: str) -> str:
     """Return the non-ASCII characters of a text.
 
     A search among these characters is much faster than a search in a long English text with a few
@@ -67,19 +67,23 @@ def find_non_ascii(text: str) -> str:
 _ASCII = bytes(range(128))
 
 
-def digits_to_ascii(text: str) -> str:
+def convert_digits_to_ascii(text: str) -> str:
     """Convert the decimal digits of every script to ASCII, and leave all other characters
     unchanged.
     """
-    return text.translate(_DIGITS) if _MAY_HOLD_DIGITS.search(find_non_ascii(text)) else text
+    return (
+        text.translate(_DIGITS)
+        if _MAY_HOLD_DIGITS.search(keep_non_ascii_characters(text))
+        else text
+    )
 
 
-def signs_to_ascii(text: str) -> str:
+def convert_signs_to_ascii(text: str) -> str:
     """Convert digits, punctuation and full-width signs to ASCII."""
     return text.translate(_TABLE)
 
 
-def numerals_to_digits(text: str) -> str:
+def convert_east_asian_numerals(text: str) -> str:
     """Convert Chinese, Japanese and mixed numerals of a text, such as `1.2万`, to digits."""
     if not _HAS_CHINESE.search(text):
         text = _AFTER_DIGIT.sub(lambda m: m[1].translate(_KOREAN), text)

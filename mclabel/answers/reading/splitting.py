@@ -19,7 +19,7 @@ def split_outside_brackets(text: str, separators: re.Pattern[str]) -> list[str]:
     """Split a text at the top-level matches of `separators`, and strip the parts."""
     parts, start = [], 0
     for match in separators.finditer(text):
-        if _find_depth_at(text, match.start()):
+        if _find_bracket_depth_at(text, match.start()):
             continue
         parts.append(text[start : match.start()].strip())
         start = match.end()
@@ -58,7 +58,7 @@ def split_commas_keeping_space(text: str) -> list[str]:
     """Split a text at top-level commas, and keep the spaces of the parts."""
     parts, start = [], 0
     for match in _COMMA.finditer(text):
-        if not _find_depth_at(text, match.start()):
+        if not _find_bracket_depth_at(text, match.start()):
             parts.append(text[start : match.start()])
             start = match.end()
     return [*parts, text[start:]]
@@ -85,19 +85,19 @@ def split_enclosing_brackets(
         if len(text) < len(opening) + len(closing):
             continue
         inside = text[len(opening) : -len(closing)]
-        if is_balanced(inside):
+        if has_balanced_brackets(inside):
             return opening, inside.strip(), closing
     return None
 
 
-def is_balanced(text: str) -> bool:
+def has_balanced_brackets(text: str) -> bool:
     """Return whether every bracket of a text is closed."""
-    depths = _compute_depths(text)
+    depths = _compute_depth_after_brackets(text)
     return depths is not None and (not depths or depths[-1][1] == 0)
 
 
-def _find_depth_at(text: str, position: int) -> int:
-    depths = _compute_depths(text)
+def _find_bracket_depth_at(text: str, position: int) -> int:
+    depths = _compute_depth_after_brackets(text)
     if depths is None:
         return 1
     low, high = 0, len(depths)
@@ -111,7 +111,7 @@ def _find_depth_at(text: str, position: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _compute_depths(text: str) -> tuple[tuple[int, int], ...] | None:
+def _compute_depth_after_brackets(text: str) -> tuple[tuple[int, int], ...] | None:
     """Return pairs of the index of each bracket and the depth of nesting after it.
 
     The result is None if a closing bracket has no opening one.

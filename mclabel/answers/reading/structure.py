@@ -20,21 +20,21 @@ from mclabel.answers.reading.remarks import read_limit_arrow, read_remarked_valu
 from mclabel.answers.reading.scalars import (
     read_based_number,
     read_choice,
-    read_clock,
     read_compound_quantity,
-    read_magnitude,
-    read_ordinal,
+    read_number_with_magnitude_letter,
+    read_ordinal_share_or_remainder,
     read_quantity,
     read_ratio,
+    read_time_of_day,
 )
 from mclabel.answers.reading.splitting import (
-    is_balanced,
+    has_balanced_brackets,
     split_enclosing_brackets,
     split_outside_brackets,
 )
 from mclabel.answers.reading.tokens import FUNCTIONS
 from mclabel.answers.reading.truth import read_truth_value
-from mclabel.answers.reading.words import SPECIAL, is_prose, split_without_leading_fillers
+from mclabel.answers.reading.words import SPECIAL, is_prose, split_words_without_leading_fillers
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     ApproximatedForm,
@@ -149,7 +149,7 @@ def read_form(text: str, depth: int = 0) -> Form:
     if truth is not None:
         return Words((truth,))
     try:
-        form = _read_first_fitting(text, lambda piece: read_form(piece, depth + 1))
+        form = _read_most_specific_form(text, lambda piece: read_form(piece, depth + 1))
     except NotClosed:
         form = None
     return (
@@ -186,7 +186,7 @@ def _read_number_in_words(text: str, depth: int) -> Form | None:
 
 
 def _read_prose(text: str) -> Form | None:
-    return Words(split_without_leading_fillers(text)) if is_prose(text) else None
+    return Words(split_words_without_leading_fillers(text)) if is_prose(text) else None
 
 
 def _read_stated_value(text: str, depth: int) -> Form | None:
@@ -217,7 +217,7 @@ _NOT_COUNTED = frozenset("of in out past to as or and more less fewer times plus
 """Words after which a number does not count the following things."""
 
 
-def _read_first_fitting(text: str, read_part: PartReader) -> Form | None:
+def _read_most_specific_form(text: str, read_part: PartReader) -> Form | None:
     """Parse a text as the first kind of form that fits, from the most to the least specific."""
     affirmed = _AFFIRMED.match(text)
     if affirmed:
@@ -227,7 +227,7 @@ def _read_first_fitting(text: str, read_part: PartReader) -> Form | None:
         form = read(text, read_part)
         if form is not None:
             return form
-    text = _remove_group_commas(text) if "," in text else text
+    text = _remove_thousands_commas(text) if "," in text else text
     text = text.replace(" to ", ":") if _IN_RATIO.fullmatch(text) else text
     for read in _READERS:
         form = read(text, read_part)
@@ -240,14 +240,14 @@ def _read_remarked_if_spaced(text: str, read_part: PartReader) -> Form | None:
     return read_remarked_value(text, read_part) if " " in text else None
 
 
-def _read_figure_name(text: str, read_part: PartReader) -> Form | None:
+def _read_geometric_figure_name(text: str, read_part: PartReader) -> Form | None:
     if not (text[-1].isupper() or text.endswith("}")):
         return None
     named = _GEOMETRY.fullmatch(text)
     return _read_name_or_product(named[2]) if named else None
 
 
-def _read_arrows(text: str, read_part: PartReader) -> Form | None:
+def _read_limit_or_arrow_chain(text: str, read_part: PartReader) -> Form | None:
     r"""Parse `x \to 3` or `A \to B \to C`."""
     steps = split_outside_brackets(text, _ARROW) if "\\to" in text and "\\lim" not in text else []
     if len(steps) < 2 or not all(steps):
@@ -257,12 +257,12 @@ def _read_arrows(text: str, read_part: PartReader) -> Form | None:
     )
 
 
-def _read_progression(text: str, read_part: PartReader) -> Form | None:
-    total = read_progression(text) if "..." in text else None
+def _read_dotted_sum(text: str, read_part: PartReader) -> Form | None:
+    total = sum_dotted_progression(text) if "..." in text else None
     return None if total is None else Number(Literal(Fraction(total)))
 
 
-def _read_only_letters(text: str, read_part: PartReader) -> Form | None:
+def _read_text_of_letters(text: str, read_part: PartReader) -> Form | None:
     """Parse a text that consists only of letters; return None for any other text."""
     if not text.isalpha():
         return None
@@ -321,7 +321,7 @@ def _remove_constant_condition(text: str) -> str:
     return _PRODUCT.sub(rename_constant, rest)
 
 
-def find_integer_range(text: str) -> str:
+def find_integer_set_name(text: str) -> str:
     """Return `Z` or `N` if a normalised text ends with `n ∈ Z` or `n ∈ N`; empty otherwise."""
     match = _CONDITION.search(text) if "∈" in text else None
     names = re.findall("[ZN]", match["range"] or "") if match else []
@@ -347,7 +347,7 @@ def _read_congruence(text: str, read_part: PartReader) -> Form | None:
     return ItemCollection("tuple", (name, rest))
 
 
-def _remove_group_commas(text: str) -> str:
+def _remove_thousands_commas(text: str) -> str:
     """Write 1,234 as 1234, unless the number is inside brackets: (1,234) is a pair."""
     pieces, end, enclosed = [], len(text), False
     for match in reversed([*_GROUPS.finditer(text)]):
@@ -365,9 +365,9 @@ def _read_name_or_product(text: str) -> Form:
         value = read_expression(text)
     except NotClosed:
         return Name(text, None)
-    if any(len(name) > 1 for name in algebra.free_symbols(value)) or not algebra.free_symbols(
-        value
-    ):
+    if any(
+        len(name) > 1 for name in algebra.get_free_symbols(value)
+    ) or not algebra.get_free_symbols(value):
         return ClosedForm(value)
     return Name(text, value)
 
@@ -377,7 +377,7 @@ def _read_scalar(text: str) -> Form | None:
     based = read_based_number(text)
     if based is not None:
         return based
-    magnitude = read_magnitude(text)
+    magnitude = read_number_with_magnitude_letter(text)
     if magnitude is not None:
         digits = text.upper() if _DIGITS.fullmatch(text) else ""
         return ClosedForm(read_expression(text), digits, magnitude)
@@ -409,7 +409,7 @@ def _read_equation(text: str, read_part: PartReader) -> Form | None:
     """
     if "=" not in text and "≈" not in text:
         return None
-    if not is_balanced(text):
+    if not has_balanced_brackets(text):
         raise NotClosed
     if "≈" in text:
         return _require_form(_read_approximation(text, read_part))
@@ -461,7 +461,7 @@ _MAX_TERMS = 200
 """Maximum number of terms of a geometric progression."""
 
 
-def read_progression(text: str) -> int | None:
+def sum_dotted_progression(text: str) -> int | None:
     """Return the sum of a progression that is written with dots; None for any other text.
 
     It is an arithmetic progression, or a geometric one with at least three terms before the dots.
@@ -497,14 +497,14 @@ def _sum_geometric_terms(terms: list[int], last: int) -> int | None:
 
 _READERS_WITH_COMMAS: tuple[Callable[[str, PartReader], Form | None], ...] = (
     _read_remarked_if_spaced,
-    _read_figure_name,
+    _read_geometric_figure_name,
     _read_congruence,
-    _read_arrows,
-    _read_progression,
-    lambda text, read_part: read_clock(text),
+    _read_limit_or_arrow_chain,
+    _read_dotted_sum,
+    lambda text, read_part: read_time_of_day(text),
     read_choice,
-    lambda text, read_part: read_ordinal(text),
-    _read_only_letters,
+    lambda text, read_part: read_ordinal_share_or_remainder(text),
+    _read_text_of_letters,
     read_matrix,
     _read_braced_group,
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value, atom_value, number_value
+from mclabel.answers.values.algebra import Value, make_atom_value, make_number_value
 from mclabel.answers.values.monomials import UNIT, NotClosed, Polynomial
 from mclabel.answers.values.powers import power
 
@@ -50,22 +50,22 @@ class FormulaTokens:
             self.spaced.append(space)
         self.at = 0
 
-    def _append_letters(self, letters: str, space: bool) -> None:
+    def _append_letters(self, letters: str, has_space_before: bool) -> None:
         """Append the tokens of a run of letters: a function, a constant, or single variables.
 
-        If `space` is true, white space precedes the letters.
+        If `has_space_before` is true, white space precedes the letters.
         """
         if self.tokens[-1:] == ["_"] or self.tokens[-2:] == ["_", "{"] or letters[1:2] == "'":
             self.tokens.append(letters)
-            self.spaced.append(space)
+            self.spaced.append(has_space_before)
             return
         if letters in EXTREMA or letters == "mod":
             self.tokens.append(f"\\{letters}")
-            self.spaced.append(space)
+            self.spaced.append(has_space_before)
             return
         if letters in FUNCTIONS or letters in _SPELT or letters in GREEK:
             self.tokens.append(_SPELT.get(letters, f"\\{letters}"))
-            self.spaced.append(space)
+            self.spaced.append(has_space_before)
             return
         for name in ("sqrt", "sin", "cos", "tan", "log", "ln"):
             start = letters.find(name)
@@ -77,7 +77,7 @@ class FormulaTokens:
         if len(letters) > _MAX_WORD or letters.lower() in _NO_PRODUCT or "'" in letters:
             raise NotClosed("a word is not a formula")
         self.tokens.extend(letters)
-        self.spaced.extend([space] + [False] * (len(letters) - 1))
+        self.spaced.extend([has_space_before] + [False] * (len(letters) - 1))
 
     def peek(self) -> str | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
@@ -128,7 +128,7 @@ class FormulaTokens:
             depth += (token == "{") - (token == "}")
         return self.tokens[start : self.at - 1]
 
-    def read_accent_letters(self) -> str:
+    def read_letters_under_accent(self) -> str:
         """Read the letters under an accent: a group, or the letters up to a space."""
         if self.peek() == "{":
             letters = self.read_group()
@@ -161,11 +161,11 @@ def compute_gcd_or_extremum(name: str, values: list[Value]) -> Value:
     if not exact or len(exact) < len(numbers):
         raise NotClosed(f"{name} is supported only for numbers")
     if name in ("max", "min"):
-        return number_value(max(exact) if name == "max" else min(exact))
+        return make_number_value(max(exact) if name == "max" else min(exact))
     whole = [n.numerator for n in exact if n.denominator == 1]
     if len(whole) < len(exact):
         raise NotClosed(f"{name} is supported only for integers")
-    return number_value(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
+    return make_number_value(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
 
 
 def compute_remainder(left: Value, right: Value) -> Value:
@@ -177,11 +177,11 @@ def compute_remainder(left: Value, right: Value) -> Value:
     a, b = left.rational, right.rational
     if a is None or b is None or a.denominator != 1 or b.denominator != 1 or b <= 0:
         raise NotClosed("a remainder is supported only for integers and a positive divisor")
-    return number_value(a % b)
+    return make_number_value(a % b)
 
 
 def evaluate_sum_or_product(
-    low: Value, high: Value, term: Callable[[Value], Value], *, product: bool, num_tokens: int
+    low: Value, high: Value, term: Callable[[Value], Value], *, is_product: bool, num_tokens: int
 ) -> Value:
     """Return the sum or product of `term` from `low` to `high`.
 
@@ -190,7 +190,7 @@ def evaluate_sum_or_product(
         high: upper bound: an integer, infinity, or a formula if the terms are a polynomial or a
             geometric progression.
         term: function that returns the term for a value of the index.
-        product: True for a product, False for a sum.
+        is_product: True for a product, False for a sum.
         num_tokens: number of tokens of one term, for the limit on the work.
 
     Raises:
@@ -200,26 +200,28 @@ def evaluate_sum_or_product(
     if first is None or first.denominator != 1:
         raise NotClosed("a sum or product needs an integer as its lower bound")
     if last is None:
-        if product:
+        if is_product:
             raise NotClosed("a product needs a number as its upper bound")
-        ratio = _find_constant_ratio(term)
+        ratio = _find_ratio_of_successive_terms(term)
         if ratio is not None:
             return _sum_geometric_series(term(low), ratio, low, high)
         if high.num == INFINITE:
-            return _sum_zeta_series(term(atom_value(_INDEX)), int(first))
+            return _sum_zeta_series(term(make_atom_value(_INDEX)), int(first))
         return algebra.add(
             _sum_polynomial(term, high),
-            algebra.negate(_sum_polynomial(term, number_value(first - 1))),
+            algebra.negate(_sum_polynomial(term, make_number_value(first - 1))),
         )
     if last.denominator != 1:
         raise NotClosed("a sum or product needs an integer as its upper bound")
     count = last - first + 1
     if count > MAX_TERMS or count * num_tokens > MAX_STEPS:
         raise NotClosed("the sum or product has too many terms")
-    total = number_value(1 if product else 0)
+    total = make_number_value(1 if is_product else 0)
     for k in range(int(first), int(last) + 1):
-        term_value = term(number_value(k))
-        total = algebra.multiply(total, term_value) if product else algebra.add(total, term_value)
+        term_value = term(make_number_value(k))
+        total = (
+            algebra.multiply(total, term_value) if is_product else algebra.add(total, term_value)
+        )
     return total
 
 
@@ -227,11 +229,11 @@ _INDEX = "index of a sum"
 INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
 
 
-def _find_constant_ratio(term: Callable[[Value], Value]) -> Fraction | None:
+def _find_ratio_of_successive_terms(term: Callable[[Value], Value]) -> Fraction | None:
     """Return the rational quotient of successive terms if it is constant; None otherwise."""
-    index = atom_value(_INDEX)
-    here, next_one = term(index), term(algebra.add(index, number_value(1)))
-    if not here.num or _INDEX not in algebra.free_symbols(here):
+    index = make_atom_value(_INDEX)
+    here, next_one = term(index), term(algebra.add(index, make_number_value(1)))
+    if not here.num or _INDEX not in algebra.get_free_symbols(here):
         return None
     ratio = algebra.divide(next_one, here).rational
     return ratio if ratio not in (0, 1) else None
@@ -241,10 +243,10 @@ def _sum_geometric_series(first: Value, ratio: Fraction, low: Value, high: Value
     if high.num == INFINITE:
         if abs(ratio) >= 1:
             raise NotClosed("the series does not converge")
-        return algebra.divide(first, number_value(1 - ratio))
-    count = algebra.add(high, algebra.add(number_value(1), algebra.negate(low)))
-    past = algebra.multiply(first, power(number_value(ratio), count))
-    return algebra.divide(algebra.add(first, algebra.negate(past)), number_value(1 - ratio))
+        return algebra.divide(first, make_number_value(1 - ratio))
+    count = algebra.add(high, algebra.add(make_number_value(1), algebra.negate(low)))
+    past = algebra.multiply(first, power(make_number_value(ratio), count))
+    return algebra.divide(algebra.add(first, algebra.negate(past)), make_number_value(1 - ratio))
 
 
 def _sum_zeta_series(term: Value, first: int) -> Value:
@@ -259,23 +261,23 @@ def _sum_zeta_series(term: Value, first: int) -> Value:
     bernoulli = abs(_compute_bernoulli_numbers(int(s))[-1])
     factor = bernoulli * Fraction(2) ** (int(s) - 1) / math.factorial(int(s))
     return algebra.multiply(
-        number_value(factor * coefficient), power(atom_value("π"), number_value(s))
+        make_number_value(factor * coefficient), power(make_atom_value("π"), make_number_value(s))
     )
 
 
 def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
     """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
-    general = term(atom_value(_INDEX))
+    general = term(make_atom_value(_INDEX))
     if general.den is not UNIT:
         raise NotClosed("a sum over an index (Σ) of quotients is not supported")
-    total = number_value(0)
+    total = make_number_value(0)
     for mono, coefficient in general.num.items():
         exponents = dict(mono)
         degree = exponents.pop(_INDEX, 0)
         if degree.denominator != 1 or not 0 <= degree <= MAX_DEGREE:
             raise NotClosed("a sum is supported only if its terms are polynomials")
         rest: Polynomial = {frozenset(exponents.items()): coefficient}
-        if _INDEX in algebra.free_symbols(Value(rest, UNIT)):
+        if _INDEX in algebra.get_free_symbols(Value(rest, UNIT)):
             raise NotClosed("a sum is supported only if its terms are polynomials")
         faulhaber = _sum_powers(int(degree), high)
         total = algebra.add(total, algebra.multiply(Value(rest, UNIT), faulhaber))
@@ -284,11 +286,14 @@ def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
 
 def _sum_powers(degree: int, high: Value) -> Value:
     """Return 1^d + 2^d + … + n^d as a polynomial in n."""
-    total = number_value(0)
+    total = make_number_value(0)
     for j, bernoulli in enumerate(_compute_bernoulli_numbers(degree)):
         factor = Fraction(math.comb(degree + 1, j), degree + 1) * bernoulli
         total = algebra.add(
-            total, algebra.multiply(number_value(factor), power(high, number_value(degree + 1 - j)))
+            total,
+            algebra.multiply(
+                make_number_value(factor), power(high, make_number_value(degree + 1 - j))
+            ),
         )
     return total
 

@@ -71,7 +71,7 @@ _TRUTH = {"yes": "true", "no": "false"}
 _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren't doesn't".split())
 
 
-def split_without_leading_fillers(text: str) -> tuple[str, ...]:
+def split_words_without_leading_fillers(text: str) -> tuple[str, ...]:
     """Return the words of a text in lower case, without filler words at its start."""
     words = [word.lower() for word in _WORD.findall(text)]
     words[:1] = [_SHORT_NAMES.get(word, word) for word in words[:1]]

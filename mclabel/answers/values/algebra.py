@@ -29,7 +29,7 @@ from mclabel.answers.values.monomials import (
     add_terms,
     list_argument_monomials,
     multiply_terms,
-    power_of_monomial,
+    raise_monomial_to_power,
 )
 
 
@@ -53,14 +53,14 @@ class Value:
         return None if coefficient is None else Fraction(coefficient)
 
 
-def number_value(value: int | Fraction) -> Value:
+def make_number_value(value: int | Fraction) -> Value:
     """Return the closed form of a rational number."""
     if isinstance(value, Fraction) and value.denominator == 1:
         value = value.numerator
     return Value({NO_ATOMS: value} if value else {}, UNIT)
 
 
-def atom_value(name: Atom) -> Value:
+def make_atom_value(name: Atom) -> Value:
     """Return the closed form of a single atom: a symbol, a constant or a function of arguments."""
     return Value({frozenset(((name, 1),)): 1}, UNIT)
 
@@ -120,7 +120,7 @@ def has_no_opaque_atoms(a: Value) -> bool:
     return all(_is_canonical_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
 
 
-def free_symbols(a: Value) -> frozenset[str]:
+def get_free_symbols(a: Value) -> frozenset[str]:
     """Return the names of the free symbols of a value, including those inside functions."""
     names: set[str] = set()
     waiting: list[Monomial] = [*a.num, *a.den]
@@ -181,7 +181,7 @@ def reciprocal(a: Value) -> Value:
     if len(a.num) > 1:
         return Value(a.den, a.num)
     ((mono, coefficient),) = a.num.items()
-    factor, inverse = power_of_monomial(mono, -1)
+    factor, inverse = raise_monomial_to_power(mono, -1)
     scaled = {inverse: Fraction(1, 1) / coefficient * factor}
     return Value(multiply_terms(a.den, scaled), UNIT)
 
@@ -220,14 +220,16 @@ def is_zero_sum(terms: Polynomial) -> bool:
     return not terms
 
 
-def _clear_negative_powers(terms: Polynomial, waves: set[tuple[object, ...]]) -> Polynomial:
+def _clear_negative_powers(
+    terms: Polynomial, sines_and_cosines: set[tuple[object, ...]]
+) -> Polynomial:
     """Multiply a sum by powers of sines and cosines, so that none of them has a negative
     exponent.
     """
     lowest: dict[Atom, int | Fraction] = {}
     for mono in terms:
         for x, exponent in mono:
-            if x in waves and exponent < 0:
+            if x in sines_and_cosines and exponent < 0:
                 lowest[x] = min(lowest.get(x, 0), exponent)
     if not lowest:
         return terms

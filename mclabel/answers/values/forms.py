@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Literal as OneOf
 
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value, number_value
+from mclabel.answers.values.algebra import Value, make_number_value
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.units import Unit
@@ -71,7 +71,7 @@ class ItemCollection:
     single_value: Form | None = None
     """The single value that the text may also denote: 2,74 with a decimal comma, or the binomial
     coefficient C(10, 3). None if there is no such value."""
-    ordered: bool = False
+    is_ordered: bool = False
     """True for a list with final dots (1, 3, 5, ...), whose order counts."""
 
 
@@ -101,11 +101,11 @@ class Interval:
 
     low: Value | None
     """Lower end; None for minus infinity."""
-    low_closed: bool
+    is_low_closed: bool
     """True if the lower end belongs to the interval."""
     high: Value | None
     """Upper end; None for infinity."""
-    high_closed: bool
+    is_high_closed: bool
     """True if the upper end belongs to the interval."""
 
 
@@ -123,7 +123,7 @@ class Relation:
     """An inequality in several variables, in the form `difference` > 0 or `difference` ≥ 0."""
 
     difference: Value
-    strict: bool
+    is_strict: bool
     """True for >, False for ≥."""
 
 
@@ -132,7 +132,7 @@ class Matrix:
     """A matrix or its determinant."""
 
     rows: tuple[tuple[Form, ...], ...]
-    determinant: bool = False
+    is_determinant: bool = False
     """True if the matrix is between vertical bars, which denote its determinant."""
 
 
@@ -149,7 +149,7 @@ class TimeOfDay:
 
     seconds: int
     """Seconds since midnight, or since the last 12 o'clock if `half` is empty."""
-    half: OneOf["", "am", "pm", "24"]
+    day_half: OneOf["", "am", "pm", "24"]
     """Half of the day, `24` for a 24-hour time such as 16:30, or empty if it is not stated."""
     ratio: Ratio | None = None
     """The ratio that the text may also denote; None if the text has am or pm."""
@@ -208,11 +208,11 @@ PartReader = Callable[[str], Form]
 """A function that parses a part of a text."""
 
 
-def closed_value(form: Form) -> Value | None:
+def get_closed_value(form: Form) -> Value | None:
     """Return the closed form of a number, formula or product of letters; None for other forms."""
     match form:
         case Number(literal):
-            return number_value(literal.value)
+            return make_number_value(literal.value)
         case ClosedForm(value=value) | Name(value=value):
             return value
     return None
@@ -224,7 +224,7 @@ Grid = tuple[tuple[Value, ...], ...]
 
 def get_cell_values(matrix: Matrix) -> Grid | None:
     """Return the entries of a matrix as closed forms; None if an entry is not a closed form."""
-    rows = tuple(tuple(map(closed_value, row)) for row in matrix.rows)
+    rows = tuple(tuple(map(get_closed_value, row)) for row in matrix.rows)
     defined_rows = tuple(tuple(value for value in row if value is not None) for row in rows)
     return defined_rows if [*map(len, defined_rows)] == [*map(len, rows)] else None
 
@@ -266,7 +266,7 @@ def multiply_matrices(left: Grid, right: Grid) -> Grid:
 
 
 def _multiply_row_by_column(row: tuple[Value, ...], column: list[Value]) -> Value:
-    total = algebra.number_value(0)
+    total = algebra.make_number_value(0)
     for a, b in zip(row, column, strict=True):
         total = algebra.add(total, algebra.multiply(a, b))
     return total
@@ -281,7 +281,7 @@ def compute_determinant(grid: Grid) -> Value | None:
         return None
     if size == 1:
         return grid[0][0]
-    total = algebra.number_value(0)
+    total = algebra.make_number_value(0)
     for j, value in enumerate(grid[0]):
         minor = compute_determinant(tuple((*row[:j], *row[j + 1 :]) for row in grid[1:]))
         if minor is None:

@@ -10,9 +10,9 @@ import math
 from fractions import Fraction
 
 from mclabel.answers.values import algebra, powers
-from mclabel.answers.values.algebra import Value, atom_value, number_value
+from mclabel.answers.values.algebra import Value, make_atom_value, make_number_value
 from mclabel.answers.values.monomials import NO_ATOMS, UNIT, Monomial, NotClosed
-from mclabel.answers.values.sampling import real_value
+from mclabel.answers.values.sampling import evaluate_as_real
 
 MAX_FACTORIAL = 2_000
 """Largest n for which n! is computed."""
@@ -40,19 +40,19 @@ def apply_function(name: str, argument: Value, base: Value | None) -> Value:
     if name == "ln":
         return powers.logarithm(argument)
     if name == "lg":
-        base = number_value(10)
+        base = make_number_value(10)
     if name in ("log", "lg"):
         if base is None:
             n = argument.rational
             exact = None if n is None else _find_exponent_of_ten(n)
             if exact is not None:
-                return number_value(exact)
-            return algebra.divide(powers.logarithm(argument), atom_value(powers.BARE_LOG))
+                return make_number_value(exact)
+            return algebra.divide(powers.logarithm(argument), make_atom_value(powers.BARE_LOG))
         return algebra.divide(powers.logarithm(argument), powers.logarithm(base))
     if name == "exp":
-        return powers.power(atom_value("e"), argument)
+        return powers.power(make_atom_value("e"), argument)
     if name == "cis":
-        sine = algebra.multiply(atom_value("i"), apply_function("sin", argument, None))
+        sine = algebra.multiply(make_atom_value("i"), apply_function("sin", argument, None))
         return algebra.add(apply_function("cos", argument, None), sine)
     if name in ("sinh", "cosh", "tanh"):
         return _evaluate_hyperbolic(name, argument)
@@ -61,19 +61,20 @@ def apply_function(name: str, argument: Value, base: Value | None) -> Value:
     if name == "abs":
         return absolute_value(argument)
     if name in ("sqrt", "cbrt"):
-        return powers.power(argument, number_value(Fraction(1, 2 if name == "sqrt" else 3)))
+        return powers.power(argument, make_number_value(Fraction(1, 2 if name == "sqrt" else 3)))
     return _evaluate_exact_trigonometric(name, argument) or _evaluate_trigonometric(name, argument)
 
 
 def _evaluate_hyperbolic(name: str, argument: Value) -> Value:
     """Return sinh, cosh or tanh of an argument in terms of powers of e."""
     up, down = (
-        powers.power(atom_value("e"), exponent) for exponent in (argument, algebra.negate(argument))
+        powers.power(make_atom_value("e"), exponent)
+        for exponent in (argument, algebra.negate(argument))
     )
     difference, total = algebra.add(up, algebra.negate(down)), algebra.add(up, down)
     if name == "tanh":
         return algebra.divide(difference, total)
-    return algebra.divide(difference if name == "sinh" else total, number_value(2))
+    return algebra.divide(difference if name == "sinh" else total, make_number_value(2))
 
 
 def _evaluate_trigonometric(name: str, argument: Value) -> Value:
@@ -82,7 +83,7 @@ def _evaluate_trigonometric(name: str, argument: Value) -> Value:
     Any other function becomes an opaque atom.
     """
     sine, cosine = (
-        atom_value((wave, algebra.make_hashable_key(argument))) for wave in ("sin", "cos")
+        make_atom_value((wave, algebra.make_hashable_key(argument))) for wave in ("sin", "cos")
     )
     match name:
         case "tan":
@@ -93,7 +94,7 @@ def _evaluate_trigonometric(name: str, argument: Value) -> Value:
             return algebra.reciprocal(cosine)
         case "csc":
             return algebra.reciprocal(sine)
-    return atom_value((name, algebra.make_hashable_key(argument)))
+    return make_atom_value((name, algebra.make_hashable_key(argument)))
 
 
 def _find_exponent_of_ten(n: Fraction) -> int | None:
@@ -109,7 +110,7 @@ def _find_exponent_of_ten(n: Fraction) -> int | None:
 
 def _evaluate_exact_trigonometric(name: str, argument: Value) -> Value | None:
     """Return sin, cos or tan of a multiple of 15 degrees exactly; None for other arguments."""
-    turns = algebra.divide(argument, atom_value("π")).rational
+    turns = algebra.divide(argument, make_atom_value("π")).rational
     if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
         return None
     twelfths = int(turns * 12)
@@ -122,14 +123,16 @@ def _evaluate_exact_trigonometric(name: str, argument: Value) -> Value | None:
 def _evaluate_inverse_trigonometric(name: str, argument: Value) -> Value:
     """Return arcsin, arccos or arctan, as a multiple of π if it is a multiple of 15 degrees."""
     wave = "tan" if name == "arctan" else "sin"
-    for twelfths in range(-6, 7) if not algebra.free_symbols(argument) else ():
-        angle = algebra.multiply(atom_value("π"), number_value(Fraction(twelfths, 12)))
+    for twelfths in range(-6, 7) if not algebra.get_free_symbols(argument) else ():
+        angle = algebra.multiply(make_atom_value("π"), make_number_value(Fraction(twelfths, 12)))
         value = _evaluate_exact_trigonometric(wave, angle)
         if value is not None and algebra.same_canonical_form(value, argument):
             if name != "arccos":
                 return angle
-            return algebra.multiply(atom_value("π"), number_value(Fraction(6 - twelfths, 12)))
-    return atom_value((name, algebra.make_hashable_key(argument)))
+            return algebra.multiply(
+                make_atom_value("π"), make_number_value(Fraction(6 - twelfths, 12))
+            )
+    return make_atom_value((name, algebra.make_hashable_key(argument)))
 
 
 def _compute_sine(twelfths: int) -> Value:
@@ -148,10 +151,10 @@ def _compute_sine(twelfths: int) -> Value:
         5: ((6, quarter), (2, quarter)),
         6: ((1, Fraction(1)),),
     }[place]
-    total = number_value(0)
+    total = make_number_value(0)
     for radicand, coefficient in terms:
-        root = powers.power(number_value(radicand), number_value(half))
-        total = algebra.add(total, algebra.multiply(number_value(sign * coefficient), root))
+        root = powers.power(make_number_value(radicand), make_number_value(half))
+        total = algebra.add(total, algebra.multiply(make_number_value(sign * coefficient), root))
     return total
 
 
@@ -167,11 +170,11 @@ def factorial(value: Value) -> Value:
     if n.denominator != 1 or not 0 <= n <= MAX_LARGE_FACTORIAL:
         raise NotClosed("a factorial out of range")
     if n <= MAX_FACTORIAL:
-        return number_value(math.factorial(int(n)))
+        return make_number_value(math.factorial(int(n)))
     base = int(n) - int(n) % _CHUNK
-    rest = number_value(math.prod(range(base + 1, int(n) + 1)))
+    rest = make_number_value(math.prod(range(base + 1, int(n) + 1)))
     return algebra.multiply(
-        atom_value(("factorial", algebra.make_hashable_key(number_value(base)))), rest
+        make_atom_value(("factorial", algebra.make_hashable_key(make_number_value(base)))), rest
     )
 
 
@@ -179,13 +182,13 @@ def _expand_symbolic_factorial(value: Value) -> Value:
     """Return (m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! equals n!."""
     shift = Fraction(value.num.get(NO_ATOMS, 0))
     if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
-        return atom_value(("factorial", algebra.make_hashable_key(value)))
-    rest = algebra.add(value, number_value(-shift))
-    result = atom_value(("factorial", algebra.make_hashable_key(rest)))
+        return make_atom_value(("factorial", algebra.make_hashable_key(value)))
+    rest = algebra.add(value, make_number_value(-shift))
+    result = make_atom_value(("factorial", algebra.make_hashable_key(rest)))
     for i in range(1, int(shift) + 1):
-        result = algebra.multiply(result, algebra.add(rest, number_value(i)))
+        result = algebra.multiply(result, algebra.add(rest, make_number_value(i)))
     for i in range(0, -int(shift)):
-        result = algebra.divide(result, algebra.add(rest, number_value(-i)))
+        result = algebra.divide(result, algebra.add(rest, make_number_value(-i)))
     return result
 
 
@@ -201,7 +204,7 @@ def binomial(top: Value, bottom: Value) -> Value:
     """
     n, k = top.rational, bottom.rational
     if k is None or k.denominator != 1 or not 0 <= k <= MAX_BINOMIAL:
-        return atom_value(
+        return make_atom_value(
             ("binomial", algebra.make_hashable_key(top), algebra.make_hashable_key(bottom))
         )
     if n is None:
@@ -211,26 +214,30 @@ def binomial(top: Value, bottom: Value) -> Value:
     chosen = min(int(k), int(n - k))
     if chosen > MAX_CHOSEN:
         raise NotClosed("a binomial out of range")
-    return number_value(math.comb(int(n), chosen))
+    return make_number_value(math.comb(int(n), chosen))
 
 
 def _expand_symbolic_binomial(top: Value, k: int) -> Value:
     """Return `n(n-1)…(n-k+1)/k!` for a formula n."""
     if k > MAX_SYMBOLIC_CHOSEN:
-        return atom_value(
-            ("binomial", algebra.make_hashable_key(top), algebra.make_hashable_key(number_value(k)))
+        return make_atom_value(
+            (
+                "binomial",
+                algebra.make_hashable_key(top),
+                algebra.make_hashable_key(make_number_value(k)),
+            )
         )
-    product = number_value(Fraction(1, math.factorial(k)))
+    product = make_number_value(Fraction(1, math.factorial(k)))
     for i in range(k):
-        product = algebra.multiply(product, algebra.add(top, number_value(-i)))
+        product = algebra.multiply(product, algebra.add(top, make_number_value(-i)))
     return product
 
 
 def absolute_value(value: Value) -> Value:
     """Return the absolute value: exact for a number, an opaque atom for a formula with symbols."""
-    if algebra.free_symbols(value):
-        return atom_value(("abs", algebra.make_hashable_key(_choose_canonical_sign(value))))
-    size = real_value(value)
+    if algebra.get_free_symbols(value):
+        return make_atom_value(("abs", algebra.make_hashable_key(_choose_canonical_sign(value))))
+    size = evaluate_as_real(value)
     if size is None:
         return _compute_modulus(value)
     return algebra.negate(value) if size < 0 else value
@@ -252,18 +259,18 @@ def _compute_modulus(value: Value) -> Value:
     for mono, coefficient in value.num.items():
         rest = frozenset((x, n) for x, n in mono if x != "i")
         parts[len(rest) != len(mono)][rest] = coefficient
-    total = number_value(0)
+    total = make_number_value(0)
     for part in parts:
         component = Value(part, UNIT)
-        if part and real_value(component) is None:
+        if part and evaluate_as_real(component) is None:
             raise NotClosed("parts that are not real numbers")
         total = algebra.add(total, algebra.multiply(component, component))
-    return powers.power(total, number_value(Fraction(1, 2)))
+    return powers.power(total, make_number_value(Fraction(1, 2)))
 
 
-def round_to_integer(value: Value, *, up: bool) -> Value:
-    """Return the ceiling of a value if `up` is true, its floor otherwise."""
+def round_to_integer(value: Value, *, rounds_up: bool) -> Value:
+    """Return the ceiling of a value if `rounds_up` is true, its floor otherwise."""
     n = value.rational
     if n is None:
-        return atom_value(("ceil" if up else "floor", algebra.make_hashable_key(value)))
-    return number_value(math.ceil(n) if up else math.floor(n))
+        return make_atom_value(("ceil" if rounds_up else "floor", algebra.make_hashable_key(value)))
+    return make_number_value(math.ceil(n) if rounds_up else math.floor(n))

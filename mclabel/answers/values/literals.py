@@ -141,7 +141,7 @@ def _parse_repeating(text: str) -> Literal | None:
         fixed, period = match[3], match[4] or match[5] or match[6]
     else:
         match = _ELLIPSIS.fullmatch(text)
-        split = _split_period(match[3]) if match else None
+        split = _split_off_repeating_digits(match[3]) if match else None
         if match is None or split is None:
             return None
         fixed, period = split
@@ -152,7 +152,7 @@ def _parse_repeating(text: str) -> Literal | None:
     return Literal(-value if match[1] == "-" else value)
 
 
-def _split_period(digits: str) -> tuple[str, str] | None:
+def _split_off_repeating_digits(digits: str) -> tuple[str, str] | None:
     """Split decimals into the fixed digits and the period: 1666 becomes 1 and 6.
 
     Return None if no period repeats often enough.

@@ -92,7 +92,7 @@ def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
         for n, b in q.items():
             extra, mono = _multiply_monomials(m, n)
             new = total.get(mono, 0) + a * b * extra
-            check_number_size(new)
+            refuse_large_number(new)
             if new:
                 total[mono] = new
             else:
@@ -133,13 +133,13 @@ def _split_power(base: Atom, exponent: int | Fraction) -> tuple[int | Fraction, 
     return 1, exponent
 
 
-def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]:
+def raise_monomial_to_power(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]:
     """Return the n-th power of a monomial as a rational factor and the remaining monomial."""
     factor: int | Fraction = 1
     exponents: dict[Atom, int | Fraction] = {}
     for base, exponent in mono:
         if isinstance(base, int):
-            check_power_size(base, math.floor(exponent * n))
+            refuse_large_power(base, math.floor(exponent * n))
         taken, rest = _split_power(base, exponent * n)
         factor *= taken
         if rest:
@@ -147,14 +147,14 @@ def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]
     return factor, frozenset(exponents.items())
 
 
-def check_power_size(base: int | Fraction, n: int) -> None:
+def refuse_large_power(base: int | Fraction, n: int) -> None:
     """Raise `NotClosed` if base^n has more than `MAX_BITS` bits."""
     bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
     if base not in (1, -1) and bits * abs(n) > MAX_BITS:
         raise NotClosed("number too large")
 
 
-def check_number_size(n: int | Fraction) -> None:
+def refuse_large_number(n: int | Fraction) -> None:
     """Raise `NotClosed` if a number has more than `MAX_BITS` bits.
 
     Otherwise subtract the work of arithmetic with it from the remaining work of this thread.

@@ -13,11 +13,11 @@ from mclabel.answers.effort import spend_work
 from mclabel.answers.values.algebra import (
     Value,
     add,
-    atom_value,
     divide,
+    make_atom_value,
     make_hashable_key,
+    make_number_value,
     multiply,
-    number_value,
     reciprocal,
 )
 from mclabel.answers.values.monomials import (
@@ -26,9 +26,9 @@ from mclabel.answers.values.monomials import (
     UNIT,
     Atom,
     NotClosed,
-    check_number_size,
-    check_power_size,
-    power_of_monomial,
+    raise_monomial_to_power,
+    refuse_large_number,
+    refuse_large_power,
 )
 
 BARE_LOG = ("bare log",)
@@ -62,14 +62,14 @@ def square(a: Value) -> Value:
     if len(a.num) != 1 or a.den is not UNIT:
         return multiply(a, a)
     ((mono, coefficient),) = a.num.items()
-    result = number_value(Fraction(coefficient) ** 2)
+    result = make_number_value(Fraction(coefficient) ** 2)
     for x, exponent in mono:
-        twice = number_value(Fraction(exponent) * 2)
+        twice = make_number_value(Fraction(exponent) * 2)
         if isinstance(x, tuple) and x[0] == "root":
             num, den = x[1]
             result = multiply(result, power(Value(dict(num), dict(den)), twice))
         else:
-            base = number_value(x) if isinstance(x, int) else atom_value(x)
+            base = make_number_value(x) if isinstance(x, int) else make_atom_value(x)
             result = multiply(result, power(base, twice))
     return result
 
@@ -82,11 +82,13 @@ def logarithm(a: Value) -> Value:
     """
     n = a.rational
     if n is not None and n > 0:
-        total = number_value(0)
+        total = make_number_value(0)
         for prime, exponent in _factor_integer(n.numerator) + _factor_integer(
             n.denominator, sign=-1
         ):
-            total = add(total, multiply(number_value(exponent), atom_value(("ln", prime))))
+            total = add(
+                total, multiply(make_number_value(exponent), make_atom_value(("ln", prime)))
+            )
         return total
     if len(a.num) == 1 and a.den is UNIT:
         ((mono, coefficient),) = a.num.items()
@@ -96,12 +98,12 @@ def logarithm(a: Value) -> Value:
             and mono
             and all(x == "e" or (isinstance(x, tuple) and x[:2] == ("^", "e")) for x, _ in mono)
         ):
-            total = logarithm(number_value(factor))
+            total = logarithm(make_number_value(factor))
             for x, times in mono:
-                logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number_value(1)
-                total = add(total, multiply(number_value(Fraction(times)), logged))
+                logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else make_number_value(1)
+                total = add(total, multiply(make_number_value(Fraction(times)), logged))
             return total
-    return atom_value(("log", make_hashable_key(a)))
+    return make_atom_value(("log", make_hashable_key(a)))
 
 
 def _compute_integer_power(base: Value, n: int) -> Value:
@@ -110,18 +112,20 @@ def _compute_integer_power(base: Value, n: int) -> Value:
     if n == 0:
         if not base.num:
             raise NotClosed("zero to the power of zero")
-        return number_value(1)
+        return make_number_value(1)
     if len(base.num) == 1 and base.den is UNIT:
         ((mono, coefficient),) = base.num.items()
-        check_power_size(coefficient, n)
-        factor, raised = power_of_monomial(mono, n)
-        check_number_size(factor)
+        refuse_large_power(coefficient, n)
+        factor, raised = raise_monomial_to_power(mono, n)
+        refuse_large_number(factor)
         return Value({raised: coefficient**n * factor}, UNIT)
     if base.den is not UNIT:
         num, den = Value(base.num, UNIT), Value(base.den, UNIT)
         return divide(_compute_integer_power(num, n), _compute_integer_power(den, n))
     if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
-        return atom_value(("power", make_hashable_key(base), make_hashable_key(number_value(n))))
+        return make_atom_value(
+            ("power", make_hashable_key(base), make_hashable_key(make_number_value(n)))
+        )
     result = base
     for _ in range(n - 1):
         result = multiply(result, base)
@@ -192,28 +196,28 @@ def denest_root(base: Value, degree: int) -> Value | None:
         if parts is None:
             return None
         return add(
-            number_value(parts[0]),
-            multiply(number_value(parts[1]), _compute_rational_power(d, Fraction(1, 2))),
+            make_number_value(parts[0]),
+            multiply(make_number_value(parts[1]), _compute_rational_power(d, Fraction(1, 2))),
         )
     parts = denest_square_root(a, b, d)
     if parts is None or parts[1] < 0:
         return None
     large, small = (_compute_rational_power(part, Fraction(1, 2)) for part in parts)
-    return add(large, small if b > 0 else multiply(number_value(-1), small))
+    return add(large, small if b > 0 else multiply(make_number_value(-1), small))
 
 
 def _compute_rational_power(n: Fraction, exponent: Fraction) -> Value:
     if n < 0:
         if exponent.denominator % 2:
             sign = -1 if exponent.numerator % 2 else 1
-            return multiply(number_value(sign), _compute_rational_power(-n, exponent))
+            return multiply(make_number_value(sign), _compute_rational_power(-n, exponent))
         if exponent.denominator == 2:
             return multiply(
-                _compute_integer_power(atom_value("i"), exponent.numerator),
+                _compute_integer_power(make_atom_value("i"), exponent.numerator),
                 _compute_rational_power(-n, exponent),
             )
         raise NotClosed("even root of a negative number")
-    result = number_value(1)
+    result = make_number_value(1)
     for prime, e in _factor_integer(n.numerator) + _factor_integer(n.denominator, sign=-1):
         result = multiply(result, _compute_prime_power(prime, e * exponent))
     return result
@@ -221,7 +225,7 @@ def _compute_rational_power(n: Fraction, exponent: Fraction) -> Value:
 
 def _compute_prime_power(prime: int, exponent: Fraction) -> Value:
     whole = math.floor(exponent)
-    check_power_size(prime, whole)
+    refuse_large_power(prime, whole)
     rest = exponent - whole
     mono = frozenset(((prime, rest),)) if rest else NO_ATOMS
     return Value({mono: Fraction(prime) ** whole}, UNIT)
@@ -230,32 +234,32 @@ def _compute_prime_power(prime: int, exponent: Fraction) -> Value:
 def _expand_symbolic_power(base: Value, exponent: Value) -> Value:
     """Return b^(c·m + …) as a product of atoms b^m to the power c, so that (e^x)² equals e^(2x)."""
     if exponent.den is not UNIT:
-        return atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
+        return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     if any(
         isinstance(x, tuple) and x[0] in ("ln", "log") for mono in exponent.num for x, _ in mono
     ):
         undone = _eliminate_logarithms(base, exponent)
         return (
-            atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
+            make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
             if undone is None
             else undone
         )
     if len(base.num) != 1 or base.den is not UNIT:
-        return atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
+        return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     ((mono, coefficient),) = base.num.items()
     n = Fraction(coefficient)
     if n <= 0 or any(not isinstance(x, str) or x == "i" for x, _ in mono):
-        return atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
+        return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     bases = [*mono, *_factor_integer(n.numerator), *_factor_integer(n.denominator, sign=-1)]
-    result = number_value(1)
+    result = make_number_value(1)
     for m, c in exponent.num.items():
         if ("i", 1) in m:
-            return atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
+            return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
         for x, e in bases:
             if not m:
                 piece = power(
-                    number_value(x) if isinstance(x, int) else atom_value(x),
-                    number_value(Fraction(e * c)),
+                    make_number_value(x) if isinstance(x, int) else make_atom_value(x),
+                    make_number_value(Fraction(e * c)),
                 )
             else:
                 piece = Value({frozenset(((("^", x, m), e * c),)): 1}, UNIT)
@@ -270,23 +274,23 @@ def _eliminate_logarithms(base: Value, exponent: Value) -> Value | None:
     """
     n = base.rational
     if n == 10 and any(x == BARE_LOG for mono in exponent.num for x, _ in mono):
-        total = multiply(exponent, atom_value(BARE_LOG))
+        total = multiply(exponent, make_atom_value(BARE_LOG))
     elif base.num == {frozenset((("e", 1),)): 1} and base.den is UNIT:
         total = exponent
     elif n is not None and n > 0:
         total = multiply(exponent, logarithm(base))
     else:
         return None
-    result = number_value(1)
+    result = make_number_value(1)
     for mono, coefficient in total.num.items():
-        c = number_value(Fraction(coefficient))
+        c = make_number_value(Fraction(coefficient))
         if not mono:
-            result = multiply(result, power(atom_value("e"), c))
+            result = multiply(result, power(make_atom_value("e"), c))
             continue
         ((x, once), *more) = mono
         if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
             return None
-        inner = number_value(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
+        inner = make_number_value(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
         # A denominator of 1 becomes the object `UNIT` itself.
         result = multiply(result, power(Value(inner.num, UNIT) if inner.den == UNIT else inner, c))
     return result

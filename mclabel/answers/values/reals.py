@@ -10,32 +10,41 @@ from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import Interval, Reals, Relation
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.values.sampling import real_value
+from mclabel.answers.values.sampling import evaluate_as_real
 
 ALL = Reals((Interval(None, False, None, False),))
 """The set of all real numbers."""
 
 
-def make_interval(low: Value | None, high: Value | None, *, closed: tuple[bool, bool]) -> Reals:
+def make_interval(
+    low: Value | None, high: Value | None, *, are_ends_closed: tuple[bool, bool]
+) -> Reals:
     """Return the interval between two ends; the empty set if `low` is above `high`.
 
     Args:
         low: lower end; None for minus infinity.
         high: upper end; None for infinity.
-        closed: two flags, True if the lower end, or the upper end, belongs to the interval.
+        are_ends_closed: two flags, True if the lower end, or the upper end, is in the interval.
 
     Raises:
         NotClosed: an end is not a real number.
     """
     if low is not None and high is not None:
         order = _compare_interval_ends(low, high)
-        if order > 0 or (order == 0 and not all(closed)):
+        if order > 0 or (order == 0 and not all(are_ends_closed)):
             return Reals(())
     for end in (low, high):
         if end is not None:
             _convert_end_to_float(end)
     return Reals(
-        (Interval(low, closed[0] and low is not None, high, closed[1] and high is not None),)
+        (
+            Interval(
+                low,
+                are_ends_closed[0] and low is not None,
+                high,
+                are_ends_closed[1] and high is not None,
+            ),
+        )
     )
 
 
@@ -45,7 +54,7 @@ def union(sets: Iterable[Reals]) -> Reals:
     Raises:
         NotClosed: an end is not a real number.
     """
-    pieces = sorted((p for s in sets for p in s.pieces), key=_sort_key_by_start)
+    pieces = sorted((p for s in sets for p in s.pieces), key=_make_start_sort_key)
     joined: list[Interval] = []
     for piece in pieces:
         if joined and _are_intervals_touching(joined[-1], piece):
@@ -64,15 +73,17 @@ def intersection(a: Reals, b: Reals) -> Reals:
     pieces = []
     for p in a.pieces:
         for q in b.pieces:
-            low, low_closed = _choose_tighter_end(p.low, p.low_closed, q.low, q.low_closed, sign=1)
-            high, high_closed = _choose_tighter_end(
-                p.high, p.high_closed, q.high, q.high_closed, sign=-1
+            low, low_closed = _choose_tighter_end(
+                p.low, p.is_low_closed, q.low, q.is_low_closed, sign=1
             )
-            pieces.append(make_interval(low, high, closed=(low_closed, high_closed)))
+            high, high_closed = _choose_tighter_end(
+                p.high, p.is_high_closed, q.high, q.is_high_closed, sign=-1
+            )
+            pieces.append(make_interval(low, high, are_ends_closed=(low_closed, high_closed)))
     return union(pieces)
 
 
-def all_reals_except(point: Value) -> Reals:
+def make_reals_except(point: Value) -> Reals:
     """Return the set of all real numbers except `point`."""
     return Reals((Interval(None, False, point, False), Interval(point, False, None, False)))
 
@@ -86,7 +97,7 @@ def same_set(a: Reals, b: Reals) -> bool | None:
         return False
     unsure = False
     for p, q in zip(a.pieces, b.pieces, strict=True):
-        if (p.low_closed, p.high_closed) != (q.low_closed, q.high_closed):
+        if (p.is_low_closed, p.is_high_closed) != (q.is_low_closed, q.is_high_closed):
             return False
         for left, right in ((p.low, q.low), (p.high, q.high)):
             if (left is None) != (right is None):
@@ -114,23 +125,23 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
     if sign in ("<", "≤"):
         left, right = right, left
     difference = algebra.add(left, algebra.negate(right))
-    names = algebra.free_symbols(difference)
+    names = algebra.get_free_symbols(difference)
     if not names:
         raise NotClosed("an inequality between numbers")
     if len(names) > 1:
         if sign == "≠":
             raise NotClosed("≠ with several variables is not supported")
-        return Relation(difference, strict=sign in "<>")
+        return Relation(difference, is_strict=sign in "<>")
     (name,) = names
     slope, rest = _find_linear_coefficients(difference, name)
     root = algebra.divide(algebra.negate(rest), slope)
     if sign == "≠":
-        return Reals(all_reals_except(root).pieces, name)
+        return Reals(make_reals_except(root).pieces, name)
     closed = sign in ("≤", "≥")
     if _convert_end_to_float(slope) > 0:
-        solutions = make_interval(root, None, closed=(closed, False))
+        solutions = make_interval(root, None, are_ends_closed=(closed, False))
     else:
-        solutions = make_interval(None, root, closed=(False, closed))
+        solutions = make_interval(None, root, are_ends_closed=(False, closed))
     return Reals(solutions.pieces, name)
 
 
@@ -140,7 +151,7 @@ def _find_linear_coefficients(difference: Value, name: str) -> tuple[Value, Valu
     Raises:
         NotClosed: the polynomial is not linear.
     """
-    if len(difference.den) > 1 or algebra.free_symbols(Value(difference.den, difference.den)):
+    if len(difference.den) > 1 or algebra.get_free_symbols(Value(difference.den, difference.den)):
         raise NotClosed("not linear")
     slope, rest = {}, {}
     for mono, coefficient in difference.num.items():
@@ -152,7 +163,7 @@ def _find_linear_coefficients(difference: Value, name: str) -> tuple[Value, Valu
             raise NotClosed("not linear")
         slope[frozenset(exponents.items())] = coefficient
     slope_value, rest_value = Value(slope, difference.den), Value(rest, difference.den)
-    if algebra.free_symbols(slope_value) or algebra.free_symbols(rest_value) or not slope:
+    if algebra.get_free_symbols(slope_value) or algebra.get_free_symbols(rest_value) or not slope:
         raise NotClosed("not linear")
     return slope_value, rest_value
 
@@ -161,7 +172,7 @@ def _convert_end_to_float(value: Value) -> float:
     exact = value.rational
     if exact is not None and abs(exact) < 2**1000:
         return float(exact)
-    place = real_value(value)
+    place = evaluate_as_real(value)
     if place is None:
         raise NotClosed("an end that is not a real number")
     return place
@@ -177,10 +188,10 @@ def _compare_interval_ends(a: Value, b: Value) -> int:
     return (left > right) - (left < right)
 
 
-def _sort_key_by_start(piece: Interval) -> tuple[float, bool]:
+def _make_start_sort_key(piece: Interval) -> tuple[float, bool]:
     return (
         -math.inf if piece.low is None else _convert_end_to_float(piece.low),
-        not piece.low_closed,
+        not piece.is_low_closed,
     )
 
 
@@ -188,18 +199,18 @@ def _are_intervals_touching(first: Interval, second: Interval) -> bool:
     if first.high is None or second.low is None:
         return True
     order = _compare_interval_ends(second.low, first.high)
-    return order < 0 or (order == 0 and (first.high_closed or second.low_closed))
+    return order < 0 or (order == 0 and (first.is_high_closed or second.is_low_closed))
 
 
 def _join_intervals(first: Interval, second: Interval) -> Interval:
     if first.high is None or second.high is None:
-        return Interval(first.low, first.low_closed, None, False)
+        return Interval(first.low, first.is_low_closed, None, False)
     order = _compare_interval_ends(first.high, second.high)
     if order == 0:
-        closed = first.high_closed or second.high_closed
-        return Interval(first.low, first.low_closed, first.high, closed)
+        closed = first.is_high_closed or second.is_high_closed
+        return Interval(first.low, first.is_low_closed, first.high, closed)
     last = first if order > 0 else second
-    return Interval(first.low, first.low_closed, last.high, last.high_closed)
+    return Interval(first.low, first.is_low_closed, last.high, last.is_high_closed)
 
 
 def _choose_tighter_end(

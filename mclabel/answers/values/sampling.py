@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from mclabel.answers.effort import spend_work
-from mclabel.answers.values.algebra import Value, free_symbols
+from mclabel.answers.values.algebra import Value, get_free_symbols
 from mclabel.answers.values.monomials import Atom, Polynomial
 from mclabel.answers.values.powers import BARE_LOG
 
@@ -56,7 +56,7 @@ def clearly_differ(a: Value, b: Value) -> bool:
     Only points at which both are defined over the real numbers are used. Elsewhere a root or a
     logarithm has several values, so that equal forms such as -ln x and ln(1/x) may seem to differ.
     """
-    names = sorted(free_symbols(a) | free_symbols(b))
+    names = sorted(get_free_symbols(a) | get_free_symbols(b))
     for sizes in _POINTS:
         compared = False
         for shift in range(len(sizes)):
@@ -75,20 +75,22 @@ def clearly_differ(a: Value, b: Value) -> bool:
     return False
 
 
-def _choose_sample_value(name: str, size: float, place: int, shift: int) -> float:
+def _choose_sample_value(
+    name: str, approximate_value: float, symbol_index: int, point_index: int
+) -> float:
     """Return the value of a symbol at a sample point.
 
     The value of k, l, m and n is an integer, so that (-1)^n is defined.
 
     Args:
         name: name of the symbol.
-        size: approximate value.
-        place: index of the name among the symbols, so that no two symbols have the same value.
-        shift: index of the point among the points of one row of `_POINTS`.
+        approximate_value: approximate value.
+        symbol_index: index of the name among the symbols, so that no two have the same value.
+        point_index: index of the point among the points of one row of `_POINTS`.
     """
     if name in _WHOLE:
-        return float(math.ceil(size) + place)
-    return size + 0.137 * place + 0.01 * shift
+        return float(math.ceil(approximate_value) + symbol_index)
+    return approximate_value + 0.137 * symbol_index + 0.01 * point_index
 
 
 def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
@@ -122,7 +124,7 @@ def evaluate_at_point(a: Value, point: Mapping[str, float] | None = None) -> com
     return result if cmath.isfinite(result) else None
 
 
-def absolute_difference(a: Value, b: Value) -> float | None:
+def compute_absolute_difference(a: Value, b: Value) -> float | None:
     """Return the absolute difference of two closed forms without symbols; None if one of them
     cannot be evaluated.
     """
@@ -132,7 +134,7 @@ def absolute_difference(a: Value, b: Value) -> float | None:
 
 def overflows_float(a: Value) -> bool:
     """Return whether a closed form without symbols, or a part of it, is too large for a float."""
-    if free_symbols(a):
+    if get_free_symbols(a):
         return False
     try:
         return not cmath.isfinite(_evaluate_quotient(a.num, a.den, {}))
@@ -142,7 +144,7 @@ def overflows_float(a: Value) -> bool:
         return False
 
 
-def real_value(a: Value) -> float | None:
+def evaluate_as_real(a: Value) -> float | None:
     """Return the value of a closed form without symbols if it is a real number; None otherwise."""
     result = evaluate_at_point(a)
     if result is None or abs(result.imag) > 1e-12 * max(1.0, abs(result.real)):

@@ -236,7 +236,7 @@ def read_multiplier_and_unit(text: str) -> tuple[int, Unit | None] | None:
     return multiplier, unit
 
 
-def currency_unit(sign: str) -> Unit:
+def get_currency_unit(sign: str) -> Unit:
     """Return the unit of a currency sign: `$`, `€`, `£` or `¥`."""
     return _BY_NAME[sign]
 
@@ -276,7 +276,7 @@ def _read_compound_unit(words: list[str]) -> Unit | None:
                 dimension[base] = dimension.get(base, 0) + sign * n * (exponent - 1)
             last = None
         else:
-            unit = _find_unit_below_bar(word) if sign < 0 else _find_unit_by_name(word)
+            unit = _find_unit_below_fraction_bar(word) if sign < 0 else _find_unit_by_name(word)
             if unit is None or (
                 near and not _may_follow_unit_without_sign(word, words[place + 1 :])
             ):
@@ -339,7 +339,7 @@ def _split_joined_units(words: list[str]) -> list[str]:
     return separated
 
 
-def _find_unit_below_bar(word: str) -> Unit | None:
+def _find_unit_below_fraction_bar(word: str) -> Unit | None:
     """Return the unit that a word below a fraction bar denotes; None if there is none.
 
     There, mK is a metre times a kelvin.

@@ -4,8 +4,8 @@ A question is whether an answer equals a gold, or whether a gold can be parsed.
 
 A step is a call of a Python function. Counting makes sympy at least twice as slow, and most
 questions need far fewer steps than the budget. A question is therefore first tried without
-counting, for the CPU time that `min_cpu_s` returns. A question that ends within this time cannot
-have exceeded the budget on any existing processor. Otherwise the question is restarted with
+counting, for the CPU time that `compute_min_cpu_s` returns. A question that ends within this time
+cannot have exceeded the budget on any existing processor. Otherwise the question is restarted with
 counting. Whether a question has a verdict therefore depends only on the question, not on the
 machine or its load. Only the time that it takes depends on them.
 """
@@ -48,16 +48,16 @@ def run_attempt(question: dict[str, Any], output_fd: int) -> None:
     sys.setrecursionlimit(_RECURSION + (1 if question["counted"] else 0))
     if question["counted"]:
         resource.setrlimit(resource.RLIMIT_CPU, (GUARD_S, 2 * GUARD_S))
-        _count_steps(question["steps"], output_fd)
+        _end_process_after_steps(question["steps"], output_fd)
     else:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, min_cpu_s(question["steps"]))
+        signal.setitimer(signal.ITIMER_PROF, compute_min_cpu_s(question["steps"]))
     reply = _decide_question(question)
     sys.setprofile(None)
     os.write(output_fd, json.dumps(reply).encode() + b"\n")
 
 
-def min_cpu_s(max_steps: int) -> float:
+def compute_min_cpu_s(max_steps: int) -> float:
     """Return the CPU seconds that even the fastest processor needs for `max_steps` steps."""
     return max_steps / FASTEST_STEPS_PER_S
 
@@ -73,7 +73,7 @@ def seed_random_generators() -> None:
 _RECURSION = 1_000
 
 
-def _count_steps(limit: int, output_fd: int) -> None:
+def _end_process_after_steps(max_steps: int, output_fd: int) -> None:
     """Make the first step over the limit write the reply `too_many_steps` and end the process.
 
     The function raises no exception, because sympy could catch it. Steps inside `__eq__` are not
@@ -93,7 +93,7 @@ def _count_steps(limit: int, output_fd: int) -> None:
                 comparing = frame
                 return
             steps += 1
-            if steps > limit:
+            if steps > max_steps:
                 os.write(output_fd, _OVER)
                 os._exit(0)
 

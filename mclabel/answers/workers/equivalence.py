@@ -103,7 +103,7 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
     bases = (sympy.Integer(1), sympy.log(10)) if difference.has(_BARE_LOG) else (None,)
     for base in bases:
         sides = (left, right) if base is None else [s.subs(_BARE_LOG, base) for s in (left, right)]
-        if not _differ_somewhere(*sides):
+        if not _differ_at_sample_point(*sides):
             difference = sides[0] - sides[1]
             break
     else:
@@ -136,7 +136,7 @@ def _make_symbols_positive(left: Any, right: Any) -> tuple[Any, Any]:
     return left.subs(names), right.subs(names)
 
 
-def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
+def _differ_at_sample_point(left: sympy.Expr, right: sympy.Expr) -> bool:
     """Return whether two formulas clearly differ at one of a few points.
 
     Only points where every root and logarithm has a unique value are used.
@@ -212,8 +212,8 @@ def _form_to_sympy(form: Form) -> Any:
                     sympy.Interval(
                         -sympy.oo if p.low is None else _value_to_sympy(p.low),
                         sympy.oo if p.high is None else _value_to_sympy(p.high),
-                        not p.low_closed,
-                        not p.high_closed,
+                        not p.is_low_closed,
+                        not p.is_high_closed,
                     )
                     for p in pieces
                 )
@@ -239,20 +239,20 @@ def _parse_latex(text: str) -> Any:
     return _evaluate_operations(result.subs(renamed) if renamed else result)
 
 
-def _evaluate_operations(result: Any) -> Any:
+def _evaluate_operations(expression: Any) -> Any:
     """Evaluate the integrals, sums, products, limits and derivatives of an expression.
 
     The result is None if an integral has no bounds, or if the differentiated expression does not
     contain the variable. Sympy would evaluate dy/dx to 0.
     """
-    if not result.has(*_OPERATIONS):
-        return result
-    for node in result.atoms(sympy.Derivative):
+    if not expression.has(*_OPERATIONS):
+        return expression
+    for node in expression.atoms(sympy.Derivative):
         if not node.expr.has(*node.variables):
             return None
-    if any(len(limits) == 1 for node in result.atoms(sympy.Integral) for limits in node.limits):
+    if any(len(limits) == 1 for node in expression.atoms(sympy.Integral) for limits in node.limits):
         return None
-    evaluated = result.doit()
+    evaluated = expression.doit()
     return None if evaluated.has(*_OPERATIONS, sympy.Piecewise) else evaluated
 
 

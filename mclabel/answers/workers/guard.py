@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mclabel.answers.values.algebra import Value, free_symbols
+from mclabel.answers.values.algebra import Value, get_free_symbols
 from mclabel.answers.values.forms import ClosedForm, Form, Number, Reals, UnparsedText
 from mclabel.answers.values.monomials import UNIT, Monomial, list_argument_monomials
 from mclabel.answers.values.sampling import evaluate_at_point, overflows_float
@@ -136,19 +136,21 @@ def _explain_refused_value(value: Value) -> str | None:
                 continue
             if depth == MAX_NESTING:
                 return "nested_too_deep"
-            if x[0] in _COUNTING and any(_exceeds_limit(key, MAX_ARGUMENT) for key in x[1:]):
+            if x[0] in _COUNTING and any(
+                _is_argument_larger_than(key, MAX_ARGUMENT) for key in x[1:]
+            ):
                 return "too_large"
-            if x[0] == "power" and _exceeds_limit(x[2], MAX_EXPONENTS):
+            if x[0] == "power" and _is_argument_larger_than(x[2], MAX_EXPONENTS):
                 return "too_large"
             waiting.extend((inner, depth + 1) for inner in list_argument_monomials(x))
     return "too_large" if overflows_float(value) else None
 
 
-def _exceeds_limit(key: Any, limit: int) -> bool:
+def _is_argument_larger_than(argument_key: Any, limit: int) -> bool:
     """Return whether an argument is a number larger than `limit`; False if it has symbols."""
-    num, den = (dict(part) for part in key)
+    num, den = (dict(part) for part in argument_key)
     value = Value(num, UNIT if den == UNIT else den)
-    if free_symbols(value):
+    if get_free_symbols(value):
         return False
     size = evaluate_at_point(value)
     return size is None or abs(size) > limit

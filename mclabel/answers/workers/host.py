@@ -51,11 +51,11 @@ def main(argv: Sequence[str]) -> None:
             If empty, the function only tests whether a host can start on this machine.
     """
     if not argv:
-        _warm_up()
+        _warm_up_sympy()
         print("the answer checker's workers can start here")
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _warm_up()
+    _warm_up_sympy()
     memory = int(argv[1])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
         _Host(control, memory).serve()
 
 
-def _warm_up() -> None:
+def _warm_up_sympy() -> None:
     """Import sympy and compare sample formulas, so that tables that are built on first use exist
     before the first fork.
     """
@@ -114,7 +114,7 @@ class _Host:
                     if key.fd == self._control.fileno():
                         self._receive_questions(buffer)
                     elif key.fd in self._children:
-                        self._read_child(key.fd)
+                        self._receive_child_output(key.fd)
         finally:
             for child in self._children.values():
                 _kill_process(child.pid)
@@ -156,7 +156,7 @@ class _Host:
         finally:
             os._exit(0)
 
-    def _read_child(self, descriptor: int) -> None:
+    def _receive_child_output(self, descriptor: int) -> None:
         """Read from a child's pipe. If the pipe is closed, send the child's result to the pool."""
         child = self._children[descriptor]
         data = os.read(descriptor, MAX_MESSAGE)
@@ -206,7 +206,7 @@ def restrict_process(memory_bytes: int) -> None:
     """
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     sys.dont_write_bytecode = True
-    sys.addaudithook(refuse_event)
+    sys.addaudithook(refuse_forbidden_event)
 
 
 _REFUSED = (
@@ -221,7 +221,7 @@ _CODE_WRITERS = frozenset(("sympy.polys.monomials", "collections", "dataclasses"
 """Modules that may compile code, because they generate it from numbers and their own names."""
 
 
-def refuse_event(event: str, arguments: tuple[Any, ...]) -> None:
+def refuse_forbidden_event(event: str, arguments: tuple[Any, ...]) -> None:
     """Audit hook that raises `PermissionError` if the process compiles text, writes files, starts
     processes or opens connections.
     """

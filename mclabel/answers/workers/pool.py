@@ -66,7 +66,7 @@ class _PendingQuestion:
     future: Future[WorkerReply]
     counts_steps: bool = False
     """True if the next attempt counts steps, because the quick attempt took too long."""
-    deaths: int = 0
+    num_deaths: int = 0
     """Number of attempts whose process died."""
     sent_at_s: float = 0.0
     """Time at which the question was last sent to the host, in seconds of the monotonic clock."""
@@ -76,7 +76,7 @@ class _PendingQuestion:
     @property
     def must_run_alone(self) -> bool:
         """Return whether the question must run while no other question runs."""
-        return self.deaths > 0
+        return self.num_deaths > 0
 
 
 class WorkerPool:
@@ -142,7 +142,7 @@ class WorkerPool:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5)
 
-    def close_inherited(self) -> None:
+    def close_inherited_descriptors(self) -> None:
         """Close the descriptors that a forked child has inherited from its parent process."""
         self._closed = True
         for resource in (self._control, self._bell, self._bell_rope):
@@ -304,8 +304,8 @@ class WorkerPool:
 
         After `MAX_DEATHS` deaths, the reply to the question is `worker_died`.
         """
-        question.deaths += 1
-        if question.deaths < MAX_DEATHS:
+        question.num_deaths += 1
+        if question.num_deaths < MAX_DEATHS:
             self._again.append(question)
         else:
             question.future.set_result(WorkerReply(is_confirmed=None, reason="worker_died"))

@@ -17,7 +17,7 @@ from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.values.sampling import real_value
+from mclabel.answers.values.sampling import evaluate_as_real
 from mclabel.judge.symbolic.lexing import Side
 from mclabel.judge.symbolic.vocabulary import CONVERSIONS
 
@@ -131,9 +131,9 @@ def _decide_irrational_equality(
     try:
         if algebra.same_canonical_form(left_value, right_value):
             return EqualityOutcome(True)
-        if algebra.free_symbols(left_value) or algebra.free_symbols(right_value):
+        if algebra.get_free_symbols(left_value) or algebra.get_free_symbols(right_value):
             return None
-        x, y = real_value(left_value), real_value(right_value)
+        x, y = evaluate_as_real(left_value), evaluate_as_real(right_value)
     except (NotClosed, TooMuchWork):
         return None
     finally:
