@@ -106,5 +106,5 @@ def test_what_is_no_file(s3: FlakyS3, tmp_path: Path) -> None:
         download_if_url("s3://inputs")
     with pytest.raises(DataError, match=r"nowhere://x/y\.jsonl: cannot be read: .*store URL"):
         download_if_url("nowhere://x/y.jsonl")
-    with pytest.raises(DataError, match=r"problems\.txt: \.txt: must be \.jsonl"):
+    with pytest.raises(DataError, match=r"problems\.txt: the suffix must be \.jsonl"):
         read_problems(put("problems.txt", b"x"))
