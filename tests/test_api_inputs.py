@@ -171,7 +171,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "out with a zero byte": (
         lambda: label(ROWS, out="a\0b"),
         mc.ConfigError,
-        r"out='a\\x00b': holds characters that no file name can have",
+        r"out='a\\x00b': must be a name or a path, but holds characters",
     ),
     "out with half a pair": (
         lambda: label(ROWS, out=SURROGATE),

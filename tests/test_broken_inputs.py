@@ -587,7 +587,7 @@ def test_a_broken_input_is_one_message(
     monkeypatch.chdir(tmp_path)
     for user in ("report.viewer.server", "serving.access"):  # these would serve forever
         monkeypatch.setattr(f"mclabel.{user}.serve_page", lambda *arguments: None)
-    for server in ("search.serve._serve_until_stopped", "rl.serve._load_and_serve"):  # these would, too
+    for server in ("search.serve._serve_until_stopped", "rl.serve._load_and_serve"):
         monkeypatch.setattr(f"mclabel.{server}", _serve_nothing)
     values = (
         {value: value for value in slot.values}

@@ -85,7 +85,7 @@ def find_reflection_ends(text: str, *, ended: bool = True) -> list[int]:
     return _select_step_ends(text, find_reflection_places(text, spans, ended=ended), ended)
 
 
-def find_code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
+def find_code_step_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
     """Return the character positions where steps end, one step per Python statement.
 
     Text outside Python code is split by lines.

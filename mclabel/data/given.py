@@ -40,8 +40,8 @@ def require_path_or_url(place: Any, key: str) -> str:
         )
     if not is_valid_unicode(text) or "\0" in text:
         raise ConfigError(
-            f"{key}={shorten_value(text)}: holds characters that no file name can have. Remove the "
-            "zero bytes and lone surrogates from it"
+            f"{key}={shorten_value(text)}: must be a name or a path, but holds characters that no "
+            "file name can have. Remove the zero bytes and lone surrogates from it"
         )
     return text
 

@@ -16,7 +16,7 @@ from mclabel.core.records import Step
 from mclabel.core.settings import MAX_COUNT, MAX_TOKENS, Settings, rule
 from mclabel.data.boundaries import (
     check_pattern,
-    find_code_ends,
+    find_code_step_ends,
     find_newline_ends,
     find_paragraph_ends,
     find_pattern_ends,
@@ -165,7 +165,7 @@ class StepSplitter(Settings):
             case "reflection":
                 ends = find_reflection_ends(text, ended=ended)
             case "code" | "function":
-                ends = find_code_ends(text, ended=ended, functions=self.by == "function")
+                ends = find_code_step_ends(text, ended=ended, functions=self.by == "function")
             case "pattern":
                 ends = find_pattern_ends(text, self.pattern or "", ended=ended)
         return [start + end for end in ends]

@@ -162,7 +162,7 @@ class ProblemSearch:
                 task.cancel()
         weights = {name: float(weight) for name, weight in self.method.result().items()}
         if not weights:
-            weights = await self._finish_best_prefix()
+            weights = await self._sample_best_prefix_to_end()
         return SearchResult(
             tree=self.tree,
             weights=weights,
@@ -212,7 +212,7 @@ class ProblemSearch:
             self._scoring[name] = asyncio.ensure_future(self.score_node(parent, name))
         return parent, await self._scoring[name]
 
-    async def _finish_best_prefix(self) -> dict[str, float]:
+    async def _sample_best_prefix_to_end(self) -> dict[str, float]:
         """Sample the best prefix to its end, for a search that has no finished solution.
 
         Return the weight of the solution by its id, or no weight if the solution was cut.

@@ -173,7 +173,7 @@ def test_the_rest_of_a_solution_is_split_as_the_whole_is() -> None:
 
 
 HOSTILE = """
-from mclabel.data.boundaries import find_code_ends
+from mclabel.data.boundaries import find_code_step_ends
 n = 10_000
 deep = "".join(" " * min(i, 900) + "if 1:\\n" for i in range(2000))
 texts = [
@@ -189,7 +189,7 @@ texts = [
 ]
 for text in texts:
     for ended in (True, False):
-        ends = find_code_ends(text, ended=ended)
+        ends = find_code_step_ends(text, ended=ended)
         assert ends == sorted(set(ends)) and ends[-1] == len(text)
 """
 

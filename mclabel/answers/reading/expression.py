@@ -360,7 +360,7 @@ class _FormulaParser(FormulaTokens):
                 base = self.read_command_argument()
         if exponent is not None and exponent.rational == -1:
             if name not in ("sin", "cos", "tan"):
-                raise NotClosed("an inverse function")
+                raise NotClosed("the inverse of a function other than sin, cos and tan")
             return self.read_function_value(f"arc{name}", base)
         value = self.read_function_value(name, base)
         return value if exponent is None else powers.power(value, exponent)

@@ -81,7 +81,7 @@ def write_solution(
     for attempt in range(9):
         if solution := _try_write_solution(function, rng, forms, strength if attempt < 8 else 0.0):
             return solution
-    raise AssertionError("a story's own numbers are valid")
+    raise AssertionError("a right solution was discarded, but its quantities are valid")
 
 
 def _try_write_solution(

@@ -126,14 +126,18 @@ class CompleterView:
 
     def evidence_counted_once(self) -> Evidence:
         """Return the evidence recorded from this view's completer, in which every outcome counts
-        once, at the prefix from which its sample started.
+        only at the prefix from which its sample started, not again at later prefixes.
         """
         return self.table.evidence(
             self.table.count_outcomes_once(), np.ones_like(self.external_likelihood)
         )
 
     def prior_first_error_chances(self) -> Floats:
-        """Return the probability of each first error before any evidence, [chain, R + 1]."""
+        """Return the probability of each first error before any evidence, [chain, R + 1].
+
+        A chain is a distinct solution. Column e > 0 is an error in the step with e steps to go,
+        column 0 is no error.
+        """
         odds = self.table.step_odds
         return odds * compute_prior_first_error_chances(
             self.table.num_steps, self.priors, odds.shape[1]
@@ -227,7 +231,7 @@ class CompleterView:
 
 
 class CompleterViews:
-    """The views of a problem's completers and of the author of the solutions, under one reading.
+    """Evidence and plans of probes of a problem's completers and author, under one reading.
 
     A reading is a rule for counting samples as evidence: one compares the content of steps
     (agreement), the other counts outcomes alone.

@@ -133,6 +133,8 @@ class TraceBeliefs:
 def bin_steps_to_go(num_steps: Ints, max_num_steps: int) -> Ints:
     """Return the bin (0 to NUM_TO_GO - 1) of the number of steps that follow each step, [T, chain].
 
+    A chain is a distinct solution.
+
     Args:
         num_steps: [chain], number of steps of each chain.
         max_num_steps: T, the number of steps of the longest chain.
