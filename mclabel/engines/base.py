@@ -11,17 +11,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from mclabel.core.boundary import Boundary, Guard, describe_value
 from mclabel.core.components import find_component_name
 from mclabel.core.records import Completion, TokenId
 from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.engines.settings import EngineSettings, PolicySettings
-
-if TYPE_CHECKING:
-    pass
-
 
 NO_ROOM = Completion(ids=(), text="", finish_reason="length")
 """Empty completion, returned if prompt and prefix leave no room for new tokens."""

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -46,9 +46,6 @@ from mclabel.engines.vllm_start import (
     check_memory,
     prepare_platform,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _NUMBERS = Harmless(
     lambda value: isinstance(value, int | float | None),

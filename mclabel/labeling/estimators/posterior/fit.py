@@ -203,8 +203,8 @@ def fit_priors(
             for completer in everyone
         }
     priors = {
-        completer: Priors(classes=found, num_solutions=num_solutions)
-        for completer, found in current.items()
+        completer: Priors(classes=by_class, num_solutions=num_solutions)
+        for completer, by_class in current.items()
     }
     return replace(priors.pop(AUTHOR), completers=priors)
 

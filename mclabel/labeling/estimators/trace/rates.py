@@ -43,7 +43,7 @@ _SHAPES = {
     "commitment": (2, 2),
 }
 _SHARES_SHAPE = (NUM_LEVELS, 2, NUM_TO_GO, 3)
-_DEFAULT_STEP_SHARES = {what: np.array(shares) for what, shares in SOURCES.items()}
+_DEFAULT_STEP_SHARES = {source: np.array(shares) for source, shares in SOURCES.items()}
 _LEVELS = np.array([0.03, 0.2, 0.5, 0.8, 0.96])
 """Default rates: probability that a completion from a sound prefix ends right, for each level."""
 LUCK, REPAIR = 0.04, 0.3
