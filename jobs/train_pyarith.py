@@ -80,7 +80,8 @@ def load_start_model(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTra
     told = itertools.islice(stream_stories(0, "train"), 20_000)
     rng = random.Random(0)
     texts = (
-        f"{text}\n{write_solution(function, rng=rng, forms=True).text}" for text, function in told
+        f"{text}\n{write_solution(function, rng=rng, varies_forms=True).text}"
+        for text, function in told
     )
     tokenizer = build_tokenizer(
         texts, base_vocabulary=known.convert_ids_to_tokens(list(range(len(known))))
@@ -128,7 +129,9 @@ def make_documents(
     strength = args.strength if args.task == "policy" else 0.0
     made = [
         make_document(
-            tokenizer, text, write_solution(function, rng=rng, forms=True, strength=strength).text
+            tokenizer,
+            text,
+            write_solution(function, rng=rng, varies_forms=True, strength=strength).text,
         )
         for text, function in itertools.islice(stream_stories(seed, "train"), CHUNK - num_arith)
     ]

@@ -50,7 +50,7 @@ def find_blocks(
     text: str,
     lines: Sequence[Span],
     *,
-    ended: bool,
+    is_complete: bool,
     fenced: Sequence[Span] | None = None,
     splittable_code: Sequence[Span] = (),
 ) -> list[Span]:
@@ -59,39 +59,42 @@ def find_blocks(
     Args:
         text: a solution, or a part of one.
         lines: spans of the text's lines.
-        ended: True if the text is complete. In an incomplete text, a block that is still open
+        is_complete: True if the text is complete. In an incomplete text, a block that is still open
             counts as a block.
         fenced: spans of the fenced code of the text, which are blocks. None searches the text.
         splittable_code: spans of code inside which steps may end. A block that overlaps them is
             left out.
     """
-    fenced = list(_find_code_spans(text, lines, ended)) if fenced is None else fenced
+    fenced = list(_find_code_spans(text, lines, is_complete)) if fenced is None else fenced
     code = sorted([*fenced, *splittable_code])
-    candidates = [*_find_marked_spans(text, code, ended), *_find_table_spans(text, lines, ended)]
+    candidates = [
+        *_find_marked_spans(text, code, is_complete),
+        *_find_table_spans(text, lines, is_complete),
+    ]
     return merge_spans(
         [*fenced, *(span for span in candidates if not overlaps_any(span, splittable_code))]
     )
 
 
-def is_inside(place: int, spans: Sequence[Span]) -> bool:
+def is_inside(position: int, spans: Sequence[Span]) -> bool:
     """Return whether a character position lies inside a span, after its start.
 
     Args:
-        place: character position in the text.
+        position: character position in the text.
         spans: sorted, disjoint spans.
     """
-    return find_surrounding_span(place, spans) is not None
+    return find_surrounding_span(position, spans) is not None
 
 
-def find_surrounding_span(place: int, spans: Sequence[Span]) -> Span | None:
+def find_surrounding_span(position: int, spans: Sequence[Span]) -> Span | None:
     """Return the span inside which a position lies, after its start; None if there is none.
 
     Args:
-        place: character position in the text.
+        position: character position in the text.
         spans: sorted, disjoint spans.
     """
-    at = bisect_left(spans, (place,)) - 1
-    return spans[at] if at >= 0 and place < spans[at][1] else None
+    at = bisect_left(spans, (position,)) - 1
+    return spans[at] if at >= 0 and position < spans[at][1] else None
 
 
 def overlaps_any(span: Span, others: Sequence[Span]) -> bool:
@@ -111,10 +114,10 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
     return disjoint_spans
 
 
-def _find_code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
+def _find_code_spans(text: str, lines: Sequence[Span], is_complete: bool) -> Iterator[Span]:
     """Yield the spans of fenced code. A closing fence must be alone on its line.
 
-    If `ended` is false, the text is incomplete, and code without a closing fence counts.
+    If `is_complete` is false, the text is incomplete, and code without a closing fence counts.
     """
     opened: tuple[int, str] | None = None
     for start, end in lines:
@@ -128,15 +131,15 @@ def _find_code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[
         elif alone and match[1] == opened[1]:
             yield opened[0], end - text.endswith("\n", start, end)
             opened = None
-    if opened is not None and not ended and len(text) - opened[0] <= MAX_CODE:
+    if opened is not None and not is_complete and len(text) - opened[0] <= MAX_CODE:
         yield opened[0], len(text)
 
 
-def _find_marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
+def _find_marked_spans(text: str, code: Sequence[Span], is_complete: bool) -> Iterator[Span]:
     """Yield the spans of blocks with opening and closing marks, outside code.
 
-    These are displayed and multi-line formulas, environments, drawings and tool calls. If `ended`
-    is false, the text is incomplete, and a block without a closing mark counts.
+    These are displayed and multi-line formulas, environments, drawings and tool calls. If
+    `is_complete` is false, the text is incomplete, and a block without a closing mark counts.
     """
     opened: dict[str, list[int]] = {}
     for match in _MARK.finditer(text):
@@ -160,16 +163,17 @@ def _find_marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator
             if mark == "$$" or mark in _OPENS:
                 places.clear()  # these marks do not nest, so an earlier open mark never closes
             places.append(start)
-    if not ended:
+    if not is_complete:
         for opener, places in opened.items():
             limit = MAX_CODE if opener in _LONG else MAX_FORMULA
             yield from ((at, len(text)) for at in places if len(text) - at <= limit)
 
 
-def _find_table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
+def _find_table_spans(text: str, lines: Sequence[Span], is_complete: bool) -> Iterator[Span]:
     """Yield the spans of Markdown tables: a header line, a line of dashes, and rows.
 
-    If `ended` is false, the text is incomplete, and its last line may become a part of a table.
+    If `is_complete` is false, the text is incomplete, and its last line may become a part of a
+    table.
     """
     at = 1
     while at < len(lines):
@@ -177,14 +181,15 @@ def _find_table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator
         is_last = at == len(lines) - 1
         # A line of dashes, or an incomplete line that may become a line of dashes.
         is_rule = not below.strip("|:- \t\r\n") and (
-            ("|" in below and "-" in below) or (is_last and not ended and not below.endswith("\n"))
+            ("|" in below and "-" in below)
+            or (is_last and not is_complete and not below.endswith("\n"))
         )
         has_heads = "|" in text[start:end]
         at += 1
         if not (has_heads and is_rule):
             continue
         while at < len(lines) and _is_table_row(
-            text[slice(*lines[at])], at == len(lines) - 1, ended
+            text[slice(*lines[at])], at == len(lines) - 1, is_complete
         ):
             at += 1
         end = lines[at - 1][1]
@@ -192,15 +197,15 @@ def _find_table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator
         at += 1
 
 
-def _is_table_row(line: str, is_last: bool, ended: bool) -> bool:
+def _is_table_row(line: str, is_last: bool, is_complete: bool) -> bool:
     """Return whether a line continues a table, or may do so once it is complete.
 
     Args:
         line: line below a row of the table.
         is_last: True if the line is the last line of the text.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
     """
-    return (is_last and not ended and not line.endswith("\n")) or "|" in line
+    return (is_last and not is_complete and not line.endswith("\n")) or "|" in line
 
 
 MAX_LABEL = 60
@@ -308,7 +313,7 @@ def _is_bold_heading(stripped: str, *, in_list: bool) -> bool:
     if len(stripped) > MAX_LABEL:
         return len(stripped) <= MAX_LABELLED and _LABELLED.match(inner) is not None
     name = _extract_label_words(inner)
-    is_title = _is_title(name) and (not in_list or _LABEL.match(name) is not None)
+    is_title = _is_section_title(name) and (not in_list or _LABEL.match(name) is not None)
     is_labelled = _LABELLED.match(inner) is not None
     return is_labelled or is_title or name.lower() in _NAMED or _is_short_label(stripped)
 
@@ -345,7 +350,7 @@ def _asserts_formula(line: str) -> bool:
     return _RESULT.search(line) is not None or not _VERBS.isdisjoint(words)
 
 
-def _is_title(name: str) -> bool:
+def _is_section_title(name: str) -> bool:
     """Return whether bold words are a title and not a result."""
     label = _LABEL.match(name)
     words = name.lower().split()

@@ -1,13 +1,13 @@
 r"""Finds the ends of steps as character positions.
 
 Each `find_..._ends` function has one rule. It returns increasing positions, and the last one is the
-end of the text. In an incomplete text (`ended=False`), later ends may still change. No step ends
-inside a block, such as a displayed formula, or between a heading and its text (`blocks`). `lengths`
-moves the ends to token boundaries.
+end of the text. In an incomplete text (`is_complete=False`), later ends may still change. No step
+ends inside a block, such as a displayed formula, or between a heading and its text (`blocks`).
+`lengths` moves the ends to token boundaries.
 """
 
-# A text may be complete or still being sampled. In an incomplete text (`ended=False`), an end is
-# omitted if following text could undo it. So appended text changes only the last step.
+# A text may be complete or still being sampled. In an incomplete text (`is_complete=False`), an end
+# is omitted if following text could undo it. So appended text changes only the last step.
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mclabel.data.blocks import (
     may_belong_to_preceding_text,
     merge_spans,
 )
-from mclabel.data.sentences import find_reflection_places, find_sentence_places
+from mclabel.data.sentences import iterate_reflection_starts, iterate_sentence_ends
 from mclabel.data.statements import PythonStatements
 
 SPLITTER_VERSION = "5"
@@ -41,81 +41,91 @@ STEP = re.compile(r"(?mi)^[#>*_\- \t]*\bstep[ \t]*\d+")
 """Pattern of a line that begins with "Step 2", after any marks of a heading or a list."""
 
 
-def find_newline_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_newline_ends(text: str, *, is_complete: bool = True) -> list[int]:
     """Return the character positions where steps end, one step per non-blank line.
 
     Blank lines belong to the step before them. The last step ends at the end of the text.
 
     Args:
         text: a solution, or a part of one.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
     """
-    return _select_step_ends(text, (match.end() for match in LINE.finditer(text)), ended)
+    return _select_step_ends(text, (match.end() for match in LINE.finditer(text)), is_complete)
 
 
-def find_paragraph_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_paragraph_ends(text: str, *, is_complete: bool = True) -> list[int]:
     """Return the character positions where steps end, one step per paragraph.
 
     Args:
         text: a solution, or a part of one.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
     """
-    return _select_step_ends(text, (match.end() for match in PARAGRAPH.finditer(text)), ended)
+    return _select_step_ends(text, (match.end() for match in PARAGRAPH.finditer(text)), is_complete)
 
 
-def find_sentence_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_sentence_ends(text: str, *, is_complete: bool = True) -> list[int]:
     """Return the character positions where steps end, one step per sentence.
 
     Args:
         text: a solution, or a part of one.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
     """
-    spans = find_blocks(text, find_line_spans(text), ended=ended)
-    return _select_step_ends(text, find_sentence_places(text, spans, ended=ended), ended)
+    spans = find_blocks(text, find_line_spans(text), is_complete=is_complete)
+    return _select_step_ends(
+        text, iterate_sentence_ends(text, spans, is_complete=is_complete), is_complete
+    )
 
 
-def find_reflection_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_reflection_ends(text: str, *, is_complete: bool = True) -> list[int]:
     """Return the character positions where steps end, if steps begin at words such as "Wait".
 
     Args:
         text: a solution, or a part of one.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
     """
-    spans = find_blocks(text, find_line_spans(text), ended=ended)
-    return _select_step_ends(text, find_reflection_places(text, spans, ended=ended), ended)
+    spans = find_blocks(text, find_line_spans(text), is_complete=is_complete)
+    return _select_step_ends(
+        text, iterate_reflection_starts(text, spans, is_complete=is_complete), is_complete
+    )
 
 
-def find_code_step_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
+def find_code_step_ends(
+    text: str, *, is_complete: bool = True, functions: bool = False
+) -> list[int]:
     """Return the character positions where steps end, one step per Python statement.
 
     Text outside Python code is split by lines.
 
     Args:
         text: a solution, or a part of one.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
         functions: True if each function and class is one step.
     """
     lines = find_line_spans(text)
-    code = PythonStatements(text, lines, ended=ended, functions=functions)
+    code = PythonStatements(text, lines, is_complete=is_complete, functions=functions)
     if not code.is_known:
         return [len(text)]
-    spans = find_blocks(text, lines, ended=ended, fenced=code.others, splittable_code=code.spans)
+    spans = find_blocks(
+        text, lines, is_complete=is_complete, fenced=code.others, splittable_code=code.spans
+    )
     places = (match.end() for match in LINE.finditer(text))
     outside = [place for place in places if not is_inside(place, code.spans)]
-    return _select_step_ends(text, [*outside, *code.places], ended, spans=spans, code=code.spans)
+    return _select_step_ends(
+        text, [*outside, *code.places], is_complete, spans=spans, code=code.spans
+    )
 
 
-def find_step_word_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_step_word_ends(text: str, *, is_complete: bool = True) -> list[int]:
     """Return the character positions where steps end, if steps begin with "Step k" on a line.
 
     Args:
         text: a solution, or a part of one.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
     """
-    return _select_step_ends(text, (match.start() for match in STEP.finditer(text)), ended)
+    return _select_step_ends(text, (match.start() for match in STEP.finditer(text)), is_complete)
 
 
-def find_pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
+def find_pattern_ends(text: str, pattern: str, *, is_complete: bool = True) -> list[int]:
     """Return the character positions where steps end, if steps begin where a pattern matches.
 
     If the pattern has a group, the step begins at the first group, so the pattern can also match
@@ -125,13 +135,13 @@ def find_pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[in
     Args:
         text: a solution, or a part of one.
         pattern: regular expression in RE2 syntax.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
     """
     compiled = _compile_pattern(pattern)
     group = min(compiled.groups, 1)
     starts = (match.start(group) for match in compiled.finditer(text))
     return _select_step_ends(
-        text, (start for start in starts if start >= 0), ended, may_end_with_heading=True
+        text, (start for start in starts if start >= 0), is_complete, may_end_with_heading=True
     )
 
 
@@ -148,7 +158,7 @@ def may_step_end(text: str) -> bool:
     last = written[-1].strip()
     if last.startswith("|") and last.endswith("|") and len(last) > 1:
         return False
-    return find_blocks(text, lines, ended=False) == find_blocks(text, lines, ended=True)
+    return find_blocks(text, lines, is_complete=False) == find_blocks(text, lines, is_complete=True)
 
 
 def check_pattern(pattern: str) -> None:
@@ -182,7 +192,7 @@ def _compile_pattern(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
-def find_thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
+def find_thinking_end(text: str, think: tuple[str, str], *, starts_in_thinking: bool) -> int:
     """Return the character position where the answer begins after a reasoning model's thinking.
 
     It is 0 if the text does not begin with thinking, and the end of the text if the thinking is not
@@ -192,12 +202,12 @@ def find_thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int
         text: a solution, or its continuation after a prefix.
         think: opening and closing mark of the thinking, such as `<think>` and `</think>`. The first
             closing mark ends the thinking.
-        opened: True if the opening mark is before `text`.
+        starts_in_thinking: True if the opening mark is before `text`.
     """
     opening, closing = think
     close = text.find(closing)
     if close < 0:
-        return len(text) if opened or text.lstrip().startswith(opening) else 0
+        return len(text) if starts_in_thinking or text.lstrip().startswith(opening) else 0
     end = close + len(closing)
     return end + len(text[end:]) - len(text[end:].lstrip())
 
@@ -205,7 +215,7 @@ def find_thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int
 def _select_step_ends(
     text: str,
     places: Iterable[int],
-    ended: bool,
+    is_complete: bool,
     *,
     may_end_with_heading: bool = False,
     spans: Sequence[Span] | None = None,
@@ -220,7 +230,7 @@ def _select_step_ends(
     Args:
         text: a solution, or a part of one.
         places: candidate positions, at which a rule would end a step, in any order.
-        ended: True if the text is complete.
+        is_complete: True if the text is complete.
         may_end_with_heading: True if a heading at the end of the text may be a step of its own.
         spans: blocks of the text; None searches the text.
         code: spans of code. Steps may end inside them, and their lines are not headings.
@@ -229,9 +239,9 @@ def _select_step_ends(
         return []
     lines = find_line_spans(text)
     if spans is None:
-        spans = find_blocks(text, lines, ended=ended)
-    begins, last = _find_step_begins(text, lines, merge_spans([*spans, *code]), ended)
-    if may_end_with_heading or not ended:
+        spans = find_blocks(text, lines, is_complete=is_complete)
+    begins, last = _find_step_begins(text, lines, merge_spans([*spans, *code]), is_complete)
+    if may_end_with_heading or not is_complete:
         last = len(text.rstrip())
     starts = [start for start, _ in lines]
     last_words = [_find_last_alphanumeric(text, start, end) for start, end in lines]
@@ -259,7 +269,7 @@ def _find_last_alphanumeric(text: str, start: int, end: int) -> int:
 
 
 def _find_step_begins(
-    text: str, lines: Sequence[Span], spans: Sequence[Span], ended: bool
+    text: str, lines: Sequence[Span], spans: Sequence[Span], is_complete: bool
 ) -> tuple[list[tuple[int, int | None]], int]:
     """Return where a step would begin whose first line, after headings, is a given line.
 
@@ -282,7 +292,7 @@ def _find_step_begins(
         visible = end - len(bare)
         inside = is_inside(visible + 1, spans)
         closes = belongs_to_preceding_text(line)
-        if end == len(text) and not ended and not line.endswith("\n"):
+        if end == len(text) and not is_complete and not line.endswith("\n"):
             closes = closes or may_belong_to_preceding_text(line)
         begin = start if heading is None else heading
         closes = begins_tool_result(line) or (closes and not inside)

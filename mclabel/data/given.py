@@ -22,20 +22,20 @@ MAX_SHOWN = 100
 """Maximum number of characters of a value that an error message quotes."""
 
 
-def require_path_or_url(place: Any, key: str) -> str:
+def require_path_or_url(value: Any, key: str) -> str:
     """Return a path or URL as text.
 
     Args:
-        place: text or path object that names a folder, a file or a run.
+        value: text or path object that names a folder, a file or a run.
         key: name of the argument, for messages.
 
     Raises:
         ConfigError: the value is neither a text nor a path, or a file cannot have that name.
     """
-    text = os.fspath(place) if isinstance(place, os.PathLike) else place
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str):
         raise ConfigError(
-            f"{key}={shorten_value(place)}: must be a text or a path, is a {type(place).__name__}. "
+            f"{key}={shorten_value(value)}: must be a text or a path, is a {type(value).__name__}. "
             f"Give a name or a path, such as {key}='runs/mine'"
         )
     if not is_valid_unicode(text) or "\0" in text:
@@ -102,29 +102,29 @@ def iterate_given_rows(rows: Any, key: str) -> Iterator[Any]:
     return iter(rows)
 
 
-def convert_to_row(item: Any, place: str) -> dict[str, Any]:
+def convert_to_row(item: Any, row_name: str) -> dict[str, Any]:
     """Convert a row to a mapping of columns to JSON values.
 
     Args:
         item: a mapping, a dataclass instance, or a record.
-        place: place of the row, for messages.
+        row_name: place of the row, for messages.
 
     Raises:
         DataError: the row has another type, or holds a value that JSON cannot represent.
     """
     try:
         content = json.dumps(
-            _convert_item_to_columns(item, place),
+            _convert_item_to_columns(item, row_name),
             ensure_ascii=False,
             default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value),
         )
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{place}: holds a value that cannot be stored as JSON ({error}). Give texts, "
+            f"{row_name}: holds a value that cannot be stored as JSON ({error}). Give texts, "
             "numbers, lists and mappings with texts as keys"
         ) from error
     if not is_valid_unicode(content):
-        raise DataError(_describe_lone_surrogates(place))
+        raise DataError(_describe_lone_surrogates(row_name))
     row: dict[str, Any] = json.loads(content)
     return row
 
@@ -165,14 +165,14 @@ def shorten_value(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _describe_lone_surrogates(place: str) -> str:
+def _describe_lone_surrogates(row_name: str) -> str:
     return (
-        f"{place}: a text is not valid Unicode, because it holds lone surrogates. Remove the "
+        f"{row_name}: a text is not valid Unicode, because it holds lone surrogates. Remove the "
         "surrogates with text.encode(errors='ignore').decode()"
     )
 
 
-def _convert_item_to_columns(item: Any, place: str) -> dict[str, Any]:
+def _convert_item_to_columns(item: Any, row_name: str) -> dict[str, Any]:
     if isinstance(item, Problem):
         return {
             "id": item.id,
@@ -191,8 +191,8 @@ def _convert_item_to_columns(item: Any, place: str) -> dict[str, Any]:
     if is_dataclass(item) and not isinstance(item, type):
         return {field.name: getattr(item, field.name) for field in fields(item)}
     raise DataError(
-        f"{place}={shorten_value(item)}: must be a mapping with its columns, a dataclass instance "
-        f"or a record, is a {type(item).__name__}. Give a mapping with problem and answer"
+        f"{row_name}={shorten_value(item)}: must be a mapping with its columns, a dataclass "
+        f"instance or a record, is a {type(item).__name__}. Give a mapping with problem and answer"
     )
 
 

@@ -91,7 +91,7 @@ def cut_long_steps(
     text: str,
     decode: Decode,
     *,
-    ended: bool,
+    is_complete: bool,
 ) -> list[Step]:
     """Cut steps to at most `max_tokens` tokens each, if there are token boundaries to cut at.
 
@@ -105,7 +105,7 @@ def cut_long_steps(
         ids: token ids of the whole solution.
         text: text of the whole solution.
         decode: function that converts token ids to text.
-        ended: True if the last step is complete, so that no text can follow in it.
+        is_complete: True if the last step is complete, so that no text can follow in it.
     """
     short_steps: list[Step] = []
     for step in steps:
@@ -113,7 +113,9 @@ def cut_long_steps(
         if step.end - start[0] <= max_tokens:
             short_steps.append(step)
         else:
-            long = _LongStep(start, end, ids, text, decode, is_whole=ended or step is not steps[-1])
+            long = _LongStep(
+                start, end, ids, text, decode, is_whole=is_complete or step is not steps[-1]
+            )
             places = [start, *long.find_cut_boundaries(max_tokens), end]
             short_steps += [Step(text=text[a[1] : b[1]], end=b[0]) for a, b in pairwise(places)]
         start = end
@@ -136,7 +138,7 @@ class _LongStep:
         self._start, self._end, self._is_whole = start, end, is_whole
         self._ids, self._text, self._decode = ids, text, decode
         own = text[start[1] : end[1]]
-        self._sentences = self._find_token_boundaries(find_sentence_ends(own, ended=is_whole))
+        self._sentences = self._find_token_boundaries(find_sentence_ends(own, is_complete=is_whole))
         self._lines = self._find_token_boundaries(
             [match.end() for match in LINE.finditer(own.rstrip())]
         )

@@ -50,7 +50,7 @@ _BEGINNERS = frozenset(
 """Words that may begin a sentence but not a name."""
 
 
-def find_sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
+def iterate_sentence_ends(text: str, blocks: Sequence[Span], *, is_complete: bool) -> Iterator[int]:
     r"""Yield the character positions where sentences end, in increasing order.
 
     A full stop does not end a sentence in "3.5", "e.g. this", "Dr. Lee", "No. 5", "J. K. Rowling"
@@ -61,17 +61,17 @@ def find_sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> I
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no sentence ends.
-        ended: True if the text is complete. In an incomplete text, ends that depend on following
-            text are omitted.
+        is_complete: True if the text is complete. In an incomplete text, ends that depend on
+            following text are omitted.
     """
-    apart = merge_spans([*blocks, *find_inline_spans(text, ended)])
+    apart = merge_spans([*blocks, *find_inline_spans(text, is_complete)])
     begin = 0
     for match in _END.finditer(text):
         start, end = match.span()
         if (span := find_surrounding_span(start, apart)) is not None and span[1] > end:
             continue
         at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
-        if at == len(text) or (not ended and not _is_word_complete(text, at)):
+        if at == len(text) or (not is_complete and not _is_word_complete(text, at)):
             continue
         is_line = match[0][0] == "\n"
         if (
@@ -173,12 +173,12 @@ def _is_abbreviation(before: str, word: str, following: str) -> bool:
     return False
 
 
-def find_inline_spans(text: str, ended: bool) -> Iterator[Span]:
+def find_inline_spans(text: str, is_complete: bool) -> Iterator[Span]:
     """Yield the spans of formulas, code and brackets within a line.
 
     A dollar sign opens a formula if the next character is not a space. It closes a formula if the
     character before it is not a space and the next one is not a digit. So "$5 and $6" contains no
-    formula. If `ended` is false, the text is incomplete, and its open end counts as a span.
+    formula. If `is_complete` is false, the text is incomplete, and its open end counts as a span.
     """
     opened: dict[str, int] = {}
     depth = 0
@@ -203,7 +203,7 @@ def find_inline_spans(text: str, ended: bool) -> Iterator[Span]:
                 yield opened.pop(mark), at + 1
             elif mark == "`" or not text[at + 1 : at + 2].isspace():
                 opened[mark] = at
-    if not ended and opened:
+    if not is_complete and opened:
         yield min(opened.values()), len(text)
 
 
@@ -244,7 +244,9 @@ MAX_MARKS = 80
 """Maximum number of characters of consecutive marks of reflection that begin one step."""
 
 
-def find_reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
+def iterate_reflection_starts(
+    text: str, blocks: Sequence[Span], *, is_complete: bool
+) -> Iterator[int]:
     """Yield the character positions where a reasoning trace turns, in increasing order.
 
     A step begins at each turn. A turn is a mark of reflection, such as "Wait", "Alternatively" or
@@ -254,13 +256,13 @@ def find_reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) ->
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no step begins.
-        ended: True if the text is complete. In an incomplete text, a mark at the end is omitted,
-            because it may become another word.
+        is_complete: True if the text is complete. In an incomplete text, a mark at the end is
+            omitted, because it may become another word.
     """
-    apart = merge_spans([*blocks, *find_inline_spans(text, ended)])
+    apart = merge_spans([*blocks, *find_inline_spans(text, is_complete)])
     begin = last = 0
     for match in _REFLECTION.finditer(text):
-        if is_inside(match.start(2), apart) or (not ended and match.end() == len(text)):
+        if is_inside(match.start(2), apart) or (not is_complete and match.end() == len(text)):
             continue
         place = match.end(1)
         follows = place - begin <= MAX_MARKS and _NOTHING.fullmatch(text, last, place)

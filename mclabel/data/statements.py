@@ -58,15 +58,15 @@ class PythonStatements:
     """Python code in a solution, and the beginnings of its steps."""
 
     def __init__(
-        self, text: str, lines: Sequence[Span], *, ended: bool, functions: bool = False
+        self, text: str, lines: Sequence[Span], *, is_complete: bool, functions: bool = False
     ) -> None:
         """Parse a text.
 
         Args:
             text: a solution, or a part of one.
             lines: spans of the text's lines.
-            ended: True if the text is complete. In an incomplete text, beginnings that following
-                text could undo are omitted.
+            is_complete: True if the text is complete. In an incomplete text, beginnings that
+                following text could undo are omitted.
             functions: True if a step is an outermost function or class, or the code between two of
                 them. Otherwise a step is a statement.
         """
@@ -78,14 +78,14 @@ class PythonStatements:
         """Spans of fenced blocks of other languages."""
         self.is_known = True
         """False if more text is needed to decide whether the text begins inside code."""
-        self._text, self._lines, self._ended = text, lines, ended
+        self._text, self._lines, self._is_text_complete = text, lines, is_complete
         self._functions = functions
         self._record_code_spans()
 
     def _record_code_spans(self) -> None:
         beginning = self._find_first_line()
         if beginning is None:
-            self.is_known = self._ended
+            self.is_known = self._is_text_complete
             return
         number, is_code = beginning
         if is_code:
@@ -128,7 +128,7 @@ class PythonStatements:
     def _is_incomplete(self, number: int) -> bool:
         """Return whether more text may be appended to the line with a given 0-based number."""
         is_last = number == len(self._lines) - 1
-        return is_last and not self._ended and not self._text.endswith("\n")
+        return is_last and not self._is_text_complete and not self._text.endswith("\n")
 
     def _record_block_of_other_language(self, number: int, mark: str) -> int:
         """Record a block of another language, and return the number of the line after it.
@@ -144,7 +144,7 @@ class PythonStatements:
             if fence and fence[1] == mark and _names_no_language(fence):
                 self.others.append((start, end - self._text.endswith("\n", start, end)))
                 return below + 1
-        if not self._ended and len(self._text) - start <= MAX_CODE:
+        if not self._is_text_complete and len(self._text) - start <= MAX_CODE:
             self.others.append((start, len(self._text)))
         return len(self._lines)
 
@@ -179,7 +179,7 @@ class _CodeBlock:
         number = self._start + (self._mark is not None)
         while True:
             if number == len(self._lines):
-                if self._first is None or not self._statements._ended:
+                if self._first is None or not self._statements._is_text_complete:
                     break
                 number = self._split_into_lines(number)
                 continue

@@ -95,8 +95,8 @@ class StepSplitter(Settings):
         text: str,
         decode: Decode,
         *,
-        opened: bool = False,
-        ended: bool = True,
+        starts_in_thinking: bool = False,
+        is_complete: bool = True,
     ) -> tuple[Step, ...]:
         """Split a solution, or its continuation after a prefix, into steps.
 
@@ -104,25 +104,25 @@ class StepSplitter(Settings):
             ids: token ids of the text; `decode(ids) == text`.
             text: text of the solution or the continuation.
             decode: function that converts token ids to text.
-            opened: True if the opening mark of the thinking is before `text` and the closing mark
-                is not.
-            ended: True if the text is complete. In an incomplete text, an open formula or table may
-                still be closed, so it is part of the last step.
+            starts_in_thinking: True if the opening mark of the thinking is before `text` and the
+                closing mark is not.
+            is_complete: True if the text is complete. In an incomplete text, an open formula or
+                table may still be closed, so it is part of the last step.
         """
-        cut = find_thinking_end(text, self.think, opened=opened)
+        cut = find_thinking_end(text, self.think, starts_in_thinking=starts_in_thinking)
         thinking = (
             [cut]
             if self.region == "answer"
-            else self._find_step_ends(text[:cut], ended=ended or cut < len(text))
+            else self._find_step_ends(text[:cut], is_complete=is_complete or cut < len(text))
         )
         answer = (
             [len(text)]
             if self.region == "think"
-            else self._find_step_ends(text[cut:], cut, ended=ended)
+            else self._find_step_ends(text[cut:], cut, is_complete=is_complete)
         )
         steps = split_steps(ids, text, [*thinking, *answer], decode)
         if self.region == "all":
-            return self._limit_steps(steps, (), ids, text, decode, ended)
+            return self._limit_steps(steps, (), ids, text, decode, is_complete)
         position, num_thinking = 0, 0
         for step in steps:
             end = position + len(step.text)
@@ -131,43 +131,47 @@ class StepSplitter(Settings):
             position = end
         before, after = steps[:num_thinking], steps[num_thinking:]
         if self.region == "think":
-            ended = ended or bool(after)
-            return (*self._limit_steps(before, (), ids, text, decode, ended), *after)
-        return (*before, *self._limit_steps(after, before, ids, text, decode, ended))
+            is_complete = is_complete or bool(after)
+            return (*self._limit_steps(before, (), ids, text, decode, is_complete), *after)
+        return (*before, *self._limit_steps(after, before, ids, text, decode, is_complete))
 
-    def begins_in(self, prompt: str) -> bool:
+    def prompt_opens_thinking(self, prompt: str) -> bool:
         """Return whether a prompt ends with the mark that opens the model's thinking.
 
         If it does, the solution begins inside the thinking.
         """
         return prompt.rstrip().endswith(self.think[0])
 
-    def thinks_after(self, prefix: str, *, opened: bool) -> bool:
+    def is_thinking_after(self, prefix: str, *, prompt_opens_thinking: bool) -> bool:
         """Return whether the text after a prefix of a solution belongs to the model's thinking.
 
         Args:
             prefix: text of the solution so far.
-            opened: True if the prompt ends with the mark that opens the thinking.
+            prompt_opens_thinking: True if the prompt ends with the mark that opens the thinking.
         """
         opening, closing = self.think
-        return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix
+        return (
+            prompt_opens_thinking or prefix.lstrip().startswith(opening)
+        ) and closing not in prefix
 
-    def _find_step_ends(self, text: str, start: int = 0, *, ended: bool) -> list[int]:
+    def _find_step_ends(self, text: str, start: int = 0, *, is_complete: bool) -> list[int]:
         match self.by:
             case "line":
-                ends = find_newline_ends(text, ended=ended)
+                ends = find_newline_ends(text, is_complete=is_complete)
             case "blank_line":
-                ends = find_paragraph_ends(text, ended=ended)
+                ends = find_paragraph_ends(text, is_complete=is_complete)
             case "sentence":
-                ends = find_sentence_ends(text, ended=ended)
+                ends = find_sentence_ends(text, is_complete=is_complete)
             case "step":
-                ends = find_step_word_ends(text, ended=ended)
+                ends = find_step_word_ends(text, is_complete=is_complete)
             case "reflection":
-                ends = find_reflection_ends(text, ended=ended)
+                ends = find_reflection_ends(text, is_complete=is_complete)
             case "code" | "function":
-                ends = find_code_step_ends(text, ended=ended, functions=self.by == "function")
+                ends = find_code_step_ends(
+                    text, is_complete=is_complete, functions=self.by == "function"
+                )
             case "pattern":
-                ends = find_pattern_ends(text, self.pattern or "", ended=ended)
+                ends = find_pattern_ends(text, self.pattern or "", is_complete=is_complete)
         return [start + end for end in ends]
 
     def _limit_steps(
@@ -177,7 +181,7 @@ class StepSplitter(Settings):
         ids: Sequence[int],
         text: str,
         decode: Decode,
-        ended: bool,
+        is_complete: bool,
     ) -> tuple[Step, ...]:
         """Merge and cut steps to the limits of their length and number.
 
@@ -187,12 +191,14 @@ class StepSplitter(Settings):
             ids: token ids of the whole text.
             text: the whole text.
             decode: function that converts token ids to text.
-            ended: True if the last step is complete.
+            is_complete: True if the last step is complete.
         """
         start = (before[-1].end, sum(len(step.text) for step in before)) if before else (0, 0)
         steps = merge_short_steps(steps, self.min_tokens, start[0])
         if self.max_tokens is not None:
-            steps = cut_long_steps(steps, self.max_tokens, start, ids, text, decode, ended=ended)
+            steps = cut_long_steps(
+                steps, self.max_tokens, start, ids, text, decode, is_complete=is_complete
+            )
         steps = merge_short_last_step(steps, self.min_tokens, self.max_tokens, start[0])
         if self.max_steps is not None:
             steps = limit_num_steps(steps, self.max_steps, start[0])

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from types import MappingProxyType
@@ -50,6 +51,21 @@ RESERVED_VARIABLES = frozenset(
 )
 """Names that mclabel or transformers passes to a template. `template_variables` must not set them.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptParts:
+    """The parts of a prompt that surround the problem."""
+
+    template: str | None = None
+    """Prompt with `{problem}` in it, whose control tokens become special tokens; None uses the
+    tokenizer's chat template."""
+    system: str | None = None
+    """System message of the chat; None omits it."""
+    few_shot: Sequence[tuple[str, str]] = ()
+    """Worked examples (problem, solution) before the problem."""
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    """Variables that the chat template may read."""
 
 
 class ChatTemplateError(EngineError):

@@ -9,6 +9,7 @@ The decoder is single-threaded. Its caller, the engine `hf`, runs the loop of st
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any
@@ -30,12 +31,40 @@ from mclabel.engines.cascade import (
 )
 from mclabel.engines.prefixes import EndedRollout, EndedRolloutCache, Prefix, PrefixCache
 
-STEP_GROWTH = 512
-"""Number of sampled tokens after which the maximum number of lanes per step grows by one. It has no
-effect if the `first_step` of `SharedPrefixDecoder` is None."""
+WINDOW = 16
+"""Number of full steps after which `LaneLimit` measures the speed of sampling."""
+MIN_SPEEDUP = 1.1
+"""Minimum ratio of the speeds with a limit and with half of it for which the limit is doubled."""
 HELD_SHARE = 4
 """Maximum memory for ended rollouts that may be continued, as a multiple of `prefix_cache_bytes`.
 """
+
+
+class LaneLimit:
+    """Maximum number of lanes per step, which doubles as long as this makes sampling faster.
+
+    With few lanes per step the earliest requests end first, with many the fixed cost of a step is
+    shared. The limit depends on the machine, so it decides only when rollouts are sampled.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.num_lanes = first
+        self._best_speed = 0.0
+        self._num_steps, self._num_tokens, self._seconds = 0, 0, 0.0
+
+    def record_step(self, num_live: int, num_tokens: int, seconds: float) -> None:
+        """Add the tokens and the time of a step, and raise the limit if it is due."""
+        if num_live < self.num_lanes:
+            return
+        self._num_steps += 1
+        self._num_tokens += num_tokens
+        self._seconds += seconds
+        if self._num_steps < WINDOW:
+            return
+        speed = self._num_tokens / self._seconds
+        if speed > MIN_SPEEDUP * self._best_speed:
+            self._best_speed, self.num_lanes = speed, 2 * self.num_lanes
+        self._num_steps, self._num_tokens, self._seconds = 0, 0, 0.0
 
 
 class SharedPrefixDecoder:
@@ -75,8 +104,8 @@ class SharedPrefixDecoder:
             top_k: number of most likely tokens to sample from; 0 for all tokens.
             max_live: maximum number of concurrent rollouts.
             first_step: maximum number of lanes in the first decoding step; lanes of the lowest
-                `LiveRollout.priority_and_number` come first. The maximum grows by 1 per
-                `STEP_GROWTH` sampled tokens. None computes all lanes in every step.
+                `LiveRollout.priority_and_number` come first. `LaneLimit` raises the maximum. None
+                computes all lanes in every step.
             max_context: maximum number of tokens of context and new tokens together; None uses the
                 model's own limit, which also applies if it is smaller.
             stop: texts that end every rollout.
@@ -93,7 +122,8 @@ class SharedPrefixDecoder:
         self._model, self._end_ids = model, frozenset(end_ids)
         self.device = model.device
         self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
-        self.max_live, self._first_step = max_live, first_step
+        self.max_live = max_live
+        self._lane_limit = LaneLimit(max_live if first_step is None else first_step)
         self.max_context: float = min(config.max_position_embeddings, max_context or inf)
         self._stop, self._ends_with = tuple(stop), ends_with
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -133,13 +163,6 @@ class SharedPrefixDecoder:
         """Lanes that have a slot, in the order of slots."""
         return [lane for lane in self._lanes if lane is not None]
 
-    @property
-    def _max_lanes_per_step(self) -> int:
-        """Maximum number of lanes that a step computes."""
-        if self._first_step is None:
-            return self.max_live
-        return self._first_step + self.num_sampled_tokens // STEP_GROWTH
-
     @torch.inference_mode()
     def admit(self, row: LiveRollout, waiting_contexts: Iterable[tuple[int, ...]] = ()) -> bool:
         """Admit a rollout to the next step. Return False if there is no room for it now.
@@ -152,7 +175,7 @@ class SharedPrefixDecoder:
         if self.num_live >= self.max_live:
             return False
         # Even a lane that no step computes costs time, because attention reads all blocks.
-        is_full = self.num_live >= self._max_lanes_per_step
+        is_full = self.num_live >= self._lane_limit.num_lanes
         if is_full and all(
             lane.rows[0].priority_and_number < row.priority_and_number for lane in self.lanes
         ):
@@ -182,13 +205,14 @@ class SharedPrefixDecoder:
     @torch.inference_mode()
     def step(self) -> list[LiveRollout]:
         """Sample one token for the live rollouts. Remove and return those that have ended."""
+        began, num_sampled_before = time.perf_counter(), self.num_sampled_tokens
         self._parked = [
             (lane, on) for lane, on in self._parked if not self._assign_slot_to_lane(lane, on)
         ]
         lanes = self.lanes
-        if len(lanes) > self._max_lanes_per_step:
+        if len(lanes) > self._lane_limit.num_lanes:
             lanes = heapq.nsmallest(
-                self._max_lanes_per_step, lanes, key=lambda lane: lane.rows[0].priority_and_number
+                self._lane_limit.num_lanes, lanes, key=lambda lane: lane.rows[0].priority_and_number
             )
         stepped = set(lanes)
         self._fresh = {key: new for key, new in self._fresh.items() if new[0] not in stepped}
@@ -231,6 +255,9 @@ class SharedPrefixDecoder:
             lane.rows, *others = going_on.values()
             leaving_rollouts += [(lane, rows) for rows in others]
         self._split_lanes(leaving_rollouts)
+        self._lane_limit.record_step(
+            self.num_live, self.num_sampled_tokens - num_sampled_before, time.perf_counter() - began
+        )
         self.num_live -= len(ended)
         return ended
 

@@ -71,11 +71,8 @@ class ModelEngine(Engine):
         policy = self.policy
         check_model(
             self.model,
+            policy.prompt_parts,
             revision=policy.revision,
-            template=policy.template,
-            system=policy.system,
-            few_shot=policy.examples,
-            variables=policy.template_variables,
             trust_remote_code=policy.trust_remote_code,
             weights=self.reads_weights and Path(self.model).is_dir(),
         )
@@ -117,11 +114,7 @@ class ModelEngine(Engine):
         """Load the model's tokenizer and prompt from its folder, and store them in `text`."""
         self._text = PolicyText.load(
             folder,
-            revision=None,
-            template=self.policy.template,
-            system=self.policy.system,
-            few_shot=self.policy.examples,
-            variables=self.policy.template_variables,
+            self.policy.prompt_parts,
             trust_remote_code=self.policy.trust_remote_code,
         )
         return self._text

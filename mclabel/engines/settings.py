@@ -28,7 +28,7 @@ from mclabel.core.settings import (
     at_most,
     rule,
 )
-from mclabel.engines.chat import RESERVED_VARIABLES
+from mclabel.engines.chat import RESERVED_VARIABLES, PromptParts
 from mclabel.engines.devices import AUTO, resolve_device
 
 MAX_EXAMPLES = 256
@@ -205,6 +205,16 @@ class PolicySettings(Settings):
         """Worked examples as pairs of problem and solution. They are not read from a file here."""
         assert not isinstance(self.few_shot, str), "the file of examples is not read yet"
         return tuple((example.problem, example.solution) for example in self.few_shot)
+
+    @property
+    def prompt_parts(self) -> PromptParts:
+        """The parts of a prompt that surround the problem."""
+        return PromptParts(
+            template=self.template,
+            system=self.system,
+            few_shot=self.examples,
+            variables=self.template_variables,
+        )
 
     def room(
         self,

@@ -6,14 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from mclabel.core.errors import EngineError
 from mclabel.engines.chat import (
     ChatTemplateError,
     ControlTokens,
-    Variable,
+    PromptParts,
     build_chat_messages,
     render_chat,
 )
@@ -43,41 +42,19 @@ unknown texts, since it often separates documents."""
 class PolicyText:
     """Tokenizer and prompt of a policy: renders prompts and maps between text and token ids."""
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        template: str | None,
-        system: str | None,
-        few_shot: Sequence[tuple[str, str]] = (),
-        variables: Mapping[str, Variable] = MappingProxyType({}),
-    ) -> None:
-        """Store a tokenizer and the parts of a prompt that surround the problem.
-
-        Args:
-            tokenizer: the model's tokenizer.
-            template: prompt with `{problem}` in it, whose control tokens become special tokens;
-                None uses the tokenizer's chat template.
-            system: system message of the chat; None omits it.
-            few_shot: worked examples (problem, solution) before the problem.
-            variables: variables that the chat template may read.
-        """
-        self._tokenizer, self._template = tokenizer, template
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: PromptParts) -> None:
+        """Store a model's tokenizer and the parts of its prompt."""
+        self._tokenizer, self._prompt = tokenizer, prompt
         self._control = ControlTokens(tokenizer)
-        self.is_chat = template is None and bool(tokenizer.chat_template)
-        self._system, self._few_shot = system, tuple(few_shot)
-        self._variables = variables
+        self.is_chat = prompt.template is None and bool(tokenizer.chat_template)
 
     @classmethod
     def load(
         cls,
         model: str,
+        prompt: PromptParts,
         *,
-        revision: str | None,
-        template: str | None,
-        system: str | None,
-        few_shot: Sequence[tuple[str, str]] = (),
-        variables: Mapping[str, Variable] = MappingProxyType({}),
+        revision: str | None = None,
         trust_remote_code: bool = False,
         key: str = POLICY,
     ) -> PolicyText:
@@ -85,11 +62,8 @@ class PolicyText:
 
         Args:
             model: folder or Hugging Face name.
+            prompt: parts of the prompt.
             revision: commit or tag of a Hugging Face model.
-            template: prompt with `{problem}` in it; None uses the tokenizer's chat template.
-            system: system message of the chat; None omits it.
-            few_shot: worked examples (problem, solution) before the problem.
-            variables: variables that the chat template may read.
             trust_remote_code: True to run Python code that comes with the model.
             key: key of the setting that names the model, for messages.
 
@@ -99,13 +73,7 @@ class PolicyText:
         tokenizer = load_tokenizer(
             model, revision=revision, trust_remote_code=trust_remote_code, key=key
         )
-        text = cls(
-            tokenizer,
-            template=template,
-            system=system,
-            few_shot=few_shot,
-            variables=variables,
-        )
+        text = cls(tokenizer, prompt)
         try:
             text.prompt_ids(PROBE)
         except ChatTemplateError as error:
@@ -166,7 +134,8 @@ class PolicyText:
             problem: the last question.
             earlier: questions and answers between the worked examples and the last question.
         """
-        return build_chat_messages(problem, system=self._system, turns=(*self._few_shot, *earlier))
+        parts = self._prompt
+        return build_chat_messages(problem, system=parts.system, turns=(*parts.few_shot, *earlier))
 
     def mark_control_tokens(self, ids: Sequence[int]) -> str:
         """Return the text of token ids for display, with ⟦…⟧ around each control token."""
@@ -177,7 +146,7 @@ class PolicyText:
         """Description of the prompt for display, such as that it uses the chat template."""
         if self.is_chat:
             return "rendered by the model's chat template"
-        if self._template is not None:
+        if self._prompt.template is not None:
             return "rendered by template"
         return "plain text, as the model has no chat template"
 
@@ -188,14 +157,14 @@ class PolicyText:
             self._tokenizer,
             messages,
             add_generation_prompt=add_generation_prompt,
-            variables=self._variables,
+            variables=self._prompt.variables,
         )
 
     def _build_plain_prompt(self, problem: str) -> str:
-        if self._template is not None:
-            return self._template.replace("{problem}", problem)
-        shown = [self._system] if self._system else []
-        shown += [f"{problem_text}\n{solution}" for problem_text, solution in self._few_shot]
+        if self._prompt.template is not None:
+            return self._prompt.template.replace("{problem}", problem)
+        shown = [self._prompt.system] if self._prompt.system else []
+        shown += [f"{problem_text}\n{solution}" for problem_text, solution in self._prompt.few_shot]
         return "\n\n".join([*shown, f"{problem}\n"])
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -255,8 +224,8 @@ class PolicyText:
 
         It may contain tokens that a single rendered prompt lacks, such as those for tools.
         """
-        if self._template is not None or not self.is_chat:
-            return self._template or ""
+        if self._prompt.template is not None or not self.is_chat:
+            return self._prompt.template or ""
         return self._tokenizer.get_chat_template()
 
     @cached_property
@@ -298,8 +267,8 @@ class PolicyText:
         A chat template puts this token after the policy's message, and `template` puts it after
         the problem.
         """
-        if self._template is not None:
-            ids = self._control.encode(self._template.rpartition("{problem}")[2])
+        if self._prompt.template is not None:
+            ids = self._control.encode(self._prompt.template.rpartition("{problem}")[2])
             return next(filter(self._control.is_special, ids), None)
         if not self.is_chat:
             return None
@@ -312,12 +281,9 @@ class PolicyText:
 
 def check_model(
     model: str,
+    prompt: PromptParts,
     *,
     revision: str | None = None,
-    template: str | None,
-    system: str | None,
-    few_shot: Sequence[tuple[str, str]] = (),
-    variables: Mapping[str, Variable] = MappingProxyType({}),
     trust_remote_code: bool,
     weights: bool = True,
     key: str = POLICY,
@@ -328,11 +294,8 @@ def check_model(
 
     Args:
         model: folder or Hugging Face name; a missing model is downloaded.
+        prompt: parts of the prompt.
         revision: commit or tag of a Hugging Face model.
-        template: prompt with `{problem}` in it; None uses the tokenizer's chat template.
-        system: system message of the chat; None omits it.
-        few_shot: worked examples (problem, solution) before the problem.
-        variables: variables that the chat template may read.
         trust_remote_code: True to run Python code that comes with the model.
         weights: True to also check the weight files.
         key: key of the setting that names the model, for messages.
@@ -343,16 +306,7 @@ def check_model(
     """
     folder = fetch_model(model, revision=revision, weights=weights, code=trust_remote_code, key=key)
     load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
-    PolicyText.load(
-        folder,
-        revision=None,
-        template=template,
-        system=system,
-        few_shot=few_shot,
-        variables=variables,
-        trust_remote_code=trust_remote_code,
-        key=key,
-    )
+    PolicyText.load(folder, prompt, trust_remote_code=trust_remote_code, key=key)
     if weights:
         check_weights(folder, key=key)
 

@@ -44,9 +44,9 @@ from mclabel.labeling.rewritten import (
     check_rollouts_kept,
     hash_superseded_rows,
     iter_source_blocks,
-    make_run_location_absolute,
     read_recorded_config,
 )
+from mclabel.run.run import make_location_absolute
 from mclabel.run.shards.manifest import MANIFEST, read_manifest_config
 from mclabel.run.shards.store import Store
 
@@ -183,7 +183,7 @@ def combine(
         learned = _learn_posterior(source, config, sources)
         report.rates, report.groups = learned.rates, learned.groups
     combined = {
-        "run": make_run_location_absolute(run),
+        "run": make_location_absolute(run),
         "rule": rule,
         "least_belief": least_belief,
         "opinions": identities,

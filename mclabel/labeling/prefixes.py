@@ -212,11 +212,13 @@ class PrefixTable:
     def _split_rollout(
         self, prefix_index: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> tuple[Step, ...]:
-        opened = self._splitter.thinks_after(
-            self.prefixes[prefix_index].text, opened=self._prompt_opens_thinking
+        opened = self._splitter.is_thinking_after(
+            self.prefixes[prefix_index].text, prompt_opens_thinking=self._prompt_opens_thinking
         )
         ended = rollout.finish_reason == "stop"
-        return self._splitter.split(ids, rollout.text, decode, opened=opened, ended=ended)
+        return self._splitter.split(
+            ids, rollout.text, decode, starts_in_thinking=opened, is_complete=ended
+        )
 
     def _add_solution_path(
         self, solution: Solution, commitments: IntermediateOutcomes

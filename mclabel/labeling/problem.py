@@ -307,7 +307,7 @@ async def _encode_given_solutions(
     Solutions whose text the tokenizer does not reproduce are left out.
     """
     splitter = settings.split
-    thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
+    thinks = splitter.prompt_opens_thinking(sampler.policy.decode(sampler.prompt))
     placed = [
         await encode_given_solution(
             sampler, solution, _get_index_in_file(solution, place), splitter, thinks
@@ -353,7 +353,7 @@ def _make_not_reproduced_reason(encoded: Sequence[Solution | None]) -> RejectRea
 async def _sample_from_policy(sampler: Sampler, settings: LabelSettings) -> _ObtainedSolutions:
     """Sample solutions from the policy; `solutions.balance` may keep none of them."""
     splitter, choice = settings.split, settings.solutions
-    thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
+    thinks = splitter.prompt_opens_thinking(sampler.policy.decode(sampler.prompt))
     sampled = await sample_solutions(
         lambda index: sample_solution(sampler, index, splitter, thinks),
         batch_size=choice.per_problem,
@@ -417,7 +417,9 @@ async def _estimate_labels(
             commitments=stated,
             completers=[completer.name for completer in completers],
             splitter=settings.split,
-            prompt_opens_thinking=settings.split.begins_in(context.policy.decode(prompt)),
+            prompt_opens_thinking=settings.split.prompt_opens_thinking(
+                context.policy.decode(prompt)
+            ),
             kept_regardless_of_outcome=not sampling.chosen_by_outcome,
         )
         paths = ProblemPaths(

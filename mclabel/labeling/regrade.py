@@ -30,9 +30,9 @@ from mclabel.labeling.rewritten import (
     begin_rewritten_run,
     check_rollouts_kept,
     hash_superseded_rows,
-    make_run_location_absolute,
     read_recorded_config,
 )
+from mclabel.run.run import make_location_absolute
 from mclabel.run.shards.manifest import report_value_errors_as_damaged_priors
 from mclabel.run.shards.store import Store
 
@@ -157,7 +157,7 @@ def regrade(
         **config,
         "checker": {**chosen.semantic(), "version": grader.version},
         "regraded": {
-            "run": make_run_location_absolute(run),
+            "run": make_location_absolute(run),
             "checker": config.get("checker"),
             "golds": content_id(sorted((name, *gold.content) for name, gold in corrected.items()))
             if corrected

@@ -12,7 +12,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution, Rollout
 from mclabel.core.seeds import content_id
 from mclabel.labeling.grading import count_ungraded_reasons, count_weak_verdicts
-from mclabel.run.run import RunOutput
+from mclabel.run.run import RunOutput, make_location_absolute
 from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
 from mclabel.run.shards.finished import write_completion_marker
 from mclabel.run.shards.labels import (
@@ -100,7 +99,12 @@ class RewrittenRun:
             on_table: called with the labels of every shard of the source.
         """
         finished = self.num_resumed
-        for block in _read_source_blocks(self._source, self._catalog, self._is_missing, on_table):
+        for block in _read_source_blocks(
+            self._source,
+            self._catalog,
+            lambda block_id: self._make_new_block_id(block_id) not in self._done,
+            on_table,
+        ):
             yield block
             finished += 1
             on_progress(finished, self.num_blocks)
@@ -160,9 +164,6 @@ class RewrittenRun:
 
     def _make_new_block_id(self, block: str) -> str:
         return content_id(self._action, block, self._provenance["config"])
-
-    def _is_missing(self, block: str) -> bool:
-        return self._make_new_block_id(block) not in self._done
 
 
 def iter_source_blocks(source: Store) -> Iterator[SourceBlock]:
@@ -265,7 +266,7 @@ def begin_rewritten_run(
         ConfigError: `run` and `out` are the same folder or URL.
         ShardError: `out` holds another run.
     """
-    if make_run_location_absolute(run) == make_run_location_absolute(out):
+    if make_location_absolute(run) == make_location_absolute(out):
         raise ConfigError(f"-o {out}: must not be the run that is {action}. Give another folder")
     target = RunOutput.inspect(out)
     target.check_config(SemanticConfig.from_config(semantic), may_change)
@@ -290,8 +291,3 @@ def check_rollouts_kept(run: str, block: SourceBlock, action: str) -> None:
             f"{run}: was labelled with keep_rollouts=false, so it has no rollouts to be {action}. "
             "Label the problems again with keep_rollouts=true"
         )
-
-
-def make_run_location_absolute(run: str) -> str:
-    """Return the absolute path of a folder, or a URL unchanged."""
-    return run if "://" in run else str(Path(run).resolve())

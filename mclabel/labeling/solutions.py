@@ -49,8 +49,8 @@ async def sample_solution(
         completion.ids,
         completion.text,
         policy.decode,
-        opened=prompt_opens_thinking,
-        ended=completion.finish_reason == "stop",
+        starts_in_thinking=prompt_opens_thinking,
+        is_complete=completion.finish_reason == "stop",
     )
     solution = Solution(
         id=content_id("solution", problem.id, index),
@@ -97,7 +97,9 @@ async def encode_given_solution(
     if policy.decode(ids) != given.text:
         return None
     if given.step_ends is None:
-        steps = splitter.split(ids, given.text, policy.decode, opened=prompt_opens_thinking)
+        steps = splitter.split(
+            ids, given.text, policy.decode, starts_in_thinking=prompt_opens_thinking
+        )
     else:
         steps = split_steps(ids, given.text, given.step_ends, policy.decode)
     grade = await sampler.grade(Completion(ids=ids, text=given.text, finish_reason="stop"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mclabel.core.errors import ConfigError
 from mclabel.core.extras import advise_installation, is_installed
 from mclabel.core.settings import MAX_TOKENS
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.devices import resolve_device
 from mclabel.engines.hub import check_model_source, resolve_model
 from mclabel.engines.pretrained import check_weights, load_model_config
@@ -57,9 +58,8 @@ class NewScorer:
         base = resolve_base_model(config)
         text = PolicyText.load(
             base,
+            PromptParts(template=config.template, system=config.system),
             revision=config.revision,
-            template=config.template,
-            system=config.system,
             trust_remote_code=config.trust_remote_code,
             key="base",
         )

@@ -302,4 +302,4 @@ def make_location_absolute(location: str) -> str:
     """Return a path as an absolute path, so that processes in other folders can use it; return a
     URL unchanged.
     """
-    return location if "://" in location else str(Path(location).absolute())
+    return location if "://" in location else str(Path(location).resolve())

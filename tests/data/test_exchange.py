@@ -16,8 +16,8 @@ from mclabel.core.records import Outcome
 from mclabel.data.exchange import FORMATS
 from mclabel.data.exchange.formats import (
     LabeledTexts,
+    convert_to_labeled_texts,
     convert_to_solution,
-    convert_to_texts,
     find_format,
     read_row,
 )
@@ -147,7 +147,9 @@ def test_what_a_format_holds_comes_back(
         end = good.index(False) + 1
     assert back.ratings == (*texts.ratings[:end], *[None] * (len(good) - end))
     # converted to our own row, it exports to the same row again
-    ours = convert_to_texts(convert_to_solution(back, sample_index=0, outcome=Outcome.UNGRADED))
+    ours = convert_to_labeled_texts(
+        convert_to_solution(back, sample_index=0, outcome=Outcome.UNGRADED)
+    )
     assert ours.steps == texts.steps and ours.ratings == back.ratings
 
 
@@ -187,9 +189,9 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
     neutral = convert_to_solution(path, sample_index=0, outcome=Outcome.UNGRADED)
     assert compute_step_targets(neutral, "neutral") == (1.0, 1.0, 0.5)
     assert compute_step_targets(neutral, "hard") == (1.0, 1.0, 1.0)
-    assert find_format("prm800k").write(convert_to_texts(neutral)) == row
+    assert find_format("prm800k").write(convert_to_labeled_texts(neutral)) == row
     relabelled = replace(neutral, problem=replace(neutral.problem, meta={}))
-    again = find_format("prm800k").write(convert_to_texts(relabelled))
+    again = find_format("prm800k").write(convert_to_labeled_texts(relabelled))
     assert again is not None
     assert [s["completions"][0]["rating"] for s in again["label"]["steps"]] == [1, 1, 0]
 

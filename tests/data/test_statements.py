@@ -114,8 +114,10 @@ def test_faulty_code_is_split_as_far_as_it_reads_and_by_lines_behind(steps: list
 def test_a_long_statement_is_none() -> None:
     rows = ["    1,\n"] * (MAX_CODE // 4)
     assert len(split("".join(["x = [\n", *rows, "]\n", "y = (\n1)\n"]), "code")) > len(rows)
-    assert len(split("".join(["x = [\n", *rows]), "code", ended=False)) > len(rows) // 2
-    assert split("x = [\n    1,\n    2,\n", "code", ended=False) == ["x = [\n    1,\n    2,\n"]
+    assert len(split("".join(["x = [\n", *rows]), "code", is_complete=False)) > len(rows) // 2
+    assert split("x = [\n    1,\n    2,\n", "code", is_complete=False) == [
+        "x = [\n    1,\n    2,\n"
+    ]
 
 
 def expected(source: str) -> list[int]:
@@ -202,7 +204,7 @@ def test_no_text_takes_long_or_crashes() -> None:
 
 def test_a_line_that_may_become_something_else_begins_no_step_yet() -> None:
     for more in ("r", "`", "``", "```", "```py", "- `", "# a\n", "\n"):
-        assert split("x = 1\ny = 2\n" + more, "code", ended=False)[:-1] == ["x = 1\n"]
-    assert split("x = 1\ny = 2\nz", "code", ended=False)[:-1] == ["x = 1\n", "y = 2\n"]
-    assert split("# x = 1\nIt is", "code", ended=False) == ["# x = 1\nIt is"]
+        assert split("x = 1\ny = 2\n" + more, "code", is_complete=False)[:-1] == ["x = 1\n"]
+    assert split("x = 1\ny = 2\nz", "code", is_complete=False)[:-1] == ["x = 1\n", "y = 2\n"]
+    assert split("# x = 1\nIt is", "code", is_complete=False) == ["# x = 1\nIt is"]
     assert split("# x = 1\nIt is", "code") == ["# x = 1\n", "It is"]

@@ -37,7 +37,7 @@ def split(text: str, by: Any = "line", *, ended: bool = True, **more: Any) -> li
     """Return the steps of a text whose tokens are its characters."""
     rules = StepSplitter(by=by, **more)
     ids, decode = cast("Sequence[int]", text), cast("Decode", "".join)
-    steps = rules.split(ids, text, decode, ended=ended)
+    steps = rules.split(ids, text, decode, is_complete=ended)
     assert "".join(step.text for step in steps) == text
     return [step.text for step in steps]
 
@@ -214,9 +214,9 @@ def test_a_block_that_never_closes_is_none(opening: str) -> None:
         *("c x\n", "d x"),
     ]
     # the opened part may still be closed
-    assert len(split(f"a x\n{opening} x\nb x\nc x", ended=False)) == 2
+    assert len(split(f"a x\n{opening} x\nb x\nc x", is_complete=False)) == 2
     far = "b x\n" * (max(MAX_CODE, MAX_FORMULA) // 4)
-    assert len(split(f"{opening} x\n{far}", ended=False)) == far.count("\n") + 1
+    assert len(split(f"{opening} x\n{far}", is_complete=False)) == far.count("\n") + 1
 
 
 def test_a_formula_does_not_go_on_behind_a_blank_line() -> None:
@@ -294,10 +294,10 @@ def test_a_long_step_that_grows_is_cut_before_its_end_is_known() -> None:
     text = "Ab cd. " * 100
     whole = split(text, "blank_line", max_tokens=70)
     assert {len(step) for step in whole[:-2]} == {69, 70}
-    begun = split(text, "blank_line", max_tokens=70, ended=False)
+    begun = split(text, "blank_line", max_tokens=70, is_complete=False)
     assert len(whole) - 2 <= len(begun) <= len(whole)
     assert begun[:-1] == whole[: len(begun) - 1]
-    circles = split("ab, " * 20_000, max_tokens=1000, ended=False)
+    circles = split("ab, " * 20_000, max_tokens=1000, is_complete=False)
     assert {len(step) for step in circles[:-1]} == {1000}
     assert len(circles) > 30
 
@@ -337,9 +337,9 @@ def test_steps_of_a_text_stay_as_it_grows(
 ) -> None:
     opening = "<think>" if limits else ""
     text = opening + "".join(parts)
-    whole, ended = split(text, by, ended=False, **limits), split(text, by, **limits)
+    whole, ended = split(text, by, is_complete=False, **limits), split(text, by, **limits)
     for at in data.draw(st.sets(st.integers(len(opening), len(text)), max_size=8)):
-        begun = split(text[:at], by, ended=False, **limits)
+        begun = split(text[:at], by, is_complete=False, **limits)
         assert begun[:-1] == whole[: max(0, len(begun) - 1)]
         if not limits and len(ended) >= len(whole):  # the text does not end with a heading
             assert begun[:-1] == ended[: max(0, len(begun) - 1)]
@@ -413,7 +413,7 @@ def test_steps_under_tokenizers_of_every_kind(make: Callable[[], Tokenizer], by:
         if make is not whole_lines:
             assert [step.text.strip() for step in steps] == wanted
         for end in range(1, len(ids)):
-            begun = rules.split(ids[:end], decode(ids[:end]), decode, ended=False)
+            begun = rules.split(ids[:end], decode(ids[:end]), decode, is_complete=False)
             assert tuple(begun[:-1]) == tuple(steps[: len(begun) - 1])
 
 

@@ -14,6 +14,7 @@ from mclabel.data.boundaries import check_pattern, find_newline_ends, find_think
 from mclabel.data.lengths import split_steps
 from mclabel.data.steps import StepSplitter
 from mclabel.domains.arith import bundled_model
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.text import PolicyText
 
 Decode = Callable[[Sequence[int]], str]
@@ -27,7 +28,7 @@ def decode(ids: Sequence[bytes]) -> str:
 def split(pieces: list[str], **rules: Any) -> list[str]:
     ids = [piece.encode() for piece in pieces]
     opened = rules.pop("opened", False)
-    steps = StepSplitter(**rules).split(ids, "".join(pieces), decode, opened=opened)  # type: ignore[arg-type]
+    steps = StepSplitter(**rules).split(ids, "".join(pieces), decode, starts_in_thinking=opened)  # type: ignore[arg-type]
     check_exact(ids, "".join(pieces), steps, decode)  # type: ignore[arg-type]
     return [s.text for s in steps]
 
@@ -116,7 +117,7 @@ THOUGHT = "<think>\nhm\nyes\n</think>\n\nSo\nit is 4"
 def test_regions_of_a_reasoning_model(region: str, steps: list[str]) -> None:
     assert split(words(THOUGHT), region=region) == steps
     inside = THOUGHT.removeprefix("<think>\n")  # the prompt opened the thinking part
-    assert split(words(inside), region=region, opened=True)[-1] == steps[-1]
+    assert split(words(inside), region=region, starts_in_thinking=True)[-1] == steps[-1]
 
 
 CUT = "<think>\na\nb"
@@ -172,22 +173,24 @@ def test_thinking_that_an_answer_follows_without_a_mark_is_all_thinking(opened: 
             "**Final Answer**\n\n\\boxed{4}",
         ]
     limits = {"max_tokens": 2, "max_steps": 3}
-    assert split(words(text), region="answer", opened=opened, **limits) == [
+    assert split(words(text), region="answer", starts_in_thinking=opened, **limits) == [
         text
     ]  # the text has no answer
 
 
 def test_only_the_first_close_ends_the_thinking() -> None:
     think = ("<think>", "</think>")
-    assert find_thinking_end("a</think> b</think>", think, opened=True) == len("a</think> ")
-    assert find_thinking_end("a</think>\nb", think, opened=False) == len("a</think>\n")
+    assert find_thinking_end("a</think> b</think>", think, starts_in_thinking=True) == len(
+        "a</think> "
+    )
+    assert find_thinking_end("a</think>\nb", think, starts_in_thinking=False) == len("a</think>\n")
     rules = StepSplitter()
-    assert rules.begins_in("<|assistant|>\n<think>\n")
-    assert not rules.begins_in("Explain <think> to me.\n")
-    assert rules.thinks_after("a\n", opened=True)
-    assert not rules.thinks_after("a\n</think>\n", opened=True)
-    assert rules.thinks_after("<think>\na\n", opened=False)
-    assert not rules.thinks_after("a\n", opened=False)
+    assert rules.prompt_opens_thinking("<|assistant|>\n<think>\n")
+    assert not rules.prompt_opens_thinking("Explain <think> to me.\n")
+    assert rules.is_thinking_after("a\n", prompt_opens_thinking=True)
+    assert not rules.is_thinking_after("a\n</think>\n", prompt_opens_thinking=True)
+    assert rules.is_thinking_after("<think>\na\n", prompt_opens_thinking=False)
+    assert not rules.is_thinking_after("a\n", prompt_opens_thinking=False)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", r"(\w+\s*)+:", "(?:a|a)*b", "(.*,)*x$"])
@@ -233,7 +236,7 @@ def test_steps_join_to_the_text_and_end_on_tokens(
 ) -> None:
     ids: Any = [piece.encode() for piece in pieces]
     text = "".join(pieces)
-    steps = rules.split(ids, text, decode, opened=opened)  # type: ignore[arg-type]
+    steps = rules.split(ids, text, decode, starts_in_thinking=opened)  # type: ignore[arg-type]
     check_exact(ids, text, steps, decode)  # type: ignore[arg-type]
     if rules.max_steps is not None:
         assert len(steps) <= rules.max_steps + (rules.region != "all")
@@ -259,7 +262,7 @@ def test_work_is_linear_in_the_length(num_tokens: int) -> None:
     """With 500 steps in 30,000 tokens, at most 25 tokens are decoded per token."""
     rng = random.Random(1)
     policy = str(bundled_model("policy"))
-    text = PolicyText.load(policy, revision=None, template=None, system=None)
+    text = PolicyText.load(policy, PromptParts())
     line = text.encode("Then 12 + 30 = 42 apples are left in the box .")
     newline = text.encode("\n")
     ids: list[int] = []

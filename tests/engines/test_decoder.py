@@ -31,6 +31,7 @@ from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.engines import PolicySettings
 from mclabel.engines.cascade import ATTENTION, LiveRollout
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.decoder import SharedPrefixDecoder, draw_uniform_numbers
 from mclabel.engines.hf import HfEngine
 from mclabel.engines.text import PolicyText
@@ -66,7 +67,7 @@ NO_END = 10**6
 
 def solution_ids(count: int) -> list[tuple[int, ...]]:
     """Return test problems with their reference solutions, as token ids of the bundled policy."""
-    text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
+    text = PolicyText.load(str(bundled_model("policy")), PromptParts())
     return [
         text.prompt_ids(p.text)
         + text.encode(write_reference_solution(Program.from_json(p.meta["program"])))

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
 from mclabel.engines import PolicySettings
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.text import (
     PolicyText,
     StopTextDetector,
@@ -42,15 +43,15 @@ def make_tokenizer(template: str | None = CHATML) -> PreTrainedTokenizerFast:
     [
         (
             CHATML,
-            {"template": None, "system": "Be brief.", "few_shot": [("1+1?", "2")]},
+            {"system": "Be brief.", "few_shot": [("1+1?", "2")]},
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n"
             "<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n"
             "<|im_start|>assistant\n",
         ),
-        (CHATML, {"template": "Q: {problem}\nA:", "system": None}, "Q: 2+2?\nA:"),
+        (CHATML, {"template": "Q: {problem}\nA:"}, "Q: 2+2?\nA:"),
         (
             None,
-            {"template": None, "system": "Be brief.", "few_shot": [("1+1?", "2")]},
+            {"system": "Be brief.", "few_shot": [("1+1?", "2")]},
             "Be brief.\n\n1+1?\n2\n\n2+2?\n",
         ),
     ],
@@ -58,22 +59,22 @@ def make_tokenizer(template: str | None = CHATML) -> PreTrainedTokenizerFast:
 def test_examples_and_system_message_are_rendered(
     chat: str | None, arguments: dict[str, Any], prompt: str
 ) -> None:
-    text = PolicyText(make_tokenizer(chat), **arguments)
+    text = PolicyText(make_tokenizer(chat), PromptParts(**arguments))
     assert text.decode(text.prompt_ids("2+2?")) == prompt
 
 
 def test_the_end_of_a_turn_ends_a_completion() -> None:
     tokenizer = make_tokenizer()
-    ids = PolicyText(tokenizer, template=None, system=None).end_ids()
+    ids = PolicyText(tokenizer, PromptParts()).end_ids()
     assert ids == {tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|im_end|>")}
-    plain = PolicyText(tokenizer, template="{problem}\n", system=None)
+    plain = PolicyText(tokenizer, PromptParts(template="{problem}\n"))
     assert plain.end_ids(7, [8, 9], None) == {tokenizer.eos_token_id, 7, 8, 9}
     written = "<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n"
-    assert PolicyText(tokenizer, template=written, system=None).end_ids() == ids
+    assert PolicyText(tokenizer, PromptParts(template=written)).end_ids() == ids
 
 
 def test_end_tokens_and_length_of_a_model_that_is_not_loaded() -> None:
-    text = PolicyText.load(FOLDER, revision=None, template=None, system=None)
+    text = PolicyText.load(FOLDER, PromptParts())
     assert find_model_end_ids(text, FOLDER, trust_remote_code=False) == text.end_ids()
     assert read_model_max_context(FOLDER, trust_remote_code=False) >= 512
 
@@ -82,11 +83,11 @@ def test_a_template_that_takes_no_system_message_is_refused(tmp_path: Path) -> N
     make_tokenizer(NO_SYSTEM + CHATML).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(EngineError, match=r"its chat template cannot render the prompt: No system"):
-        PolicyText.load(str(tmp_path), revision=None, template=None, system="Be brief.")
+        PolicyText.load(str(tmp_path), PromptParts(system="Be brief."))
 
 
 def test_a_stop_text_ends_with_the_token_that_completes_it() -> None:
-    text = PolicyText.load(FOLDER, revision=None, template=None, system=None)
+    text = PolicyText.load(FOLDER, PromptParts())
     ends_with = StopTextDetector(text.decode).ends
     ids = text.encode("a\nSo the answer is 4.\nAnd more")
     stops = [count for count in range(1, len(ids) + 1) if ends_with(ids[:count], ("answer is 4.",))]
@@ -136,7 +137,7 @@ def test_control_tokens_of_a_template_are_tokens_and_those_of_a_problem_are_text
     tokenizer = make_tokenizer()
     start, end = (tokenizer.convert_tokens_to_ids(f"<|im_{name}|>") for name in ("start", "end"))
     for template in (None, "<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n"):
-        text = PolicyText(tokenizer, template=template, system=None)
+        text = PolicyText(tokenizer, PromptParts(template=template))
         plain, injected = text.prompt_ids("2+2?"), text.prompt_ids(INJECTED)
         for ids in (plain, injected):
             assert (ids.count(start), ids.count(end)) == (2, 1)
@@ -157,7 +158,7 @@ def test_what_a_tokenizer_puts_before_a_text_stands_once() -> None:
         single="<s> $A", special_tokens=[("<s>", bos)]
     )
     for template in ("{problem}\n", "<s>{problem}\n"):
-        text = PolicyText(tokenizer, template=template, system=None)
+        text = PolicyText(tokenizer, PromptParts(template=template))
         assert text.prompt_ids("<s>2") == (bos, *text.encode("<s>2\n"))
 
 
@@ -167,7 +168,7 @@ def test_a_template_reads_variables_and_a_date_that_does_not_move() -> None:
     )
 
     def decode_prompt(**of: Any) -> str:
-        text = PolicyText(tokenizer, template=None, system=None, **of)
+        text = PolicyText(tokenizer, PromptParts(**of))
         return text.decode(text.prompt_ids("2"))
 
     assert decode_prompt() == "01 Jan 2025 2"

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Problem, Step
 from mclabel.engines import PolicySettings, make_engine
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.text import PolicyText
 from mclabel.judge.generative import GenerativePRM, find_prm_identity
 from mclabel.judge.generative_chains import VerdictTokens
@@ -139,7 +140,7 @@ def test_the_chance_is_the_softmax_of_the_models_own_logits(tmp_path: Path) -> N
 
 def test_a_chat_stops_behind_its_last_question() -> None:
     tokenizer = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], CHATML)
-    text = PolicyText(tokenizer, template=None, system="a")
+    text = PolicyText(tokenizer, PromptParts(system="a"))
     rendered = text.decode(text.chat_ids([("q1", "b"), ("q2 <|im_end|>", "c")], "q1"))
     turns = [("system", "a"), ("user", "q1"), ("assistant", "b"), ("user", "q2 <|im_end|>")]
     turns += [("assistant", "c"), ("user", "q1")]

@@ -11,6 +11,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
 from mclabel.core.records import Completion, GivenSolution, Problem
 from mclabel.core.settings import Settings
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.text import PolicyText
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -105,7 +106,7 @@ def test_a_text_that_cannot_fit_is_refused_untokenised() -> None:
 def test_no_text_that_fits_is_refused_by_its_length() -> None:
     from mclabel.domains.arith import bundled_model
 
-    text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
+    text = PolicyText.load(str(bundled_model("policy")), PromptParts())
     for content in ("a b c\n" * 300, " " * 3000, "½²③ ﬁ" * 300, "12345678901234567890" * 90):
         assert len(content) <= text.max_token_chars * len(text.encode(content))
 

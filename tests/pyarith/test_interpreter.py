@@ -26,7 +26,7 @@ def test_it_returns_what_python_returns() -> None:
         function = Function.from_json(problem.meta["function"])
         for strength in (0.0, 2.0):
             text = write_solution(
-                function, rng=random.Random(number), forms=True, strength=strength
+                function, rng=random.Random(number), varies_forms=True, strength=strength
             ).text
             assert run_solve(text, problem.gold["inputs"]) == run_python(
                 text, problem.gold["inputs"]

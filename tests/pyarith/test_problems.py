@@ -62,7 +62,7 @@ def first_affected(function: Function, written: WrittenSolution) -> int:
     """Return the first line that states a misread node, or a node that depends on one."""
     wrong: set[int] = set()
     for index in function.find_needed_nodes():
-        if index in written.misread or wrong & set(function.nodes[index].needs):
+        if index in written.misread_nodes or wrong & set(function.nodes[index].needs):
             wrong.add(index)
     lines = [number for number, node in enumerate(written.nodes) if node in wrong]
     return lines[0] if lines else len(written.nodes) - 1
@@ -74,7 +74,7 @@ def test_references_in_all_forms_have_no_wrong_step(problems: list[Problem]) -> 
         assert has_known_truth(problem.meta)
         for text in (
             write_reference(function),
-            write_solution(function, rng=random.Random(number), forms=True).text,
+            write_solution(function, rng=random.Random(number), varies_forms=True).text,
         ):
             assert find_true_first_error(problem.meta, split_steps(text)) is None
 
@@ -85,7 +85,7 @@ def test_misreadings_are_found_where_they_are(problems: list[Problem]) -> None:
         function = Function.from_json(problem.meta["function"])
         written = write_solution(function, rng=random.Random(number), strength=2.0)
         first_error = find_true_first_error(problem.meta, split_steps(written.text))
-        if written.misread:
+        if written.misread_nodes:
             misread += 1
             assert first_error == first_affected(function, written), (problem.text, written.text)
         else:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mclabel.core.config.load import load_config
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.text import PolicyText
 from mclabel.judge.job import JudgeConfig, judge
 from mclabel.labeling.config import LabelConfig
@@ -87,7 +88,7 @@ class World:
         prm = self.folder / "prm"
         prm.mkdir()
         start_step_model(ModelSettings(base=base, head="token")).save(prm)
-        PolicyText.load(base, revision=None, template=None, system=None).save(prm)
+        PolicyText.load(base, PromptParts()).save(prm)
         PrmManifest(
             kind="prm",
             head="token",

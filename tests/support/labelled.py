@@ -19,6 +19,7 @@ from mclabel.domains.arith.misconceptions import write_misread_solution
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.verify import StepTruth, verify_steps
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.text import PolicyText
 from mclabel.prm.config import TrainConfig
 from mclabel.run.shards.labels import commit_block
@@ -28,7 +29,7 @@ from mclabel.run.shards.store import Store
 def arith_text() -> PolicyText:
     """Load the tokenizer and chat template of the bundled models."""
     folder = str(bundled_model("strong"))
-    return PolicyText.load(folder, revision=None, template=None, system=None)
+    return PolicyText.load(folder, PromptParts())
 
 
 def arith_rows(count: int, *, per_problem: int = 2, seed: int = 0) -> list[LabeledSolution]:

@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from mclabel.domains.arith import bundled_model
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.text import PolicyText
 
 ANSWER = "1 + 1 = 2.\nThe answer is \\boxed{2}."
@@ -28,7 +29,7 @@ Fault = tuple[int, dict[str, str]] | str | bytes
 @cache
 def policy_text() -> PolicyText:
     """Load the tokenizer of the model that the server names, once."""
-    return PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
+    return PolicyText.load(str(bundled_model("policy")), PromptParts())
 
 
 class Server:

@@ -176,7 +176,7 @@ class CodeChecker(Checker):
                     result = pair.test_program(gold, code)
                     answer = code
                     if gold.examples:
-                        answer = _cut_with_digest(pair.describe_behaviour(gold, code))
+                        answer = _shorten_with_digest(pair.describe_behaviour(gold, code))
             except BoxFailed as error:
                 reason = f"{_SANDBOX}{error}"
             except UnrunnableTestsError as error:
@@ -216,7 +216,7 @@ def _read_answer_gold(answer: str, is_json: bool) -> Gold:
     return read_gold(Problem(id="", text="", answer=answer, answer_is_json=is_json).gold)
 
 
-def _cut_with_digest(text: str) -> str:
+def _shorten_with_digest(text: str) -> str:
     """Return a text of at most `MAX_BEHAVIOUR` characters.
 
     A longer text is cut, and a digest of the whole text is appended.

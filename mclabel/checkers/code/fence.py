@@ -271,9 +271,11 @@ class Fence:
             file.write("0")
         self._call_mount(None, b"/proc", 0x102F, None)  # remounted read-only
 
-    def _call_mount(self, kind: bytes | None, place: bytes, flags: int, data: bytes | None) -> None:
-        if self._libc.mount(kind, place, kind, flags, data) != 0:
-            raise OSError(ctypes.get_errno(), "mount", place.decode())
+    def _call_mount(
+        self, filesystem_type: bytes | None, target: bytes, flags: int, data: bytes | None
+    ) -> None:
+        if self._libc.mount(filesystem_type, target, filesystem_type, flags, data) != 0:
+            raise OSError(ctypes.get_errno(), "mount", target.decode())
 
     def drop_privileges(self) -> None:
         """Drop all capabilities permanently, and install the seccomp filter.

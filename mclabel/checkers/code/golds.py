@@ -319,7 +319,7 @@ def _complete_gold_from_tests(
             "Shorten them"
         )
     tree = parse_python(source)
-    before = _complete_module(gold.prompt)
+    before = _make_parsable_module(gold.prompt)
     free = _find_undefined_names(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
     free -= _list_assigned_names(before) - {required_name}
     bases = {
@@ -437,7 +437,7 @@ def _find_pytest_names(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def _complete_module(prompt: str) -> str:
+def _make_parsable_module(prompt: str) -> str:
     """Return the start of a file as a module that parses; empty if there is none.
 
     If the last function lacks a body, a body is added.

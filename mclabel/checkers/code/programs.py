@@ -229,7 +229,9 @@ def _test_in_same_process(job: dict[str, Any]) -> int:
 def _run_and_report_tests(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
     try:
         run_tests(
-            job, names, peer.trust_log.record_handled if peer is not None else lambda error: None
+            job,
+            names,
+            peer.trust_log.record_caught_exception if peer is not None else lambda error: None,
         )
     except MissingRequirement as error:
         write_frame(b"U", str(error).encode())

@@ -107,13 +107,15 @@ class RequestSender(Protocol):
             kwargs: keyword arguments of the call.
         """
 
-    def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+    def choose_trusted_result(
+        self, proxy: Any, name: str, args: tuple[Any, ...], value: Any
+    ) -> Any:
         """Return a result that the tests may trust for a special method of the program.
 
         A program could make its objects equal to any value.
 
         Args:
-            own: proxy of the program's object.
+            proxy: proxy of the program's object.
             name: name of the special method.
             args: positional arguments that the tests passed.
             value: result that the program's code returned.

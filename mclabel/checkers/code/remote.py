@@ -180,7 +180,7 @@ class Peer:
         except LookupError as error:
             raise _NameNotDefined from error
 
-    def _take_items(self, target: Any, count: int) -> Any:
+    def _take_next_items(self, target: Any, count: int) -> Any:
         """Return a list of up to `count` items of an iterator, and True if it has ended."""
         if (pending_error := self._pending_errors.pop(id(target), None)) is not None:
             raise pending_error
@@ -206,16 +206,18 @@ class Peer:
 
         return self._loop.run_until_complete(await_target())
 
-    def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+    def choose_trusted_result(
+        self, proxy: Any, name: str, args: tuple[Any, ...], value: Any
+    ) -> Any:
         """Return a result that the tests may trust for a special method of the program.
 
         Args:
-            own: proxy of the program's object.
+            proxy: proxy of the program's object.
             name: name of the special method.
             args: positional arguments that the tests passed.
             value: result that the program's code returned.
         """
-        return self.trust_log.choose_trusted_result(own, name, args, value)
+        return self.trust_log.choose_trusted_result(proxy, name, args, value)
 
 
 class _NameNotDefined(Exception):
@@ -271,7 +273,7 @@ def _merge_changes(old: Any, new: Any) -> Any:
 
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "global": Peer._look_up_global,
-    "next": Peer._take_items,
+    "next": Peer._take_next_items,
     "await": Peer._await_value,
     "call": lambda _, target, name, args, kwargs: target(*args, **kwargs),
     "method": lambda _, target, name, args, kwargs: getattr(target, name)(*args, **kwargs),

@@ -85,8 +85,8 @@ def _run_in_namespaces(
 
 
 def _become_program(
-    job: dict[str, Any], folder: str, fence: Fence | None, read: int, write: int, output: int,
-    setup_failure: int,
+    job: dict[str, Any], folder: str, fence: Fence | None, input_fd: int, output_fd: int,
+    stdout_fd: int, setup_failure_fd: int,
 ) -> NoReturn:  # fmt: skip
     """Turn this child process into the process of a program. The function never returns.
 
@@ -94,10 +94,10 @@ def _become_program(
         job: description of the program and its limits.
         folder: only folder that the program can write to.
         fence: isolates the program; None for no protection.
-        read: descriptor from which the program reads frames.
-        write: descriptor to which the program writes frames.
-        output: descriptor for the output of a program that reads standard input.
-        setup_failure: descriptor to which a failure before the program's start is written.
+        input_fd: descriptor from which the program reads frames.
+        output_fd: descriptor to which the program writes frames.
+        stdout_fd: descriptor for the output of a program that reads standard input.
+        setup_failure_fd: descriptor to which a failure before the program's start is written.
     """
     try:
         if fence is not None:
@@ -107,22 +107,22 @@ def _become_program(
         source = os.open(os.devnull, os.O_RDONLY)
         if job["stdin"] is not None:
             source = _open_input(job["stdin"], folder)
-        sink = output if job["stdin"] is not None else os.open(os.devnull, os.O_WRONLY)
+        sink = stdout_fd if job["stdin"] is not None else os.open(os.devnull, os.O_WRONLY)
         silent = os.open(os.devnull, os.O_WRONLY)
-        kept = (source, sink, silent, read, write, setup_failure)
+        kept = (source, sink, silent, input_fd, output_fd, setup_failure_fd)
         for number, descriptor in enumerate(kept, 100):
             os.dup2(descriptor, number)
         for number in range(len(kept)):
             os.dup2(number + 100, number)  # inheritable: 3 and 4 are the program's pipes
-        setup_failure = len(kept) - 1
+        setup_failure_fd = len(kept) - 1
         os.closerange(len(kept), 1024)
         os.chdir(folder)
         set_resource_limits(job["limits"], _NEEDED)
         if fence is not None:
             fence.drop_privileges()
-        os.close(setup_failure)
+        os.close(setup_failure_fd)
     except BaseException:  # a failed set-up must not look like the program's end
-        os.write(setup_failure, b"!")
+        os.write(setup_failure_fd, b"!")
         os._exit(1)
     try:
         code = run_program(job)

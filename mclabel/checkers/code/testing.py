@@ -101,23 +101,23 @@ class MissingRequirement(BaseException):
 def run_tests(
     job: Mapping[str, Any],
     names: dict[str, Any],
-    record_handled: Callable[[BaseException | None], None],
+    record_caught_exception: Callable[[BaseException | None], None],
 ) -> None:
     """Run all tests of a job.
 
     Args:
         job: `before`, `setup`, `tests`, `check`, `calls` and `modules` of the gold.
         names: global names of the tests, including those of the program.
-        record_handled: function that records that the tests have caught an exception.
+        record_caught_exception: function that records that the tests have caught an exception.
 
     Raises:
         TestFailed: a test fails.
         MissingRequirement: the box lacks something that the tests need.
     """
-    names[HANDLED] = lambda: record_handled(sys.exc_info()[1])
-    _record_library_handlers(record_handled)
+    names[HANDLED] = lambda: record_caught_exception(sys.exc_info()[1])
+    _record_library_handlers(record_caught_exception)
     names["__name__"] = "__main__"
-    sys.modules["pytest"] = _PytestReplacement(record_handled)
+    sys.modules["pytest"] = _PytestReplacement(record_caught_exception)
     unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
     for module in job["modules"]:
         names.setdefault(module, importlib.import_module(module))
@@ -216,18 +216,20 @@ def _compile_with_recording(source: str, name: str) -> Any:
     return compile(tree, name, "exec")
 
 
-def _record_library_handlers(record_handled: Callable[[BaseException | None], None]) -> None:
+def _record_library_handlers(
+    record_caught_exception: Callable[[BaseException | None], None],
+) -> None:
     """Patch `contextlib.suppress` and unittest's `assertRaises` to report caught exceptions.
 
-    They then call `record_handled` with every exception that they catch. The tests expect such an
-    exception, so it is no failure.
+    They then call `record_caught_exception` with every exception that they catch. The tests expect
+    such an exception, so it is no failure.
     """
     for kind in (contextlib.suppress, unittest.case._AssertRaisesContext):
         original_exit = kind.__exit__
 
         def recording_exit(own: Any, *raised: Any, original_exit: Any = original_exit) -> Any:
             if is_caught := original_exit(own, *raised):
-                record_handled(raised[1])
+                record_caught_exception(raised[1])
             return is_caught
 
         setattr(kind, "__exit__", recording_exit)  # noqa: B010
@@ -272,10 +274,10 @@ def _collect_fixtures(functions: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_unittest_class(kind: type[unittest.TestCase]) -> None:
+def _run_unittest_class(test_class: type[unittest.TestCase]) -> None:
     result = _FirstFailureResult()
     suite = unittest.TestSuite()
-    suite.addTests(unittest.defaultTestLoader.loadTestsFromTestCase(kind))
+    suite.addTests(unittest.defaultTestLoader.loadTestsFromTestCase(test_class))
     suite.run(result)
     if result.first_failure is not None:
         label, error = result.first_failure
@@ -305,20 +307,20 @@ class _FirstFailureResult(unittest.TestResult):
         self.stop()
 
 
-def _run_test_method(kind: type, name: str, fixtures: Mapping[str, Any]) -> None:
-    own = kind()
+def _run_test_method(test_class: type, name: str, fixtures: Mapping[str, Any]) -> None:
+    instance = test_class()
     for before in ("setup_class", "setup_method"):
-        if hasattr(own, before):
-            function = getattr(own, before)
+        if hasattr(instance, before):
+            function = getattr(instance, before)
             function(*[None] * len(inspect.signature(function).parameters))
     methods = {
-        attribute: getattr(own, attribute)
-        for attribute in dir(kind)
+        attribute: getattr(instance, attribute)
+        for attribute in dir(test_class)
         if not attribute.startswith("__")
     }
-    _run_test_function(getattr(own, name), {**fixtures, **_collect_fixtures(methods)})
-    if hasattr(own, "teardown_method"):
-        function = own.teardown_method
+    _run_test_function(getattr(instance, name), {**fixtures, **_collect_fixtures(methods)})
+    if hasattr(instance, "teardown_method"):
+        function = instance.teardown_method
         function(*[None] * len(inspect.signature(function).parameters))
 
 
@@ -374,9 +376,9 @@ class _Skipped(BaseException):
 class _PytestReplacement(types.ModuleType):
     """Replacement of the module `pytest` for tests of functions."""
 
-    def __init__(self, record_handled: Callable[[BaseException | None], None]) -> None:
+    def __init__(self, record_caught_exception: Callable[[BaseException | None], None]) -> None:
         super().__init__("pytest")
-        self.mark, self._handled = _PytestMarkReplacement(), record_handled
+        self.mark, self._handled = _PytestMarkReplacement(), record_caught_exception
 
     def raises(self, expected: Any, *call: Any, match: str | None = None, **kwargs: Any) -> Any:
         context = _RaisesContext(expected, match, self._handled)
@@ -456,8 +458,8 @@ class _PytestMarkReplacement:
 class _RaisesContext:
     """Replacement of `pytest.raises`: a context manager in which an exception must be raised."""
 
-    def __init__(self, expected: Any, match: str | None, record_handled: Any) -> None:
-        self._expected, self._match, self._handled = expected, match, record_handled
+    def __init__(self, expected: Any, match: str | None, record_caught_exception: Any) -> None:
+        self._expected, self._match, self._handled = expected, match, record_caught_exception
         self.value: BaseException | None = None
 
     @property

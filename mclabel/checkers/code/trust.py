@@ -40,7 +40,7 @@ class TrustLog:
         self.is_claimed = False
         """True if the program's code compared one of its objects with a value of the tests."""
 
-    def record_handled(self, error: BaseException | None) -> None:
+    def record_caught_exception(self, error: BaseException | None) -> None:
         """Record that a handler of the tests has caught an exception.
 
         The exception and its causes are removed from `unhandled`.
@@ -52,13 +52,15 @@ class TrustLog:
                 pending += [caught.__context__, caught.__cause__]
         self.unhandled = [error for error in self.unhandled if id(error) not in seen]
 
-    def choose_trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+    def choose_trusted_result(
+        self, proxy: Any, name: str, args: tuple[Any, ...], value: Any
+    ) -> Any:
         """Return a result that the tests may trust for a special method of the program.
 
         An untrusted result is replaced, or recorded in `is_weak` or `is_claimed`.
 
         Args:
-            own: the proxy of the program's object.
+            proxy: the proxy of the program's object.
             name: name of the special method.
             args: positional arguments that the tests passed.
             value: result that the program's code returned.
@@ -66,9 +68,9 @@ class TrustLog:
         if value is NotImplemented:
             return value
         if args and name in COMPARISONS | {"__contains__"}:
-            return self._check_comparison(own, name, args[0], bool(value))
+            return self._check_comparison(proxy, name, args[0], bool(value))
         is_given = bool(args) and name in ARITHMETIC and not self._references.is_proxy(args[0])
-        if is_given or (id(own) in self._derived and name not in _PARTS):
+        if is_given or (id(proxy) in self._derived and name not in _PARTS):
             # The program chooses the result of arithmetic with a value of the tests: the
             # difference from an expected value could be 0 whatever the answer.
             if self._references.is_proxy(value):
@@ -77,41 +79,41 @@ class TrustLog:
                 self.is_claimed = True
         return value
 
-    def _check_comparison(self, own: Any, name: str, other: Any, value: bool) -> bool:
+    def _check_comparison(self, proxy: Any, name: str, other: Any, value: bool) -> bool:
         """Return a result that the tests may trust for a comparison by the program's code.
 
         If an object equals or contains even a random value, the program compares dishonestly, and
         the result is reversed.
 
         Args:
-            own: the proxy of the program's object.
+            proxy: the proxy of the program's object.
             name: name of the special method.
             other: value with which the object was compared.
             value: result that the program's code returned.
         """
-        if own is other:
+        if proxy is other:
             return value
         if name in ("__eq__", "__ne__", "__contains__"):
             result_if_same = name != "__ne__"
             if value is not result_if_same:
                 return value
-            if self._compare_by_program(own, name, _make_decoy(other)) is result_if_same:
+            if self._compare_by_program(proxy, name, _make_decoy(other)) is result_if_same:
                 return not value
         self.is_weak = True
         if name != "__contains__" and not self._references.is_proxy(other):
             self.is_claimed = True
         return value
 
-    def _compare_by_program(self, own: Any, name: str, other: Any) -> bool | None:
+    def _compare_by_program(self, proxy: Any, name: str, other: Any) -> bool | None:
         """Return the result of the program's own comparison of an object with a value.
 
         It is None if the comparison fails or is not implemented.
         """
         try:
-            value = self._sender.request_call("special", own, name, (other,), {})
+            value = self._sender.request_call("special", proxy, name, (other,), {})
             return None if value is NotImplemented else bool(value)
         except Exception as error:  # for example an attribute that the value lacks
-            self.record_handled(error)
+            self.record_caught_exception(error)
             return None
 
 

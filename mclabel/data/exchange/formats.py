@@ -57,7 +57,7 @@ class LabeledTexts:
     """Id of the solution, unique in its run; empty if the format has none."""
 
     @property
-    def labeled_head(self) -> list[tuple[str, bool]]:
+    def leading_labeled_steps(self) -> list[tuple[str, bool]]:
         """The steps before the first step without a label, as pairs of a step's text and a flag.
 
         The flag is True if the step is sound or neutral, and False if it is wrong.
@@ -163,7 +163,7 @@ def number_labeled_steps(texts: LabeledTexts, *marks: str) -> list[tuple[str, bo
                 )
     return [
         (f"Step {number}: {step}", label)
-        for number, (step, label) in enumerate(texts.labeled_head, 1)
+        for number, (step, label) in enumerate(texts.leading_labeled_steps, 1)
     ]
 
 
@@ -301,7 +301,7 @@ _EXTRAS = ("task", "id", "generator", "prm800k")
 """Fields of a problem's metadata that exchange formats keep in `LabeledTexts.extra`."""
 
 
-def convert_to_texts(row: LabeledSolution) -> LabeledTexts:
+def convert_to_labeled_texts(row: LabeledSolution) -> LabeledTexts:
     """Return the part of a labelled solution that other formats can represent."""
     meta = dict(row.problem.meta)
     return LabeledTexts(

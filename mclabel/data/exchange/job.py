@@ -19,8 +19,8 @@ from mclabel.core.seeds import content_id
 from mclabel.data.exchange.formats import (
     Format,
     LabeledTexts,
+    convert_to_labeled_texts,
     convert_to_solution,
-    convert_to_texts,
     find_format,
     read_row,
 )
@@ -123,7 +123,7 @@ def export_run(
             if not row.is_kept:
                 num_not_kept += 1
                 continue
-            texts = convert_to_texts(row)
+            texts = convert_to_labeled_texts(row)
             exported = _write_exported_row(exchange_format, texts, to)
             if isinstance(exported, str):
                 if strict:

@@ -250,7 +250,7 @@ class ProcessBench:
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it."""
-        head = [label for _, label in texts.labeled_head]
+        head = [label for _, label in texts.leading_labeled_steps]
         error = head.index(False) if False in head else None
         if texts.right is None or (error is None and len(head) < len(texts.steps)):
             return None
@@ -331,7 +331,7 @@ class Trl:
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it."""
-        head = texts.labeled_head
+        head = texts.leading_labeled_steps
         if not head:
             return None
         return {

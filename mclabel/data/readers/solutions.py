@@ -363,12 +363,12 @@ class RowRejects:
         self.found: list[Reject] = []
 
     def add(
-        self, why: RejectReason, number: int | None = None, problem_id: str | None = None
+        self, reason: RejectReason, number: int | None = None, problem_id: str | None = None
     ) -> None:
         """Add a row that is left out.
 
         Args:
-            why: reason for the rejection.
+            reason: reason for the rejection.
             number: number of the row, as in `scan_rows`; None for a fault of the whole file.
             problem_id: id of the row's problem; None if it is unknown.
 
@@ -377,14 +377,14 @@ class RowRejects:
         """
         if self._strict:
             place = self.source if number is None else describe_row_place(self.source, number)
-            raise DataError(f"{place}: {shorten_detail(why.detail)}")
+            raise DataError(f"{place}: {shorten_detail(reason.detail)}")
         self.found.append(
             Reject(
                 problem_id=None if problem_id is None else shorten_detail(problem_id),
                 row=number,
                 source=self.source,
-                reason=why.reason,
-                detail=shorten_detail(why.detail),
+                reason=reason.reason,
+                detail=shorten_detail(reason.detail),
             )
         )
 

@@ -55,7 +55,7 @@ class WrittenSolution:
     nodes: tuple[int | None, ...]
     """For each line, the 0-based index of the node that the line completes; None if it completes
     none."""
-    misread: frozenset[int]
+    misread_nodes: frozenset[int]
     """0-based indices of the nodes that were replaced by a typical mistake: a wrong operand, the
     wrong operation, or a skipped node, which has no line."""
 
@@ -66,7 +66,7 @@ def write_reference(function: Function) -> str:
 
 
 def write_solution(
-    function: Function, *, rng: random.Random, forms: bool = False, strength: float = 0.0
+    function: Function, *, rng: random.Random, varies_forms: bool = False, strength: float = 0.0
 ) -> WrittenSolution:
     """Write a solution in which some nodes of the function are misread, each at its event's rate.
 
@@ -75,23 +75,25 @@ def write_solution(
     Args:
         function: the problem's hidden function.
         rng: random generator for forms and misreadings.
-        forms: True to write some nodes as loops or as calls of helper functions.
+        varies_forms: True to write some nodes as loops or as calls of helper functions.
         strength: factor on the rates of misreading; at 0 the solution is right.
     """
     for attempt in range(9):
-        if solution := _try_write_solution(function, rng, forms, strength if attempt < 8 else 0.0):
+        if solution := _try_write_solution(
+            function, rng, varies_forms, strength if attempt < 8 else 0.0
+        ):
             return solution
     raise AssertionError("a right solution was discarded, but its quantities are valid")
 
 
 def _try_write_solution(
-    function: Function, rng: random.Random, forms: bool, strength: float
+    function: Function, rng: random.Random, varies_forms: bool, strength: float
 ) -> WrittenSolution | None:
     values = dict(zip(function.parameters, function.story, strict=True))
     names: dict[int, str] = {}
     lines: list[tuple[str, int | None]] = []
-    misread: set[int] = set()
-    uses_helper = forms and rng.random() < HELPER_RATE
+    misread_nodes: set[int] = set()
+    uses_helper = varies_forms and rng.random() < HELPER_RATE
     for index in function.find_needed_nodes():
         node, op = function.nodes[index], function.nodes[index].op
         left, right = (
@@ -104,7 +106,7 @@ def _try_write_solution(
             other_parameters = [name for name in function.parameters if name not in (left, right)]
             if kind == "operand" and not other_parameters:
                 return None
-            misread.add(index)
+            misread_nodes.add(index)
             if kind == "skip":
                 names[index] = right if node.right[0] == "#" and node.left[0] != "#" else left
                 continue
@@ -128,7 +130,7 @@ def _try_write_solution(
             written_op,
             left,
             right,
-            as_loop=forms and op == "*" and rng.random() < LOOP_RATE,
+            writes_loop=varies_forms and op == "*" and rng.random() < LOOP_RATE,
             uses_helper=uses_helper,
         )
         lines += [(line, None) for line in statements[:-1]] + [(statements[-1], index)]
@@ -142,14 +144,14 @@ def _try_write_solution(
     return WrittenSolution(
         text="\n".join(line for line, _ in lines),
         nodes=tuple(index for _, index in lines),
-        misread=frozenset(misread),
+        misread_nodes=frozenset(misread_nodes),
     )
 
 
 def _write_statements(
-    name: str, op: Operation, left: str, right: str, *, as_loop: bool, uses_helper: bool
+    name: str, op: Operation, left: str, right: str, *, writes_loop: bool, uses_helper: bool
 ) -> list[str]:
-    if as_loop and name not in (left, right):
+    if writes_loop and name not in (left, right):
         header = f"    for _ in range({left}):"
         return [f"    {name} = 0", header, f"        {name} = {name} + {right}"]
     if uses_helper and op == "//":

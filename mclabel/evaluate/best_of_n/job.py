@@ -14,6 +14,7 @@ from pathlib import Path
 from mclabel.checkers import make_checker
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.hub import resolve_model
 from mclabel.engines.pretrained import name_option_in_code_errors
 from mclabel.engines.text import check_model
@@ -245,8 +246,7 @@ def _check_config(config: BestOfNConfig) -> None:
         key = f"likelihood.{name}"
         check_model(
             resolve_model(model, key=key),
-            template=config.policy.template,
-            system=config.policy.system,
+            PromptParts(template=config.policy.template, system=config.policy.system),
             trust_remote_code=name in config.trust_remote_code,
             key=key,
         )

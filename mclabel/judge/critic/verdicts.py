@@ -76,9 +76,8 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
         for number in numbers:
             by_number.setdefault(number, set()).add(is_correct)
     numbers_of_steps = range(FIRST_STEP, FIRST_STEP + num_steps)
-    verdicts = tuple(
-        _get_unanimous_verdict(by_number.get(number, set())) for number in numbers_of_steps
-    )
+    by_step = [by_number.get(number, set()) for number in numbers_of_steps]
+    verdicts = tuple(next(iter(given)) if len(given) == 1 else None for given in by_step)
     whole = [mark.is_correct for mark in marks if mark.is_on_whole_solution]
     return StepVerdicts(verdicts, *_find_verdicts_fault(verdicts, by_number, whole))
 
@@ -86,10 +85,6 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
 def judges_whole_solution(text: str) -> bool:
     """Return whether a text answers "Is the solution correct?"."""
     return _WHOLE.search(text) is not None
-
-
-def _get_unanimous_verdict(verdicts: set[bool]) -> bool | None:
-    return next(iter(verdicts)) if len(verdicts) == 1 else None
 
 
 def _find_verdicts_fault(

@@ -21,6 +21,7 @@ from mclabel.core.plain_files import check_plain, check_plain_folder
 from mclabel.core.settings import MAX_TOKENS, Settings, describe_faults, rule
 from mclabel.core.stats.bootstrap import compute_harmonic_mean
 from mclabel.data.readers.judged import JudgedSolution
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.hub import compute_weights_fingerprint
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.encode import StepEncoder, find_template_fault
@@ -54,6 +55,11 @@ class PrmManifest(Settings):
     @rule
     def _check_template_has_problem(self) -> str | None:
         return find_template_fault(self.template)
+
+    @property
+    def prompt_parts(self) -> PromptParts:
+        """The parts of a prompt that surround the problem."""
+        return PromptParts(template=self.template, system=self.system)
 
     def save(self, folder: Path) -> None:
         """Write the manifest to the folder of the weights."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from mclabel.engines.chat import PromptParts
 from mclabel.engines.pretrained import load_model_config
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.batch import StepBatch, map_solutions
@@ -150,7 +151,7 @@ class LikelihoodScorer:
         self.network = load_network(AutoModelForCausalLM, model, dtype="float32", **of).eval()
         """Language model to pass to `compute_solution_likelihoods`."""
         limit = load_model_config(model, **of).get_text_config().max_position_embeddings
-        text = PolicyText.load(model, revision=None, template=template, system=system, **of)
+        text = PolicyText.load(model, PromptParts(template=template, system=system), **of)
         self.encoder = StepEncoder(text, step_id=None, max_tokens=limit)
 
     @staticmethod

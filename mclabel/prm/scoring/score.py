@@ -72,9 +72,7 @@ class PRM:
         manifest = PrmManifest.read(folder)
         text = PolicyText.load(
             str(folder),
-            revision=None,
-            template=manifest.template,
-            system=manifest.system,
+            manifest.prompt_parts,
             trust_remote_code=trust_remote_code,
             key="",
         )

@@ -61,9 +61,7 @@ class ServedPRM:
         self.manifest = PrmManifest.read(folder)
         text = PolicyText.load(
             str(folder),
-            revision=None,
-            template=self.manifest.template,
-            system=self.manifest.system,
+            self.manifest.prompt_parts,
             trust_remote_code=trust_remote_code,
             key="",
         )
@@ -266,8 +264,7 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
     manifest = PrmManifest.read(folder)
     check_model(
         str(folder),
-        template=manifest.template,
-        system=manifest.system,
+        manifest.prompt_parts,
         trust_remote_code=any(a.replace("_", "-") == "--trust-remote-code" for a in arguments),
         key="",
     )
