@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from mclabel.core.records import Problem
@@ -9,7 +11,7 @@ from mclabel.domains.arith.problems import generate_problems as generate_arith
 from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.domains.pyarith.problems import Function
 from mclabel.domains.pyarith.problems import generate_problems as generate_pyarith
-from mclabel.domains.pyarith.solutions import write_reference
+from mclabel.domains.pyarith.solutions import write_solution
 from mclabel.domains.registry import DOMAINS, bundled_model, find_true_first_error, has_known_truth
 
 
@@ -18,7 +20,7 @@ def make_solved(name: str) -> tuple[Problem, str]:
         problem = generate_arith(1, seed=1, split="test")[0]
         return problem, write_reference_solution(Program.from_json(problem.meta["program"]))
     problem = generate_pyarith(1, seed=1, split="test")[0]
-    return problem, write_reference(Function.from_json(problem.meta["function"]))
+    return problem, write_solution(Function.from_json(problem.meta["function"]), rng=Random(0)).text
 
 
 @pytest.mark.parametrize("name", DOMAINS)

@@ -131,7 +131,7 @@ def render_chat(
         date=TEMPLATE_DATE,
         variables={
             **{
-                name: _convert_tokens_to_text(token)
+                name: list(map(str, token)) if isinstance(token, list | tuple) else str(token)
                 for name, token in tokenizer.special_tokens_map.items()
             },
             **variables,
@@ -140,10 +140,6 @@ def render_chat(
     if "text" not in answer:
         raise ChatTemplateError(str(tokenizer.name_or_path), str(answer["fault"]))
     return str(answer["text"])
-
-
-def _convert_tokens_to_text(token: object) -> Any:
-    return [str(text) for text in token] if isinstance(token, list | tuple) else str(token)
 
 
 class _RenderingProcess:

@@ -50,21 +50,19 @@ class LaneLimit:
     def __init__(self, first: int) -> None:
         self.num_lanes = first
         self._best_speed = 0.0
-        self._num_steps, self._num_tokens, self._seconds = 0, 0, 0.0
+        # Tokens and seconds of the steps since the latest measurement that had no lane free.
+        self._full_steps: list[tuple[int, float]] = []
 
     def record_step(self, num_live: int, num_tokens: int, seconds: float) -> None:
         """Add the tokens and the time of a step, and raise the limit if it is due."""
-        if num_live < self.num_lanes:
-            return
-        self._num_steps += 1
-        self._num_tokens += num_tokens
-        self._seconds += seconds
-        if self._num_steps < WINDOW:
-            return
-        speed = self._num_tokens / self._seconds
-        if speed > MIN_SPEEDUP * self._best_speed:
-            self._best_speed, self.num_lanes = speed, 2 * self.num_lanes
-        self._num_steps, self._num_tokens, self._seconds = 0, 0, 0.0
+        if num_live >= self.num_lanes:
+            self._full_steps.append((num_tokens, seconds))
+        if len(self._full_steps) == WINDOW:
+            tokens, times = zip(*self._full_steps, strict=True)
+            speed = sum(tokens) / sum(times)
+            if speed > MIN_SPEEDUP * self._best_speed:
+                self._best_speed, self.num_lanes = speed, 2 * self.num_lanes
+            self._full_steps.clear()
 
 
 class SharedPrefixDecoder:

@@ -376,10 +376,6 @@ class StopTextDetector:
         """Return whether the last token of a completion completed one of the stop texts."""
         return any(self._last_token_completes_text(ids, text) for text in stop)
 
-    def find_tokens_containing(self, character: str, *, num_ids: int) -> list[int]:
-        """Return the ids below `num_ids` of all tokens whose text contains a character."""
-        return [token_id for token_id in range(num_ids) if character in self._decode([token_id])]
-
     def _last_token_completes_text(self, ids: Sequence[int], text: str) -> bool:
         key = text[-1], ids[-1]
         if (may_end := self._may_end.get(key)) is None:

@@ -29,7 +29,7 @@ from mclabel.engines.loading import load_in_thread, record_stage
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.settings import DeviceSettings, PolicySettings
-from mclabel.engines.text import StopTextDetector, find_model_end_ids, trim_end_token_and_text
+from mclabel.engines.text import find_model_end_ids, trim_end_token_and_text
 from mclabel.engines.vllm_memory import (
     OWNER,
     OwnerWatchingWorker,
@@ -264,8 +264,8 @@ class VllmEngine(ModelEngine):
         replaced by them.
         """
         if (ids := self._by_character.get(character)) is None:
-            num_ids = self.text.num_tokens
-            ids = StopTextDetector(self.decode).find_tokens_containing(character, num_ids=num_ids)
+            every_id = range(self.text.num_tokens)
+            ids = [token_id for token_id in every_id if character in self.decode([token_id])]
             self._by_character[character] = ids
         return ids
 

@@ -115,7 +115,9 @@ class MinCredit(Credit):
             tuple(
                 Segment(
                     end=end,
-                    credit=self._compute_process_credit(lowest_score, mean_of_others) + outcome,
+                    credit=outcome
+                    + self.settings.process_weight
+                    * (0.0 if mean_of_others is None else lowest_score - mean_of_others),
                 )
                 for end, lowest_score in enumerate(
                     (list(accumulate(reversed(scores), min))[::-1]), 1
@@ -125,10 +127,3 @@ class MinCredit(Credit):
                 scores_of_all, means, center_rewards(group), strict=True
             )
         ]
-
-    def _compute_process_credit(self, lowest_score: float, mean_of_others: float | None) -> float:
-        return (
-            0.0
-            if mean_of_others is None
-            else self.settings.process_weight * (lowest_score - mean_of_others)
-        )

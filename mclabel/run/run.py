@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -302,4 +303,4 @@ def make_location_absolute(location: str) -> str:
     """Return a path as an absolute path, so that processes in other folders can use it; return a
     URL unchanged.
     """
-    return location if "://" in location else str(Path(location).resolve())
+    return location if "://" in location else os.path.realpath(location)

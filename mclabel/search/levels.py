@@ -225,10 +225,13 @@ class DvtsSearch(SearchMethod):
         Random(f"{self.seed}:{parent}").shuffle(arrived)
         width = self.settings.width
         hands = (arrived[place : place + width] for place in range(0, len(arrived), width))
-        return [min((self.nodes[node] for node in hand), key=self._make_sort_key) for hand in hands]
-
-    def _make_sort_key(self, node: Node) -> tuple[Any, ...]:
-        return node.is_cut, -self.value(node), node.id
+        return [
+            min(
+                (self.nodes[node] for node in hand),
+                key=lambda node: (node.is_cut, -self.value(node), node.id),
+            )
+            for hand in hands
+        ]
 
 
 class RebaseSearch(LevelSearch):

@@ -190,8 +190,8 @@ texts = [
     "return" + " x" * 10 * n, "if " + "(" * 10 * n,
 ]
 for text in texts:
-    for ended in (True, False):
-        ends = find_code_step_ends(text, ended=ended)
+    for is_complete in (True, False):
+        ends = find_code_step_ends(text, is_complete=is_complete)
         assert ends == sorted(set(ends)) and ends[-1] == len(text)
 """
 

@@ -33,11 +33,11 @@ ALL = ("line", "blank_line", "sentence", "step")
 GROWING = (*ALL, "reflection", "code", "function")
 
 
-def split(text: str, by: Any = "line", *, ended: bool = True, **more: Any) -> list[str]:
+def split(text: str, by: Any = "line", *, is_complete: bool = True, **more: Any) -> list[str]:
     """Return the steps of a text whose tokens are its characters."""
     rules = StepSplitter(by=by, **more)
     ids, decode = cast("Sequence[int]", text), cast("Decode", "".join)
-    steps = rules.split(ids, text, decode, is_complete=ended)
+    steps = rules.split(ids, text, decode, is_complete=is_complete)
     assert "".join(step.text for step in steps) == text
     return [step.text for step in steps]
 

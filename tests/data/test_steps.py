@@ -27,7 +27,7 @@ def decode(ids: Sequence[bytes]) -> str:
 
 def split(pieces: list[str], **rules: Any) -> list[str]:
     ids = [piece.encode() for piece in pieces]
-    opened = rules.pop("opened", False)
+    opened = rules.pop("starts_in_thinking", False)
     steps = StepSplitter(**rules).split(ids, "".join(pieces), decode, starts_in_thinking=opened)  # type: ignore[arg-type]
     check_exact(ids, "".join(pieces), steps, decode)  # type: ignore[arg-type]
     return [s.text for s in steps]
@@ -132,7 +132,7 @@ LONG_CUT = ["<think>\n", "a b", " c d\n", "</think>\n\n"]
         (CUT, {"region": "think"}, ["<think>\n", "a\n", "b"]),
         ("a\nb", {"region": "think"}, ["a\nb"]),
         ("a\nb", {"region": "answer"}, ["a\n", "b"]),
-        ("a\nb", {"region": "think", "opened": True}, ["a\n", "b"]),
+        ("a\nb", {"region": "think", "starts_in_thinking": True}, ["a\n", "b"]),
         (
             LONG,
             {"region": "answer", "max_tokens": 2},
@@ -165,7 +165,7 @@ UNCLOSED = "<think>\nIt is. Wait, 4?\n\n**Final Answer**\n\n\\boxed{4}"
 @pytest.mark.parametrize("opened", [False, True])
 def test_thinking_that_an_answer_follows_without_a_mark_is_all_thinking(opened: bool) -> None:
     text = UNCLOSED.removeprefix("<think>\n") if opened else UNCLOSED
-    marks = {"by": "reflection", "opened": opened}
+    marks = {"by": "reflection", "starts_in_thinking": opened}
     assert split(words(text), region="answer", **marks) == [text]
     for region in ("think", "all"):
         assert split(words(text), region=region, **marks)[1:] == [

@@ -54,7 +54,13 @@ def union(sets: Iterable[Reals]) -> Reals:
     Raises:
         NotClosed: an end is not a real number.
     """
-    pieces = sorted((p for s in sets for p in s.pieces), key=_make_start_sort_key)
+    pieces = sorted(
+        (piece for reals in sets for piece in reals.pieces),
+        key=lambda piece: (
+            -math.inf if piece.low is None else _convert_end_to_float(piece.low),
+            not piece.is_low_closed,
+        ),
+    )
     joined: list[Interval] = []
     for piece in pieces:
         if joined and _are_intervals_touching(joined[-1], piece):
@@ -186,13 +192,6 @@ def _compare_interval_ends(a: Value, b: Value) -> int:
     if left is None or right is None:
         left, right = _convert_end_to_float(a), _convert_end_to_float(b)
     return (left > right) - (left < right)
-
-
-def _make_start_sort_key(piece: Interval) -> tuple[float, bool]:
-    return (
-        -math.inf if piece.low is None else _convert_end_to_float(piece.low),
-        not piece.is_low_closed,
-    )
 
 
 def _are_intervals_touching(first: Interval, second: Interval) -> bool:

@@ -60,11 +60,6 @@ class WrittenSolution:
     wrong operation, or a skipped node, which has no line."""
 
 
-def write_reference(function: Function) -> str:
-    """Return the right solution in its plain form, with one statement for each node."""
-    return write_solution(function, rng=random.Random(0)).text
-
-
 def write_solution(
     function: Function, *, rng: random.Random, varies_forms: bool = False, strength: float = 0.0
 ) -> WrittenSolution:

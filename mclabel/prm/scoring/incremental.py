@@ -23,7 +23,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mclabel.core.errors import DataError
 from mclabel.prm.examples.batch import PADDING, count_parallel_batches, open_parallel_map
-from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.cached import CachedBody, NewTokens, Row
 from mclabel.prm.model.heads import (
     LikelihoodHead,
@@ -63,7 +62,7 @@ class ScoredPrefix:
     """
 
     __slots__ = (
-        *("__weakref__", "_computed", "_ids", "num_prompt", "num_tokens"),
+        *("__weakref__", "_computed", "_ids", "num_tokens"),
         *("parent", "positions", "scores"),
     )
 
@@ -94,25 +93,8 @@ class ScoredPrefix:
         """Positions of all steps of the prefix, as in `EncodedSolution`."""
         self.num_tokens: int = len(ids) + (0 if parent is None else parent.num_tokens)
         """Number of tokens that the PRM reads, including the prompt and step tokens."""
-        self.num_prompt: int = len(ids) if parent is None else parent.num_prompt
-        """Number of tokens of the prompt."""
         self._ids = ids
         self._computed = computed  # None if not computed yet, or dropped to save memory
-
-    @property
-    def encoded_solution(self) -> EncodedSolution:
-        """Return the whole prefix as an encoded solution.
-
-        Raises:
-            DataError: the prefix has no steps.
-        """
-        if not self.positions:
-            raise DataError("solution: has no steps to score")
-        return EncodedSolution(
-            ids=tuple(token for part in self._list_ancestors_and_self() for token in part._ids),
-            num_prompt=self.num_prompt,
-            positions=self.positions,
-        )
 
     @property
     def _required_state(self) -> _PrefixState:
