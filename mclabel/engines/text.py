@@ -134,8 +134,9 @@ class PolicyText:
             problem: the last question.
             earlier: questions and answers between the worked examples and the last question.
         """
-        parts = self._prompt
-        return build_chat_messages(problem, system=parts.system, turns=(*parts.few_shot, *earlier))
+        return build_chat_messages(
+            problem, system=self._prompt.system, turns=(*self._prompt.few_shot, *earlier)
+        )
 
     def mark_control_tokens(self, ids: Sequence[int]) -> str:
         """Return the text of token ids for display, with ⟦…⟧ around each control token."""

@@ -264,8 +264,11 @@ class VllmEngine(ModelEngine):
         replaced by them.
         """
         if (ids := self._by_character.get(character)) is None:
-            every_id = range(self.text.num_tokens)
-            ids = [token_id for token_id in every_id if character in self.decode([token_id])]
+            ids = [
+                token_id
+                for token_id in range(self.text.num_tokens)
+                if character in self.decode([token_id])
+            ]
             self._by_character[character] = ids
         return ids
 

@@ -32,7 +32,7 @@ from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.engines import PolicySettings
 from mclabel.engines.cascade import ATTENTION, LiveRollout
 from mclabel.engines.chat import PromptParts
-from mclabel.engines.decoder import SharedPrefixDecoder, draw_uniform_numbers
+from mclabel.engines.decoder import WINDOW, LaneLimit, SharedPrefixDecoder, draw_uniform_numbers
 from mclabel.engines.hf import HfEngine
 from mclabel.engines.text import PolicyText
 from tests.support.continuation import (
@@ -182,6 +182,14 @@ def test_a_narrow_step_computes_the_lowest_ranks_and_samples_the_same() -> None:
     assert narrow == wide
     ended = list(narrow)
     assert ended[0] == 6 and set(ended[1:4]) == {3, 4, 5}
+
+
+def test_steps_widen_only_where_that_makes_sampling_faster() -> None:
+    limit = LaneLimit(16)
+    for num_tokens, num_lanes in ((100, 32), (200, 64), (210, 64), (400, 128)):
+        for _ in range(WINDOW):
+            limit.record_step(limit.num_lanes, num_tokens, 1.0)
+        assert limit.num_lanes == num_lanes
 
 
 def test_rollouts_share_a_lane_until_they_part_and_wait_where_there_is_none() -> None:

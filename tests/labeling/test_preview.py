@@ -63,8 +63,7 @@ def test_solutions_that_will_be_cut_are_announced(tmp_path: Path) -> None:
     printed = lines(dry_run(tmp_path, *more))
     assert printed["input"] == "20 problems"
     room = printed["longest problem"].partition("its solutions are cut at ")[2].partition(" ")[0]
-    tokens = printed["longest problem"].split()[3]
-    assert int(room) == 1024 - int(tokens)
+    assert int(room) == 1024 - int(printed["longest problem"].split()[3])
     assert "cut" not in lines(dry_run(tmp_path, *more[:1]))["longest problem"]
 
 

@@ -119,10 +119,9 @@ def grow_tree(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[S
 
 
 def encode_prefix(node: ScoredPrefix) -> EncodedSolution:
-    parts = node._list_ancestors_and_self()
     return EncodedSolution(
-        ids=tuple(token for part in parts for token in part._ids),
-        num_prompt=parts[0].num_tokens,
+        ids=tuple(token for part in node._list_ancestors_and_self() for token in part._ids),
+        num_prompt=node._list_ancestors_and_self()[0].num_tokens,
         positions=node.positions,
     )
 

@@ -18,8 +18,7 @@ def test_it_ends_with_figures_and_a_report(tmp_path: Path) -> None:
     if find_spec(SMOLLM2_PACKAGE) is None or find_spec("gguf") is None:
         pytest.skip(f"SmolLM2 is not installed: {SMOLLM2_INSTALL}")
     words = ["quickstart", "--model", "smollm2:135m", "--size", "small", "--out", str(tmp_path)]
-    done = run_verb(words)
-    assert "too few to prove quality" in done.output
+    assert "too few to prove quality" in run_verb(words).output
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert set(summary["seconds"]) == {"label", "train", "evaluate", "total"}
     assert {"majority", "orm", "prm:last", "vote:prm", "pass"} <= set(summary["best_of_n"])
