@@ -98,7 +98,10 @@ class Lane:
 
 
 class KeyValuePools:
-    """Growing memory for the keys and values of blocks and chunks, for all layers."""
+    """Growing memory for the keys and values of blocks and chunks, for all layers.
+
+    The axis "kv heads" has one entry per key-value head.
+    """
 
     def __init__(
         self,
@@ -122,7 +125,7 @@ class KeyValuePools:
         self._free: list[int] = []
 
     def make_zeros(self, num_parts: int, num_tokens: int) -> Tensor:
-        """Return zeros of shape [layers, 2, num, kv heads, tokens, head size]."""
+        """Return zeros of shape [layers, 2, num_parts, kv heads, num_tokens, head size]."""
         shape = (self.layers, 2, num_parts, self.kv_heads, num_tokens, self.head_size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
@@ -188,7 +191,9 @@ class DecodeBatch:
 
     Shapes: N lanes, S slots (number of blocks times `LANES_PER_BLOCK`), C chunks (the highest used
     chunk number plus 1), P tokens of the longest block, W chunks of the longest lane. "Heads" are
-    key-value heads, and "repeat" is the number of query heads per key-value head.
+    key-value heads, "repeat" is the number of query heads per key-value head, and the last axis x
+    may have any size. Tensors are rearranged from slots to blocks so that one matrix product serves
+    all lanes of a block.
     """
 
     def __init__(self, pools: KeyValuePools, lanes: Sequence[Lane]) -> None:
@@ -290,14 +295,26 @@ class DecodeBatch:
 
     @staticmethod
     def _group_by_block(grid: Tensor) -> Tensor:
-        """Reshape [S, heads, repeat, x] to [blocks, heads, LANES_PER_BLOCK * repeat, x]."""
+        """Rearrange a tensor from slots to blocks.
+
+        [S, heads, repeat, x] becomes [blocks, heads, LANES_PER_BLOCK * repeat, x]; the class
+        explains the axes.
+        """
         _, heads, repeat, size = grid.shape
         blocks = grid.view(-1, LANES_PER_BLOCK, heads, repeat, size).transpose(1, 2)
         return blocks.reshape(-1, heads, LANES_PER_BLOCK * repeat, size)
 
     @staticmethod
     def _group_by_slot(blocks: Tensor, repeat: int) -> Tensor:
-        """Undo `_group_by_block`; return [S, heads, repeat, x]."""
+        """Rearrange a tensor from blocks back to slots, the inverse of `_group_by_block`.
+
+        [blocks, heads, LANES_PER_BLOCK * repeat, x] becomes [S, heads, repeat, x]; the class
+        explains the axes.
+
+        Args:
+            blocks: tensor in the order of blocks.
+            repeat: number of query heads per key-value head.
+        """
         _, heads, _, size = blocks.shape
         grid = blocks.view(-1, heads, LANES_PER_BLOCK, repeat, size).transpose(1, 2)
         return grid.reshape(-1, heads, repeat, size)

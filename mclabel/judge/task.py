@@ -87,7 +87,7 @@ class JudgeTask:
         return JudgeRunner(self, store)
 
     def read_entry(self, line: Line) -> JournalEntry:
-        """Return the answer in a line of a journal."""
+        """Parse a line of a journal, which holds one answer of the judge's language model."""
         answer = read_record(Answer, line["answer"])
         return JournalEntry(
             key=(line["solution"], *answer.key), content=answer, num_tokens=answer.num_tokens or 0

@@ -25,13 +25,14 @@ from mclabel.search.base import ROOT, Node
 
 @dataclass(kw_only=True)
 class TreeNode:
-    """Node of the search tree, with its tokens and steps after its parent."""
+    """Node of the search tree, with the tokens and steps that it adds to its parent."""
 
     node: Node
     ids: tuple[int, ...]
-    """Token ids after the parent."""
+    """Token ids that the node adds to its parent."""
     steps: tuple[Step, ...]
-    """Steps after the parent. Their ends are token counts from the beginning of the solution."""
+    """Steps that the node adds to its parent. Their ends are token counts from the beginning of the
+    solution."""
     count: int = 0
     """Number of times that the node was sampled."""
     num_sampled: int = 0
@@ -41,7 +42,7 @@ class TreeNode:
 
     @property
     def text(self) -> str:
-        """Text after the parent."""
+        """Text that this node adds to its parent."""
         return "".join(step.text for step in self.steps)
 
 

@@ -273,7 +273,7 @@ class References:
                 decode_json_value(first, self), *decode_json_value(rest[0], self)
             )
         if not isinstance(first, int) or isinstance(first, bool) or first < 0:
-            raise Malformed("no number")
+            raise Malformed("the number of an object must be an integer from 0")
         if tag == "home":
             return self._lent[first]
         if tag == "class":
@@ -293,7 +293,7 @@ class References:
 
     def _make_object_proxy(self, kind: type, number: int) -> Any:
         if not issubclass(kind, Proxy):
-            raise Malformed("no class of proxies")
+            raise Malformed("not a proxy class")
         proxy = object.__new__(kind)
         object.__setattr__(proxy, _SLOT, RemoteId(number))
         return proxy
@@ -319,7 +319,7 @@ class References:
 
     def _make_exception(self, kind: Any, args: list[Any], state: dict[str, Any]) -> BaseException:
         if not issubclass(kind, BaseException):
-            raise Malformed("no exception")
+            raise Malformed("not an exception")
         for each in kind.__mro__:
             try:
                 error: BaseException = each(*args)
@@ -425,10 +425,10 @@ class _ItemBuffer:
         self._num_fetched = 0
 
     def choose_next_batch_size(self) -> int:
-        """Return the number of items to fetch next.
+        """Return the number of items to fetch from the iterator in the next request.
 
-        The first items are fetched one by one, so that an iterator of which few items are used does
-        not advance further than its user does. Later batches become larger.
+        The first items are fetched one by one. So an iterator does not advance beyond the items
+        that are used if only a few are used. Later batches become larger.
         """
         size = 1 if self._num_fetched < _EXACT_ITEMS else min(self._num_fetched, _MAX_ITEMS)
         self._num_fetched += size

@@ -389,7 +389,7 @@ class RowRejects:
         )
 
     def describe_lack_of_usable_rows(self) -> str:
-        """Return the message for a file without usable rows, with the first row's reason."""
+        """Return the message for a file without usable rows; it says why the first was rejected."""
         if not self.found:
             return f"{self.source}: holds no rows"
         first = self.found[0]

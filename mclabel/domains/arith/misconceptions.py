@@ -98,7 +98,7 @@ FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "
 def write_misread_solution(
     program: Program, problem_text: str, *, rng: random.Random, strength: float
 ) -> tuple[str, bool]:
-    """Return a solution in which each event is misread at its own rate.
+    """Return a solution in which each event is misread with a probability of its own.
 
     An attempt with a quantity outside 1..MAX_VALUE is discarded and drawn again. So the arithmetic
     of the solution is always right.
@@ -107,7 +107,7 @@ def write_misread_solution(
         program: the problem's hidden program.
         problem_text: text of the problem, whose numbers serve as wrong operands.
         rng: random generator that decides the misreadings.
-        strength: factor on `OFTEN` and `SELDOM`.
+        strength: factor by which the probabilities `OFTEN` and `SELDOM` are multiplied.
 
     Returns:
         The text of the solution, and True if it contains a misreading.
@@ -151,7 +151,7 @@ def draw_misreading(
         node: node of the problem's hidden program.
         numbers: numbers in the problem's text, which serve as wrong operands.
         rng: random generator that decides.
-        strength: factor on `OFTEN` and `SELDOM`.
+        strength: factor by which the probabilities `OFTEN` and `SELDOM` are multiplied.
     """
     rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
     return choose_misreading(node, numbers, rng) if rng.random() < rate * strength else None
@@ -251,7 +251,8 @@ def write_trace(
         program: the problem's hidden program.
         problem_text: text of the problem, whose numbers serve as wrong operands.
         rng: random generator for all decisions.
-        strength: factor on the rates of misreadings and of wrong corrections.
+        strength: factor by which the probabilities of misreadings and of wrong corrections are
+            multiplied.
         answer_rate: probability, in [0, 1], that an answer before the trace's end is written.
     """
     for attempt in range(16):

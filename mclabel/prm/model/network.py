@@ -63,8 +63,8 @@ class StepModel(nn.Module, ABC):
     def log_odds(logits: Tensor) -> Tensor:
         """Return the log-odds that each step is sound [batch, steps].
 
-        Neutral steps of three classes count as sound, as in Let's Verify Step by Step (arXiv
-        2305.20050, appendix F).
+        If the head has three classes (wrong, neutral, sound), neutral counts as sound, as in Let's
+        Verify Step by Step (arXiv 2305.20050, appendix F).
 
         Args:
             logits: result of `forward`.

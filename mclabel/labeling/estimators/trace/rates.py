@@ -62,7 +62,7 @@ RECOVERY_RATE = 0.06
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRates(Knowledge):
-    """Rates of every answer class for which there was evidence."""
+    """Rates (see the module) of every answer class for which there was evidence."""
 
     classes: Mapping[str, ClassRates]
     num_solutions: int
@@ -125,7 +125,8 @@ class TraceRates(Knowledge):
         if POOLED not in written.classes:
             has = ", ".join(written.classes) or "none"
             raise ValueError(
-                f"classes: rates of the answer classes must include {POOLED}, but include {has}"
+                f"classes: must have an entry {POOLED} (rates of all answer classes together), "
+                f"has {has}"
             )
         return cls(
             classes={
