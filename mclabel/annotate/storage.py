@@ -74,7 +74,8 @@ class Manifest:
     items: FileEnd
     """End of `items.jsonl`, a file that never grows."""
     events: FileEnd
-    """End of the acknowledged lines of `events.jsonl`; the file may have further lines."""
+    """End of the lines of `events.jsonl` that were acknowledged (see the module); the file may have
+    further lines."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,8 +47,8 @@ class LiveRollout:
     caller_data: Any = None
     """Value that the caller attaches to the rollout; the decoder does not read it."""
     priority_and_number: tuple[int, int] = (0, 0)
-    """Priority and number of the request; tuples are compared in this order. Lower ranks are
-    sampled first if not all rollouts can be sampled at once."""
+    """Priority and number of the request; tuples are compared in this order. Rollouts with
+    lower tuples are sampled first if not all rollouts can be sampled at once."""
     sampled: list[int] = field(default_factory=list)
     """Token ids after `context`: `num_given_ids` ids of the prefix, then the newly sampled ids."""
     scored_ids: tuple[int, ...] = ()
@@ -173,7 +173,10 @@ class Prefill:
     """0-based position of the first new token."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-        """Return the attention output of the new tokens, each over all tokens up to itself."""
+        """Return the attention output of the new tokens, each over all tokens up to itself.
+
+        The arguments are those of `DecodeBatch.attend`, with the new tokens in place of lanes.
+        """
         self.kv[layer, 0, :, self.start :] = k[0]
         self.kv[layer, 1, :, self.start :] = v[0]
         repeat = q.shape[1] // k.shape[1]
@@ -332,7 +335,8 @@ def _compute_attention(
 ) -> tuple[Tensor, None]:
     """Compute attention as a function of transformers' attention interface.
 
-    The inputs are [1, heads, tokens, size], and the output is [1, tokens, heads, size].
+    The query is [1, query heads, tokens, head size]; key and value have key-value heads instead.
+    The output is [1, tokens, query heads, head size].
     """
     if rollouts is None:
         raise RuntimeError(f"attention {ATTENTION!r} works only inside SharedPrefixDecoder")

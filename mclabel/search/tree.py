@@ -57,7 +57,7 @@ class SearchTree:
         """Maps ids to nodes. Parents come before their children."""
 
     def path(self, node_id: str) -> list[TreeNode]:
-        """Return the nodes on the way from the root to a node, without the root.
+        """Return the nodes on the path from the root to a node, without the root.
 
         Args:
             node_id: id of the last node.
@@ -124,9 +124,10 @@ class Continuation:
     """Sampled continuation of a prefix. Its last step is incomplete if a token limit cut it."""
 
     ids: tuple[int, ...]
-    """Token ids after the prefix."""
+    """Token ids that were sampled after the prefix."""
     steps: tuple[Step, ...]
-    """Steps after the prefix. Their ends are token counts from the beginning of the solution."""
+    """Steps that were sampled after the prefix. Their ends are token counts from the beginning of
+    the solution."""
     is_finished: bool
     """True if the policy ended the solution."""
     is_cut: bool

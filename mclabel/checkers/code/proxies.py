@@ -64,7 +64,7 @@ _NAMES |= {id(value): name for name, value in _CONSTANTS.items()}
 
 
 class RemoteId:
-    """Number under which the other process has lent an object to this one."""
+    """Number under which the other process has lent an object to this process."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -167,7 +167,8 @@ class References:
     def is_lent(self, value: Any) -> bool:
         """Return whether a value must be sent as a reference, although it may be plain data.
 
-        It must if it was lent before, or if its class was lent and is not of the standard library.
+        That is so if it was lent before, or if its class was lent and is not of the standard
+        library.
         """
         kind = type(value)
         return id(value) in self._numbers or (
@@ -417,7 +418,7 @@ class References:
 
 
 class _ItemBuffer:
-    """Items of the other process's iterator that were fetched before they were requested."""
+    """Items of the other process's iterator that were fetched before this process uses them."""
 
     def __init__(self) -> None:
         self.items: deque[Any] = deque()

@@ -320,7 +320,7 @@ def _parse_statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
 
 
 def _parse_line(text: str) -> tuple[list[ast.stmt], bool]:
-    """Return the statements of a line, and True if it is a header with its body on later lines."""
+    """Return the statements of a line, and True if its statement has its body on later lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -35,7 +35,7 @@ SURENESS = 4
 LEVELS = 8
 """Number of levels to which scores are reduced. Each level contains equally many steps of a run."""
 STRENGTH = 4.0
-"""Number of observations that the prior on a judge's rates counts for."""
+"""Weight of the prior on a judge's error rates, in observations."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -79,12 +79,14 @@ class ProbePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainEvidence:
-    """Evidence on a problem's solutions, one chain per distinct solution, from which its plan is
-    computed.
+    """Evidence on a problem's solutions, from which the problem's plan is computed.
+
+    There is one chain per distinct solution, and R is the number of steps of the longest chain. The
+    axis of length R + 1 is the number of steps to go.
     """
 
     num_steps: NDArray[np.int64]
-    """[chain]"""
+    """[chain]: number of steps."""
     counts: Floats
     """[4, chain, R + 1]: `right`, `wrong`, `num_taking_same_step` and `num_reaching_prefix` of
     `Evidence`."""

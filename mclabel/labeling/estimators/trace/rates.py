@@ -66,15 +66,15 @@ class TraceRates(Knowledge):
 
     classes: Mapping[str, ClassRates]
     num_solutions: int
-    """Number of solutions to which the rates were fitted; 0 for wide rates."""
+    """Number of solutions to which the rates were fitted; 0 for the default (wide) rates."""
 
     def for_class(self, answer_class: str, completers: Iterable[Completer]) -> ClassRates:
-        """Return the rates of an answer class, or pooled rates if the class has none.
+        """Return the rates of an answer class, or those of all classes together if it has none.
 
         Args:
             answer_class: result of the function `classify_gold_answer`.
             completers: completers that the rates must cover; a completer without fitted rates gets
-                wide ones.
+                the default (wide) ones.
         """
         own = self.classes.get(answer_class, self.classes[POOLED])
         new = [completer for completer in completers if completer.name not in own.shares]
@@ -213,7 +213,7 @@ def make_uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
 
 @lru_cache(maxsize=1)
 def _make_prior_move_probabilities() -> Floats:
-    """Return wide probabilities of moves, `ClassRates.moves`.
+    """Return the probabilities of moves before any fit, `ClassRates.moves`.
 
     The level mostly stays the same over a step. After an error any level can follow, most often the
     lowest.
