@@ -228,7 +228,7 @@ class OpinionOutputs:
         store.delete_partial_files()
 
     def iter_set_aside_items(self, store: Store) -> Iterator[Reject]:
-        """Yield the solutions that were set aside in committed blocks and have no row in a shard."""
+        """Yield the solutions that were set aside in committed blocks, so that no row has them."""
         for why in read_items_without_opinions(store, list_blocks_with_set_aside_items(store)):
             yield Reject(
                 row=why["row"], source=self.source, reason=why["reason"], detail=why["detail"]

@@ -66,12 +66,12 @@ class JudgeRates:
     """
 
     false_alarm: Estimate
-    """Share of sound steps that the judge reads and at which it finds a fault."""
+    """Share at which the judge finds a fault, among the sound steps that it reads."""
     detection: Estimate
-    """Share of first wrong steps that the judge reads and at which it finds a fault."""
+    """Share at which the judge finds a fault, among the first wrong steps that it reads."""
     later: Estimate
-    """Share of steps after the first wrong one that the judge reads and at which it finds a
-    fault."""
+    """Share at which the judge finds a fault, among the steps after a first wrong step that it
+    reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
