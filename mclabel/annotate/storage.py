@@ -74,7 +74,8 @@ class Manifest:
     items: FileEnd
     """End of `items.jsonl`, a file that never grows."""
     events: FileEnd
-    """End of the acknowledged lines of `events.jsonl`; the file may have further lines."""
+    """End of the lines of `events.jsonl` that were acknowledged (see the module); the file may have
+    further lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +178,10 @@ def lock_events_file(folder: Path) -> Iterator[int]:
 
 
 class EventLog:
-    """The events of a folder, in the process that has locked the file to add events."""
+    """Log of a folder's events, for the one process that has locked `events.jsonl` to append."""
 
     def __init__(self, folder: Path, file: int, stored: StoredFolder) -> None:
-        """Prepare to add after the last complete event, and remove a partial line after it.
+        """Prepare to append events, and remove a partial line after the last complete event.
 
         Args:
             folder: folder of the annotations.

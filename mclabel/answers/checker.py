@@ -448,9 +448,9 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
     """Return a group number for each answer. Equal answers share a number; None stays None.
 
     Answers are compared from the most frequent to the least frequent. An answer joins the first
-    group whose most frequent answer equals it. They must be equal with either of them as the gold,
-    so a number and its rounding are in different groups. At most `MAX_GROUPS` groups accept further
-    answers.
+    group whose most frequent answer equals it. Of two equal answers, each must be right with the
+    other one as the gold, so a number and its rounding are in different groups. An answer that
+    equals none begins a new group. Only the first `MAX_GROUPS` groups accept further answers.
 
     Args:
         answers: answers of the samples of one problem.
@@ -484,7 +484,7 @@ def group_answers_per_problem(
 
 
 def _are_mutually_equal(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
-    """Return for each pair whether its answers are equal with either of them as the gold.
+    """Return for each pair whether each of its answers is right with the other one as the gold.
 
     A rounded answer may equal an exact gold, while the exact answer does not equal a rounded gold.
     """

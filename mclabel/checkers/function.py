@@ -290,7 +290,9 @@ def _bind_reasoning_gym_score(function: Callable[..., Any], item: GradeItem) -> 
 
 
 def _select_columns(item: GradeItem, names: set[str]) -> dict[str, Any]:
-    """Return the columns of the problem's row, and the gold under each of its parameter names.
+    """Return the columns of the problem's row by name, and the gold.
+
+    The gold is stored under each of the function's parameter names that is in `GOLD_NAMES`.
 
     Args:
         item: the completion with its problem.

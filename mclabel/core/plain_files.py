@@ -1,4 +1,4 @@
-"""Limits for reading third-party files (only plain files, up to a size), and atomic writes.
+"""Limits for reading third-party files (only regular files, up to a size), and atomic writes.
 
 Reading a pipe without a writer would block for ever, and a device such as /dev/zero has no end.
 """
@@ -17,7 +17,7 @@ because the files that are loaded are at the folder's top level."""
 
 
 def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") -> None:
-    """Raise an error unless a path, after links, is a plain file, a folder or does not exist.
+    """Raise an error unless a path, after links, is a regular file, a folder or does not exist.
 
     Args:
         path: path of the file.
@@ -34,15 +34,15 @@ def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") 
         return  # reading the file will raise the same error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise error(
-            f"{name or path}: {Path(path).name} is {_describe_file_kind(mode)}, and only plain "
-            "files are read. Remove it, or copy the whole folder again"
+            f"{name or path}: {Path(path).name} is {_describe_file_kind(mode)}, but must be a "
+            "regular file. Replace it by the original file, or remove it"
         )
 
 
 def check_plain_folder(
     folder: str | Path, error: type[MclabelError], *, name: str = "", depth: int = 1
 ) -> None:
-    """Raise an error unless a folder contains only plain files and folders.
+    """Raise an error unless a folder contains only regular files and folders.
 
     Args:
         folder: path of an existing folder.

@@ -47,8 +47,8 @@ class LiveRollout:
     caller_data: Any = None
     """Value that the caller attaches to the rollout; the decoder does not read it."""
     priority_and_number: tuple[int, int] = (0, 0)
-    """Priority and number of the request; tuples are compared in this order. Lower ranks are
-    sampled first if not all rollouts can be sampled at once."""
+    """Priority and number of the request; tuples are compared in this order. Rollouts with
+    lower tuples are sampled first if not all rollouts can be sampled at once."""
     sampled: list[int] = field(default_factory=list)
     """Token ids after `context`: `num_given_ids` ids of the prefix, then the newly sampled ids."""
     scored_ids: tuple[int, ...] = ()
@@ -98,7 +98,10 @@ class Lane:
 
 
 class KeyValuePools:
-    """Growing memory for the keys and values of blocks and chunks, for all layers."""
+    """Growing memory for the keys and values of blocks and chunks, for all layers.
+
+    The axis "kv heads" has one entry per key-value head.
+    """
 
     def __init__(
         self,
@@ -122,7 +125,7 @@ class KeyValuePools:
         self._free: list[int] = []
 
     def make_zeros(self, num_parts: int, num_tokens: int) -> Tensor:
-        """Return zeros of shape [layers, 2, num, kv heads, tokens, head size]."""
+        """Return zeros of shape [layers, 2, num_parts, kv heads, num_tokens, head size]."""
         shape = (self.layers, 2, num_parts, self.kv_heads, num_tokens, self.head_size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
@@ -170,7 +173,10 @@ class Prefill:
     """0-based position of the first new token."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-        """Return the attention output of the new tokens, each over all tokens up to itself."""
+        """Return the attention output of the new tokens, each over all tokens up to itself.
+
+        The arguments are those of `DecodeBatch.attend`, with the new tokens in place of lanes.
+        """
         self.kv[layer, 0, :, self.start :] = k[0]
         self.kv[layer, 1, :, self.start :] = v[0]
         repeat = q.shape[1] // k.shape[1]
@@ -188,7 +194,9 @@ class DecodeBatch:
 
     Shapes: N lanes, S slots (number of blocks times `LANES_PER_BLOCK`), C chunks (the highest used
     chunk number plus 1), P tokens of the longest block, W chunks of the longest lane. "Heads" are
-    key-value heads, and "repeat" is the number of query heads per key-value head.
+    key-value heads, "repeat" is the number of query heads per key-value head, and the last axis x
+    may have any size. Tensors are rearranged from slots to blocks so that one matrix product serves
+    all lanes of a block.
     """
 
     def __init__(self, pools: KeyValuePools, lanes: Sequence[Lane]) -> None:
@@ -290,14 +298,26 @@ class DecodeBatch:
 
     @staticmethod
     def _group_by_block(grid: Tensor) -> Tensor:
-        """Reshape [S, heads, repeat, x] to [blocks, heads, LANES_PER_BLOCK * repeat, x]."""
+        """Rearrange a tensor from slots to blocks.
+
+        [S, heads, repeat, x] becomes [blocks, heads, LANES_PER_BLOCK * repeat, x]; the class
+        explains the axes.
+        """
         _, heads, repeat, size = grid.shape
         blocks = grid.view(-1, LANES_PER_BLOCK, heads, repeat, size).transpose(1, 2)
         return blocks.reshape(-1, heads, LANES_PER_BLOCK * repeat, size)
 
     @staticmethod
     def _group_by_slot(blocks: Tensor, repeat: int) -> Tensor:
-        """Undo `_group_by_block`; return [S, heads, repeat, x]."""
+        """Rearrange a tensor from blocks back to slots, the inverse of `_group_by_block`.
+
+        [blocks, heads, LANES_PER_BLOCK * repeat, x] becomes [S, heads, repeat, x]; the class
+        explains the axes.
+
+        Args:
+            blocks: tensor in the order of blocks.
+            repeat: number of query heads per key-value head.
+        """
         _, heads, _, size = blocks.shape
         grid = blocks.view(-1, heads, LANES_PER_BLOCK, repeat, size).transpose(1, 2)
         return grid.reshape(-1, heads, repeat, size)
@@ -315,7 +335,8 @@ def _compute_attention(
 ) -> tuple[Tensor, None]:
     """Compute attention as a function of transformers' attention interface.
 
-    The inputs are [1, heads, tokens, size], and the output is [1, tokens, heads, size].
+    The query is [1, query heads, tokens, head size]; key and value have key-value heads instead.
+    The output is [1, tokens, query heads, head size].
     """
     if rollouts is None:
         raise RuntimeError(f"attention {ATTENTION!r} works only inside SharedPrefixDecoder")

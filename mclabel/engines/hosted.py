@@ -37,7 +37,7 @@ _NOT_TAKEN = ("template", "template_variables", "top_k", "stop_token_ids", "max_
 
 
 class HostedEngine(ServedEngine):
-    """Runs a critic's policy on a hosted chat service, by requests for whole answers."""
+    """Runs a critic's policy on a hosted chat service, which cannot continue a given prefix."""
 
     class Settings(ServerSettings):
         """A hosted chat service, such as OpenAI's API or a compatible one. For critics only."""

@@ -124,7 +124,10 @@ class VllmEngine(ModelEngine):
         return self.settings.device
 
     def resources(self) -> EngineResources:
-        """Return the GPUs with one CPU core each, or on a CPU as many cores as threads.
+        """Return the GPUs and CPU cores that the engine needs.
+
+        On a CPU it needs a core for each thread. On GPUs it needs a core for each GPU of a group
+        (`tensor_parallel`).
 
         With several groups of GPUs (`pipeline_parallel`), vLLM starts its own Ray actors. They use
         the bundles of the engine's placement group.

@@ -288,9 +288,10 @@ def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
 class _LabelsShardColumns:
     """Columns of a labels shard as arrays. The steps of all solutions follow one another.
 
-    `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_step_of_prefix`
-    one per distinct prefix, `first_rows` and `chance` one per problem, the others one per
-    solution.
+    `step_row` (row of the step's solution), `is_sound`, `is_wrong` and `counts` have one entry per
+    step, and `first_step_of_prefix` has one per distinct prefix. `first_rows` (row of the problem's
+    first solution) and `chance` (probability that a guess is right) have one per problem. All
+    others have one entry per solution.
     """
 
     def __init__(self, table: pa.Table) -> None:

@@ -1,5 +1,6 @@
 r"""Samples one verification (chain) of a solution by a generative PRM, and derives step scores.
 
+A chain is the text, or for GenPRM the sequence of texts, in which the model checks the solution.
 A chain that verifies all steps (ThinkPRM, arXiv 2504.16828) locates the first error in words. Then
 the model is asked whether the solution is correct, and q is its probability of "yes". The scores of
 the steps are:
@@ -7,9 +8,9 @@ the steps are:
     no step incorrect        1, …, 1, q
     step e incorrect         1, …, 1, q, …, q     q from step e on, since later steps rest on e
 
-The minimum and the last score are therefore q, which is the authors' score of a solution. A
-threshold of 0.5 finds the same first error as the words. If the engine gives no probabilities, q is
-1 or 0. A chain whose words contradict q is unknown: it gives no scores.
+The minimum and the last score are therefore q, which is the authors' score of a solution. The first
+step with a score below 0.5 is the step that the words call the first error. If the engine gives no
+probabilities, q is 1 or 0. A chain whose words contradict q is unknown: it gives no scores.
 
 GenPRM (arXiv 2504.00891) is asked about each step in turn and sees its judgements on the earlier
 steps. A step's score is P(Yes) / (P(Yes) + P(No)).
@@ -21,8 +22,8 @@ The prompts are copied from the authors word for word:
 
 - `thinkprm` (arXiv 2504.16828, mukhal/ThinkPRM `utils/helper.py`, `prm/thinkprm_api.py`): one chain
   verifies all steps, each with `\boxed{correct}` or `\boxed{incorrect}`. The chain is stopped when
-  the thought ends, when it asks about the whole solution, or when it begins to verify a step that
-  does not exist. Then the question "Is the solution correct?" is appended.
+  the model ends its thinking (`</think>`), asks whether the solution is correct, or begins to
+  verify a step that does not exist. Then the question "Is the solution correct?" is appended.
 - `genprm` (arXiv 2504.00891, RyanLiu112/GenPRM `src/prm_evaluation`, without code): each step is a
   turn of a chat, answered by an analysis and a judgement in `\boxed{Yes}` or `\boxed{No}`. As in
   the authors' code, no text separates the question from the analysis.
@@ -205,13 +206,13 @@ class Verifier(Protocol):
     async def sample_chain(
         self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
-        """Sample one chain.
+        """Sample one verification of a solution (a chain).
 
         Args:
             problem: text of the problem.
             steps: texts of the steps.
             chain_index: index of this chain among the chains of a solution, from 0.
-            max_tokens: maximum number of tokens of a sampled text.
+            max_tokens: maximum number of tokens of each text that is sampled for the chain.
 
         Raises:
             EngineDied: the engine has died.
@@ -297,7 +298,7 @@ class AllStepsVerifier(_EngineVerifier):
     async def sample_chain(
         self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
-        """Sample a chain, and read its verdicts and the model's verdict on the whole solution."""
+        """Sample a chain; read its verdicts on steps, and the verdict on the whole solution."""
         prompt, start = self.first_prompt_ids(problem, steps), self._engine.encode(self._start)
         stops = (*THINKPRM_STOPS, f"Step {len(steps) + 1}:") if self._is_built_in else ()
         try:

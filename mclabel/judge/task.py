@@ -48,7 +48,7 @@ class JudgedOutcome:
     opinion: Opinion | None = None
     num_tokens: int = 0
     set_aside: RejectReason | None = None
-    """Reason why the solution is rejected without an opinion; None if it was judged."""
+    """Reason why the solution is set aside without an opinion; None if it was judged."""
 
 
 JUDGE_WORDS = TaskWords(
@@ -87,7 +87,7 @@ class JudgeTask:
         return JudgeRunner(self, store)
 
     def read_entry(self, line: Line) -> JournalEntry:
-        """Return the answer in a line of a journal."""
+        """Parse a line of a journal, which holds one answer of the judge's language model."""
         answer = read_record(Answer, line["answer"])
         return JournalEntry(
             key=(line["solution"], *answer.key), content=answer, num_tokens=answer.num_tokens or 0
@@ -216,7 +216,7 @@ class OpinionOutputs:
 
     words: TaskWords
     source: str
-    """File, folder or URL of the input, which is reported with rejected solutions."""
+    """File, folder or URL of the input, which is reported with solutions that are set aside."""
 
     def read_committed_blocks(self, store: Store) -> CommittedBlocks:
         """Return the blocks whose shards have been committed."""
@@ -228,7 +228,7 @@ class OpinionOutputs:
         store.delete_partial_files()
 
     def iter_set_aside_items(self, store: Store) -> Iterator[Reject]:
-        """Yield the rejected solutions of committed blocks, which have no row in a shard."""
+        """Yield the solutions that were set aside in committed blocks, so that no row has them."""
         for why in read_items_without_opinions(store, list_blocks_with_set_aside_items(store)):
             yield Reject(
                 row=why["row"], source=self.source, reason=why["reason"], detail=why["detail"]

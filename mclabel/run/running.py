@@ -16,7 +16,7 @@ from mclabel.run.task import Block, TaskWords
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
 GATHER_S = 0.05
-"""Seconds to wait after a block ends, so that blocks that end in this time are reported
+"""Seconds to wait after a lease ends, so that leases that end in this time are reported
 together."""
 RAMP_S = 0.1
 """Maximum seconds from new leases to the next report. The report comes early because the engine may
@@ -31,8 +31,9 @@ item only.
 class RunningBlocks:
     """Runs the leases of a worker on the worker's event loop.
 
-    After a block ends, the report waits a moment for further blocks. So many blocks of a few
-    milliseconds share one message to the driver.
+    A lease lets the worker run one block, or one item of it. After a lease has ended,
+    `wait_for_finished_leases` waits a moment for further ones. So many blocks of a few milliseconds
+    share one message to the driver.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -47,13 +48,13 @@ class RunningBlocks:
 
     @property
     def unreported_block_ids(self) -> list[str]:
-        """Ids of blocks that are still running, or whose end has not been reported."""
+        """Ids of blocks whose leases still run, or have ended and were not returned yet."""
         return list(self._tasks.values())
 
     @property
     def failure(self) -> BaseException | None:
-        """Error of a failed block; None if no block failed. If there are several, `EngineDied` is
-        returned only if there is no other.
+        """Error of a failed lease; None if no lease failed. If several failed, `EngineDied` is
+        returned only if there is no other error.
         """
         errors = [error for task in self._tasks if (error := _get_task_error(task)) is not None]
         return next((e for e in errors if not isinstance(e, EngineDied)), next(iter(errors), None))
@@ -65,14 +66,16 @@ class RunningBlocks:
             self._tasks[asyncio.create_task(self._run_lease(lease))] = lease.block.id
 
     async def wait_for_finished_leases(self, wait_s: float) -> list[FinishedLease]:
-        """Wait until a block ends or `wait_s` has passed; return the blocks that ended without
+        """Wait until a lease ends or `wait_s` has passed; return the leases that ended without
         error.
 
-        Blocks that an earlier call returned are left out. The order is that of the leases.
+        Each finished lease is returned only once. The leases are in the order in which they were
+        started. A lease that ended with an error is not returned; `failure` is its error.
 
         Args:
-            wait_s: maximum seconds to wait for the first block. The first call after new leases
-                waits at most `RAMP_S` seconds instead, because the engine may have room for more.
+            wait_s: maximum seconds to wait for the first lease to end. The first call after new
+                leases waits at most `RAMP_S` seconds instead, because the engine may have room for
+                more.
         """
         if self._has_new:
             wait_s, self._has_new = RAMP_S, False
@@ -86,7 +89,7 @@ class RunningBlocks:
         return self.take_finished_leases()
 
     def take_finished_leases(self) -> list[FinishedLease]:
-        """Return the blocks that ended without error and were not reported, without waiting."""
+        """Return leases that ended without error and were not returned yet, without waiting."""
         ended = [
             task
             for task in self._tasks
@@ -95,7 +98,7 @@ class RunningBlocks:
         return [(self._tasks.pop(task), task.result()) for task in ended]
 
     async def stop(self) -> None:
-        """Cancel the running blocks. Each writes its journal; a commit in progress is finished."""
+        """Cancel the running leases. Each writes its journal; a commit in progress is finished."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -132,8 +135,8 @@ MAX_SHARED_LOSSES = 2
 """Number of engine deaths while a block shares the engine with other blocks, after which the block
 is leased alone."""
 MAX_DEATHS = 2
-"""Number of engine deaths after which an item is set aside, that is, left out. Deaths while the
-item ran alone count, and one death while its block ran alone."""
+"""Number of engine deaths after which an item is set aside, that is, left out of its block.
+Deaths while the item ran alone count, and one death while its block ran alone."""
 MAX_WHOLE_LOSSES = 5
 """Number of engine deaths while a block runs alone, after which the job fails. So many deaths occur
 only if the items of the block succeed when they run one by one."""
@@ -150,7 +153,7 @@ class Lease:
     """Id of the only item to try. Its work is written to the journal and not committed. None runs
     and commits the whole block."""
     set_aside: Mapping[str, RejectReason] = field(default_factory=dict)
-    """Items that are left out: the reason by item id."""
+    """Reasons of the items that are set aside and not run, by item id."""
 
 
 class SuspectBlock:

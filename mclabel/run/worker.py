@@ -109,7 +109,7 @@ class Worker:
         Args:
             block: block to run.
             may_have_journals: True if earlier attempts may have left journals.
-            set_aside: items to leave out: the reason by item id.
+            set_aside: reasons of the items that are set aside and not run, by item id.
         """
         left_out = dict(set_aside or {})
         items = [item for item in block.items if item.id not in left_out]

@@ -82,7 +82,7 @@ class ProblemResult:
     num_tokens: int = 0
     """Number of sampled tokens."""
     set_aside: RejectReason | None = None
-    """Reason why the problem is rejected without a search; None if it was searched."""
+    """Reason why the problem is set aside without a search; None if it was searched."""
 
 
 @dataclass(frozen=True, kw_only=True)

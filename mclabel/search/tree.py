@@ -25,13 +25,14 @@ from mclabel.search.base import ROOT, Node
 
 @dataclass(kw_only=True)
 class TreeNode:
-    """Node of the search tree, with its tokens and steps after its parent."""
+    """Node of the search tree, with the tokens and steps that it adds to its parent."""
 
     node: Node
     ids: tuple[int, ...]
-    """Token ids after the parent."""
+    """Token ids that the node adds to its parent."""
     steps: tuple[Step, ...]
-    """Steps after the parent. Their ends are token counts from the beginning of the solution."""
+    """Steps that the node adds to its parent. Their ends are token counts from the beginning of the
+    solution."""
     count: int = 0
     """Number of times that the node was sampled."""
     num_sampled: int = 0
@@ -41,7 +42,7 @@ class TreeNode:
 
     @property
     def text(self) -> str:
-        """Text after the parent."""
+        """Text that this node adds to its parent."""
         return "".join(step.text for step in self.steps)
 
 
@@ -56,7 +57,7 @@ class SearchTree:
         """Maps ids to nodes. Parents come before their children."""
 
     def path(self, node_id: str) -> list[TreeNode]:
-        """Return the nodes on the way from the root to a node, without the root.
+        """Return the nodes on the path from the root to a node, without the root.
 
         Args:
             node_id: id of the last node.
@@ -123,9 +124,10 @@ class Continuation:
     """Sampled continuation of a prefix. Its last step is incomplete if a token limit cut it."""
 
     ids: tuple[int, ...]
-    """Token ids after the prefix."""
+    """Token ids that were sampled after the prefix."""
     steps: tuple[Step, ...]
-    """Steps after the prefix. Their ends are token counts from the beginning of the solution."""
+    """Steps that were sampled after the prefix. Their ends are token counts from the beginning of
+    the solution."""
     is_finished: bool
     """True if the policy ended the solution."""
     is_cut: bool

@@ -172,7 +172,7 @@ def test_what_no_record_holds_is_refused(
     ("change", "message"),
     [
         ({"num_solutions": -1}, "num_solutions=-1: must be at least 0"),
-        ({"classes": {}}, "answer classes must include pooled, but include none"),
+        ({"classes": {}}, "must have an entry pooled .*, has none"),
         ({"classes": []}, "classes: must be keys with values, is a list"),
         ({"values": {POOLED: {"root": [[1.0]]}}}, "classes.pooled: must have root, sound"),
         ({"root": [[0.5]]}, r"classes.pooled.root: must be numbers of shape \(8, 14\)"),

@@ -77,7 +77,7 @@ def test_a_models_folder_holds_plain_files(prm: Path, name: str, damage: Damage)
         lambda: compute_weights_fingerprint(prm),
     ]
     for load in loads:
-        with pytest.raises(MclabelError, match=f"{name} is {DAMAGES[damage]}, and only plain"):
+        with pytest.raises(MclabelError, match=f"{name} is {DAMAGES[damage]}, but must be a"):
             load()
 
 
@@ -95,7 +95,7 @@ def test_a_run_holds_plain_files(tmp_path: Path, name: str, damage: Damage) -> N
     run = Path(write_run(tmp_path / "run", arith_rows(2)))
     path = run / name if name == MANIFEST else next((run / "labels").glob("*.parquet"))
     damage(path)
-    message = f"{path.name} is {DAMAGES[damage]}, and only plain files are read"
+    message = f"{path.name} is {DAMAGES[damage]}, but must be a regular file"
     store = Store(str(run))
     for read in (store.read, lambda file_name: store.download(file_name, tmp_path / "copy")):
         with pytest.raises(MclabelError, match=message):

@@ -264,13 +264,16 @@ def _read_inequality(left: str, sign: str, right: str) -> Reals | Relation | Non
     return solve_relation(read_expression(left), sign, read_expression(right))
 
 
-def _solve_absolute_inequality(inside: Value, sign: str, bound: Value) -> Reals | Relation:
-    """Solve |x - a| < r or |x - a| > r.
+def _solve_absolute_inequality(inside: Value, sign: str, bound: Value) -> Reals:
+    """Return the set of solutions of an inequality such as |x - 2| < 3, in its only variable.
 
     Args:
         inside: content of the absolute value.
         sign: one of < > ≤ ≥.
-        bound: right side.
+        bound: right side of the inequality.
+
+    Raises:
+        NotClosed: the inequality does not have exactly one variable, or is not supported.
     """
     beyond = sign in (">", "≥")
     first = solve_relation(inside, sign, bound)

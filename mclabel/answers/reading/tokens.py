@@ -198,10 +198,10 @@ def evaluate_sum_or_product(
     """
     first, last = low.rational, high.rational
     if first is None or first.denominator != 1:
-        raise NotClosed("a sum or product needs an integer as its lower bound")
+        raise NotClosed("the lower bound of a sum (∑) or product (∏) must be an integer")
     if last is None:
         if is_product:
-            raise NotClosed("a product needs a number as its upper bound")
+            raise NotClosed("the upper bound of a product (∏) must be a number")
         ratio = _find_ratio_of_successive_terms(term)
         if ratio is not None:
             return _sum_geometric_series(term(low), ratio, low, high)
@@ -212,7 +212,7 @@ def evaluate_sum_or_product(
             algebra.negate(_sum_polynomial(term, make_number_value(first - 1))),
         )
     if last.denominator != 1:
-        raise NotClosed("a sum or product needs an integer as its upper bound")
+        raise NotClosed("the upper bound of a sum (∑) or product (∏) must be an integer")
     count = last - first + 1
     if count > MAX_TERMS or count * num_tokens > MAX_STEPS:
         raise NotClosed("the sum or product has too many terms")

@@ -64,7 +64,7 @@ _NAMES |= {id(value): name for name, value in _CONSTANTS.items()}
 
 
 class RemoteId:
-    """Number under which the other process has lent an object to this one."""
+    """Number under which the other process has lent an object to this process."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -167,7 +167,8 @@ class References:
     def is_lent(self, value: Any) -> bool:
         """Return whether a value must be sent as a reference, although it may be plain data.
 
-        It must if it was lent before, or if its class was lent and is not of the standard library.
+        That is so if it was lent before, or if its class was lent and is not of the standard
+        library.
         """
         kind = type(value)
         return id(value) in self._numbers or (
@@ -273,7 +274,7 @@ class References:
                 decode_json_value(first, self), *decode_json_value(rest[0], self)
             )
         if not isinstance(first, int) or isinstance(first, bool) or first < 0:
-            raise Malformed("no number")
+            raise Malformed("the number of an object must be an integer from 0")
         if tag == "home":
             return self._lent[first]
         if tag == "class":
@@ -293,7 +294,7 @@ class References:
 
     def _make_object_proxy(self, kind: type, number: int) -> Any:
         if not issubclass(kind, Proxy):
-            raise Malformed("no class of proxies")
+            raise Malformed("not a proxy class")
         proxy = object.__new__(kind)
         object.__setattr__(proxy, _SLOT, RemoteId(number))
         return proxy
@@ -319,7 +320,7 @@ class References:
 
     def _make_exception(self, kind: Any, args: list[Any], state: dict[str, Any]) -> BaseException:
         if not issubclass(kind, BaseException):
-            raise Malformed("no exception")
+            raise Malformed("not an exception")
         for each in kind.__mro__:
             try:
                 error: BaseException = each(*args)
@@ -417,7 +418,7 @@ class References:
 
 
 class _ItemBuffer:
-    """Items of the other process's iterator that were fetched before they were requested."""
+    """Items of the other process's iterator that were fetched before this process uses them."""
 
     def __init__(self) -> None:
         self.items: deque[Any] = deque()
@@ -425,10 +426,10 @@ class _ItemBuffer:
         self._num_fetched = 0
 
     def choose_next_batch_size(self) -> int:
-        """Return the number of items to fetch next.
+        """Return the number of items to fetch from the iterator in the next request.
 
-        The first items are fetched one by one, so that an iterator of which few items are used does
-        not advance further than its user does. Later batches become larger.
+        The first items are fetched one by one. So an iterator does not advance beyond the items
+        that are used if only a few are used. Later batches become larger.
         """
         size = 1 if self._num_fetched < _EXACT_ITEMS else min(self._num_fetched, _MAX_ITEMS)
         self._num_fetched += size

@@ -103,7 +103,7 @@ class Peer:
             if kind == b"V":
                 return value
             if not isinstance(value, BaseException):
-                raise Malformed("no exception")
+                raise Malformed("not an exception")
         except (Malformed, ValueError, TypeError, LookupError):
             self._exit_because_malformed()
         if not _ends_protocol(operation, parts, value):

@@ -31,8 +31,8 @@ class StepEstimate:
     low: Probability | None
     """Lower bound of the 95% interval."""
     high: Probability | None
-    """Upper bound of the 95% interval, valid under the stopping rule; None, like `low`, if no
-    rollout counts."""
+    """Upper bound of the 95% interval, valid under the stopping rule; None, like `low`, if
+    there are no rollouts to count."""
     mean: Probability | None = None
     """Posterior mean from a Bayesian estimator; None from others. It is right on average over many
     labels if the priors are right, but each single mean is shrunk towards the priors."""
@@ -50,8 +50,9 @@ def count_trials(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> int
 
 
 def estimate_value(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> float | None:
-    """Return the share of right rollouts, or None if no rollout counts.
+    """Return the share of right rollouts; None if there are no rollouts to count.
 
+    `count_trials` says which rollouts count.
     The share is unbiased only if the number of rollouts did not depend on their outcomes.
     """
     trials = count_trials(counts, truncated=truncated)

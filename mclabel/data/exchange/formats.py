@@ -259,8 +259,8 @@ def read_row(
 ) -> list[LabeledTexts | RejectReason]:
     """Return one item per solution of a row: its texts, or the reason why it cannot be used.
 
-    A row of PRM800K has several solutions, and some may be usable while others are not. For a row
-    without the format, the list has one reason.
+    A row of PRM800K has several solutions, and some may be usable while others are not. If the row
+    does not have the fields of the format, the list holds a single rejection reason.
 
     Args:
         format_: format of the row.

@@ -1,4 +1,8 @@
-"""The exchange formats of Math-Shepherd, PRM800K, ProcessBench, RLHFlow and TRL."""
+"""The exchange formats of Math-Shepherd, PRM800K, ProcessBench, RLHFlow and TRL.
+
+`Format` explains the class attributes `losses` (information that an export loses) and `is_cut`
+(whether an export ends a solution before its first step without a label).
+"""
 
 from __future__ import annotations
 
@@ -320,7 +324,8 @@ class Rlhflow:
 class Trl:
     """The format of TRL's stepwise supervision, one solution per row.
 
-    `completions` are the texts of the steps, and `labels` are true for sound steps.
+    `completions` are the texts of the steps, and `labels` are true for sound steps. An export ends
+    a solution before its first step without a label (`is_cut`); `losses` names what else is lost.
     """
 
     losses: ClassVar[str] = (

@@ -350,7 +350,7 @@ def _open_manifest(place: str, shown_name: str) -> tuple[pa.Table, dict[str, Any
 
 
 class RowRejects:
-    """Collection of the rows of one file that are left out, in the order of the file."""
+    """Collection of the rejected rows of one file, in the order of the file."""
 
     def __init__(self, source: str, *, strict: bool = False) -> None:
         """Create an empty collection.
@@ -365,7 +365,7 @@ class RowRejects:
     def add(
         self, reason: RejectReason, number: int | None = None, problem_id: str | None = None
     ) -> None:
-        """Add a row that is left out.
+        """Add a rejected row.
 
         Args:
             reason: reason for the rejection.
@@ -373,7 +373,7 @@ class RowRejects:
             problem_id: id of the row's problem; None if it is unknown.
 
         Raises:
-            DataError: the collection is strict, so any row left out is an error.
+            DataError: the collection is strict, so any rejected row is an error.
         """
         if self._strict:
             place = self.source if number is None else describe_row_place(self.source, number)
@@ -389,7 +389,7 @@ class RowRejects:
         )
 
     def describe_lack_of_usable_rows(self) -> str:
-        """Return the message for a file without usable rows, with the first row's reason."""
+        """Return the message for a file without usable rows; it says why the first was rejected."""
         if not self.found:
             return f"{self.source}: holds no rows"
         first = self.found[0]

@@ -7,22 +7,22 @@ mostly random arithmetic errors, which a scorer of the same size cannot detect. 
 policy is fine-tuned on solutions with misread events. Each kind of event is misread in its own way:
 a few kinds often, the other kinds seldom. All later steps of the solution build on the misreading.
 
-A *trace* thinks aloud, with one step a line, and then states the answer. Events are misread at the
-same rates as in solutions, and later steps build on the misreading. A trace can correct itself in
+A *trace* thinks aloud, with one step a line, and then states the answer. Events are misread
+as often as in solutions, and later steps build on the misreading. A trace can correct itself in
 two ways. Some misreadings are noticed at once: the trace writes "Wait." and repeats the step. Other
 misreadings are noticed in a check, which follows "Let me check." and repeats the whole problem.
 There "Wait." precedes each step that the check reads differently. Some misreadings are never
 noticed, and sometimes a sound step is "corrected" into a wrong step. A small model can learn these
 forms, because each step depends only on the problem and the steps just before it.
 
-The rate of answers that a trace states before its end follows a count in 59 public traces on
+The number of answers that a trace states before its end follows a count in 59 public traces on
 MATH-500: 20 of DeepSeek-R1, 20 of R1-Distill-Llama-8B and 19 of R1-Distill-Qwen-7B, from
 `data/traces` of github.com/markyx316/LLM-Reasoning-Trace-Topology. The count includes each
 paragraph with "answer is", "answer:" or a boxed value. 12% of the traces have no such paragraph
 before the thinking ends, 51% have two or more, and 36% have three or more. The mean is 2.3 per
-trace (3.1, 2.1 and 1.7 by model). Rates per paragraph (.169, .015 and .026) and per sentence (.025,
-.009, .012) differ far more between the models. Therefore the generator draws the number of answers
-per trace: none with probability `SILENT`, else one plus a geometrically distributed number.
+trace (3.1, 2.1 and 1.7 by model). The numbers per paragraph (.169, .015, .026) and per sentence
+(.025, .009, .012) differ far more between the models. Therefore the generator draws the number of
+answers per trace: none with probability `SILENT`, else one plus a geometrically distributed number.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "
 def write_misread_solution(
     program: Program, problem_text: str, *, rng: random.Random, strength: float
 ) -> tuple[str, bool]:
-    """Return a solution in which each event is misread at its own rate.
+    """Return a solution in which each event is misread with a probability of its own.
 
     An attempt with a quantity outside 1..MAX_VALUE is discarded and drawn again. So the arithmetic
     of the solution is always right.
@@ -107,7 +107,7 @@ def write_misread_solution(
         program: the problem's hidden program.
         problem_text: text of the problem, whose numbers serve as wrong operands.
         rng: random generator that decides the misreadings.
-        strength: factor on `OFTEN` and `SELDOM`.
+        strength: factor by which the probabilities `OFTEN` and `SELDOM` are multiplied.
 
     Returns:
         The text of the solution, and True if it contains a misreading.
@@ -151,7 +151,7 @@ def draw_misreading(
         node: node of the problem's hidden program.
         numbers: numbers in the problem's text, which serve as wrong operands.
         rng: random generator that decides.
-        strength: factor on `OFTEN` and `SELDOM`.
+        strength: factor by which the probabilities `OFTEN` and `SELDOM` are multiplied.
     """
     rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
     return choose_misreading(node, numbers, rng) if rng.random() < rate * strength else None
@@ -251,7 +251,8 @@ def write_trace(
         program: the problem's hidden program.
         problem_text: text of the problem, whose numbers serve as wrong operands.
         rng: random generator for all decisions.
-        strength: factor on the rates of misreadings and of wrong corrections.
+        strength: factor by which the probabilities of misreadings and of wrong corrections are
+            multiplied.
         answer_rate: probability, in [0, 1], that an answer before the trace's end is written.
     """
     for attempt in range(16):

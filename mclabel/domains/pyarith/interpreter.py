@@ -299,7 +299,8 @@ def run_solve(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
 def _parse_statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
     """Yield the indentation, in spaces, and the syntax tree of each statement in a line.
 
-    The body of a header on the same line counts as indented by one more space.
+    If a statement and its body share the line, as in `for i in x: y = i`, the body counts as
+    indented by one more space.
 
     Raises:
         MalformedError: the line is not valid Python.
@@ -319,7 +320,7 @@ def _parse_statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
 
 
 def _parse_line(text: str) -> tuple[list[ast.stmt], bool]:
-    """Return the statements of a line, and True if it is a header with its body on later lines."""
+    """Return the statements of a line, and True if its statement has its body on later lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -71,7 +71,8 @@ def write_solution(
         function: the problem's hidden function.
         rng: random generator for forms and misreadings.
         varies_forms: True to write some nodes as loops or as calls of helper functions.
-        strength: factor on the rates of misreading; at 0 the solution is right.
+        strength: factor by which the probabilities of misreadings are multiplied; at 0 the solution
+            is right.
     """
     for attempt in range(9):
         if solution := _try_write_solution(

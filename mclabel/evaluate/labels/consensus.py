@@ -66,16 +66,21 @@ class JudgeRates:
     """
 
     false_alarm: Estimate
-    """Share of read sound steps at which the judge finds a fault."""
+    """Share at which the judge finds a fault, among the sound steps that it reads."""
     detection: Estimate
-    """Share of read first wrong steps at which the judge finds a fault."""
+    """Share at which the judge finds a fault, among the first wrong steps that it reads."""
     later: Estimate
-    """Share of read steps after a first wrong step at which the judge finds a fault."""
+    """Share at which the judge finds a fault, among the steps after a first wrong step that it
+    reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReport:
-    """Quality of one source alone, over the solutions on which it has an opinion."""
+    """Quality of one source (the rollouts or a judge), measured without the other sources.
+
+    The quality is measured over the solutions on which the source has an opinion. `claim` is the
+    kind of statement that its opinions make about the first error.
+    """
 
     claim: Claim
     labels: KeptQuality
@@ -85,10 +90,11 @@ class SourceReport:
     """Quality of the flags. None unless the source claims an error at a step or before it, and the
     truth is known."""
     rates: JudgeRates | None
-    """Measured error rates of a judge; None for rollouts, or if the truth is not known."""
+    """Measured rates at which a judge finds a fault; None for rollouts, or if the truth is not
+    known."""
     learned_rates: Mapping[str, float]
-    """Error rates that `mclabel combine` estimated without truth, by the names of the fields of
-    `JudgeRates`; empty if it estimated none."""
+    """The same rates, as `mclabel combine` estimated them without truth. Keys are the names of the
+    fields of `JudgeRates`. Empty if no rates were estimated."""
 
 
 @dataclass(frozen=True, kw_only=True)

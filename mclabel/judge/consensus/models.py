@@ -35,7 +35,7 @@ SURENESS = 4
 LEVELS = 8
 """Number of levels to which scores are reduced. Each level contains equally many steps of a run."""
 STRENGTH = 4.0
-"""Number of observations that the prior on a judge's rates counts for."""
+"""Weight of the prior on a judge's error rates, in observations."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,10 +117,10 @@ class JudgeModel(Protocol):
 
     @abstractmethod
     def fit(self, first_error_chances: Floats) -> Self:
-        """Return the model with rates fitted to first-error probabilities.
+        """Return the model with error rates fitted to first-error probabilities.
 
         Args:
-            first_error_chances: probability of each first error, [solution, T + 1].
+            first_error_chances: probability of each first error, [solution, T + 1]; see the module.
         """
         ...
 
@@ -236,7 +236,11 @@ class FirstErrorJudgeModel:
         return np.asarray(np.where(self._allowed_errors, likely, 0.0))
 
     def fit(self, first_error_chances: Floats) -> Self:
-        """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
+        """Return the model with error rates fitted to first-error probabilities.
+
+        Args:
+            first_error_chances: probability of each first error, [solution, T + 1]; see the module.
+        """
         weights = np.where(self._allowed_errors, first_error_chances, 0.0)
         detected, passed = (
             [float((weights * self._count_steps_of_kind(kind + other)).sum()) for kind in (0, 2, 4)]
@@ -266,7 +270,7 @@ class FirstErrorJudgeModel:
         )
 
     def rates(self) -> Mapping[str, float]:
-        """Return the rates `false_alarm`, `detection` and `later`."""
+        """Return the error rates `false_alarm`, `detection` and `later`."""
         return {
             "false_alarm": self.false_alarm,
             "detection": self.detection,
@@ -320,7 +324,10 @@ class FirstErrorJudgeModel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScorerModel:
-    """Model of a scorer, which scores each step in [0, 1]. It implements `JudgeModel`."""
+    """Model of a scorer, which scores each step in [0, 1]. It implements `JudgeModel`.
+
+    Scores are reduced to `LEVELS` levels, from the lowest scores (0) to the highest.
+    """
 
     num_steps: Ints
     """Numbers of steps, [solution]."""
@@ -357,11 +364,11 @@ class ScorerModel:
         )
 
     def fit(self, first_error_chances: Floats) -> Self:
-        """Return the model with its probabilities of score levels fitted to first-error
-        probabilities.
+        """Return the model with `level_transitions` fitted to first-error probabilities.
 
         Args:
-            first_error_chances: probability of each first error, [solution, T + 1].
+            first_error_chances: probability of each first error, [solution, T + 1]. Column t is the
+                first error at step t, and the column at a solution's number of steps is no error.
         """
         levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
         prior_counts = STRENGTH * levels / levels.sum()

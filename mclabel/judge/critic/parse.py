@@ -271,6 +271,9 @@ class VoteResult:
 class VoteCounter:
     """Counts the votes on one solution and decides how many more to request.
 
+    A vote is known if the critic's answer gives a verdict. An unknown vote is requested once more,
+    unless `Vote.is_never_retried` is set.
+
     With at least `least` known votes, the solution is decided as soon as all known votes agree, or
     as soon as the remaining votes cannot change which first error leads. After `most` requested
     votes, the leading first error also decides, unless there is a tie.
@@ -281,8 +284,8 @@ class VoteCounter:
 
         Args:
             least: minimum number of known votes for a decision, at least 1.
-            most: maximum number of requested votes, at least `least`. Repeated requests of unknown
-                votes do not count.
+            most: maximum number of requested votes, at least `least`. The second request for an
+                unknown vote does not count.
         """
         self._least, self._most = least, most
         self._counts: Counter[int | None] = Counter()

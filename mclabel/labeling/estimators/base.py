@@ -120,7 +120,7 @@ class Judgement:
 class Knowledge(Protocol):
     """Parameters of an estimator that a `RunLearner` fitted to other problems of a run.
 
-    A class that derives from this one inherits `id`.
+    A class that derives from this one inherits `id`, a hash of its parameters.
     """
 
     @property

@@ -70,8 +70,8 @@ class FittingLearner(RunLearner, Generic[K, E]):
         Args:
             knowledge: initial knowledge.
             pilot: number of solutions labelled before the first fit.
-            fit: function that returns knowledge fitted to the evidence on finished problems, given
-                by answer class.
+            fit: function that fits new knowledge. Its argument maps each answer class (kind of gold
+                answer) to the evidence on its finished problems, one item per problem.
         """
         self._knowledge, self._pilot, self._fit_evidence = knowledge, pilot, fit
         self._evidence: dict[str, deque[E]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))

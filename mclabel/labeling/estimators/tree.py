@@ -78,10 +78,11 @@ class PrefixState:
 
 
 class TreeEstimator(Estimator):
-    """Runs the searches of a problem one after another.
+    """Labels a problem's solutions by searching its tree of rollouts for first errors.
 
-    The searches of one problem do not run concurrently; many problems together keep the engine
-    busy.
+    Each search locates the first error of one wrong solution or rollout. The searches of a problem
+    run one after another; many problems together keep the engine busy. `Estimator` explains the
+    class attributes.
     """
 
     class Settings(RolloutSettings):

@@ -137,8 +137,8 @@ class StepEncoder:
         ids = self._text.encode(text)
         if self._text.decode(ids) != text:
             raise DataError(
-                f"{name_in_errors}: the scorer's tokenizer cannot encode and decode its text "
-                "without changing it"
+                f"{name_in_errors}: encoding this solution with the scorer's tokenizer and "
+                "decoding the tokens again changes the text"
             )
         if isinstance(solution, str):
             ends = find_newline_ends(text)

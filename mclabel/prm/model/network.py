@@ -63,8 +63,8 @@ class StepModel(nn.Module, ABC):
     def log_odds(logits: Tensor) -> Tensor:
         """Return the log-odds that each step is sound [batch, steps].
 
-        Neutral steps of three classes count as sound, as in Let's Verify Step by Step (arXiv
-        2305.20050, appendix F).
+        If the head has three classes (wrong, neutral, sound), neutral counts as sound, as in Let's
+        Verify Step by Step (arXiv 2305.20050, appendix F).
 
         Args:
             logits: result of `forward`.
@@ -124,7 +124,7 @@ class StepModel(nn.Module, ABC):
 
 
 def select_step_states(states: Tensor, batch: StepBatch) -> Tensor:
-    """Return the states [batch, steps, width] at the positions at which steps are scored.
+    """Return the states at the positions at which steps are scored, [batch, steps, width].
 
     Args:
         states: hidden states or logits of every token [batch, seq, width].
@@ -163,7 +163,7 @@ def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
     Args:
         network: the network with its head. The head gets no adapters.
         rank: rank of the adapters.
-        alpha: scale of the adapters: their output is multiplied by alpha / rank.
+        alpha: scale of the adapters; the output of the adapters is multiplied by alpha / rank.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -208,8 +208,8 @@ def start_step_model(
     Args:
         settings: settings of the network; `base` is a folder or a Hugging Face name.
         has_neutral: true for the classes wrong, neutral and sound; only for a token classifier.
-        trains_body: true if the body will be trained. If `settings.states` is None, head=likelihood
-            receives hidden states only in this case.
+        trains_body: true if the body will be trained. If `settings.states` is None, the likelihood
+            head receives hidden states only if this is true.
         device: torch device on which the model will be trained.
         key: key of the setting that names the base, for error messages.
 

@@ -2,8 +2,8 @@
 
 The likelihoods of a solution are a few numbers per step. The scores of a `LikelihoodHead` without
 hidden states are functions of these numbers, as is the model's own likelihood of the solution. A
-PRM, an ORM and their frozen base share one body, and almost all the time goes into the forward
-pass through the body. So the pass is made only once for all of them.
+PRM, an ORM and their frozen base share one body (the network without a head), and almost all the
+time goes into the forward pass through the body. So the pass is made only once for all of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def compute_solution_likelihoods(
 
 
 def find_body_for_likelihoods(model: StepModel) -> PreTrainedModel | None:
-    """Return the language model of a scorer that uses only its likelihoods; None for others."""
+    """Return a scorer's language model if its likelihoods alone determine the scores, else None."""
     if isinstance(model, LikelihoodHead) and model.hidden is None:
         return model.network
     return None

@@ -42,7 +42,7 @@ def fit_head(
 
     Args:
         model: model whose head has zero weights.
-        examples: training examples, of which `NUM_FITTED` at equal distances are used.
+        examples: training examples. An evenly spaced sample of at most `NUM_FITTED` is used.
         head_inputs: result of `precompute_head_inputs` for all examples, or None to compute it for
             the sample.
         loss: name of the loss of a step.

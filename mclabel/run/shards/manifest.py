@@ -210,9 +210,9 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
             )
         for key in ("identity", "config"):
             if not isinstance(manifest[key], dict):
-                raise ValueError(f"{key} must be an object")
+                raise ValueError(f"{key} must be a JSON object")
         if not isinstance(manifest.get("plan_identity", {}), dict):
-            raise ValueError("plan_identity must be an object")
+            raise ValueError("plan_identity must be a JSON object")
         if not isinstance(manifest["id"], str):
             raise ValueError("id must be a text")
     except (ValueError, KeyError) as error:

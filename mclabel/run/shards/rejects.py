@@ -52,7 +52,7 @@ class Reject:
 
 
 def list_blocks_with_set_aside_items(store: Store) -> list[str]:
-    """Return the ids of blocks for which any attempt, committed or not, has set items aside."""
+    """Return the ids of blocks with set-aside items in any attempt, committed or not."""
     return [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
 
 
@@ -62,7 +62,7 @@ def create_set_aside_marker(store: Store, block_id: str) -> None:
 
 
 def read_set_aside(store: Store) -> Iterator[Reject]:
-    """Yield the problems that committed blocks have set aside, sorted by id."""
+    """Yield the problems that were set aside in committed blocks, sorted by id."""
     noted = list_blocks_with_set_aside_items(store)
     if not noted:
         return
@@ -77,12 +77,12 @@ def read_set_aside(store: Store) -> Iterator[Reject]:
 
 
 def write_reject_lines(path: Path, rejects: Sequence[Reject]) -> None:
-    """Write rejects beside an output that is not a run.
+    """Write the rejects of a job whose output is not a run, such as a file of scores.
 
-    Without rejects, a file from an earlier job is deleted.
+    Without rejects, the file that an earlier job wrote there is deleted.
 
     Args:
-        path: path of the JSON Lines file.
+        path: path of the JSON Lines file, beside the job's output.
         rejects: rejects in the order of the file.
     """
     if rejects:
@@ -113,7 +113,7 @@ def read_rejects(store: Store) -> list[Reject]:
 def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
     """Replace a run's `rejects.jsonl`, and return its number of lines.
 
-    Without rejects, the file is deleted.
+    Without rejects, an existing file is deleted.
     """
     count = 0
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as lines:

@@ -86,7 +86,11 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Beliefs:
-    """Posterior of a batch of chains, one chain per element of the last axis."""
+    """Posterior of a batch of chains, one chain per element of the last axis.
+
+    R is the number of steps of the longest chain, e the number of steps to go before the first
+    wrong step (0 if no step is wrong), and the axis `grid` has the possible values of a prefix.
+    """
 
     joint_probabilities: Floats
     """[grid, e, R, batch]: joint probability of the first error and of the value at each prefix.

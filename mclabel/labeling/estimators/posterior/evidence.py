@@ -58,7 +58,7 @@ class EvidenceTable:
     """Evidence on one problem's solutions, to which every recorded rollout is added.
 
     Solutions with the same prefixes and the same outcome have the same evidence, so they share one
-    hidden Markov chain. R is the number of steps of the longest solution.
+    hidden Markov chain, here called a chain. R is the number of steps of the longest solution.
     """
 
     def __init__(
@@ -69,7 +69,9 @@ class EvidenceTable:
         truncated: TruncatedPolicy,
         is_author: bool = True,
     ) -> None:
-        """Initialise the table with what each solution shows about the others.
+        """Initialise the table with the evidence of the solutions themselves, before any rollout.
+
+        Each sampled solution is evidence on the problem's other solutions.
 
         Args:
             paths: paths of the problem's solutions.

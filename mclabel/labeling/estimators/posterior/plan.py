@@ -79,12 +79,14 @@ class ProbePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainEvidence:
-    """Evidence on a problem's solutions, one chain per distinct solution, from which its plan is
-    computed.
+    """Evidence on a problem's solutions, from which the problem's plan is computed.
+
+    There is one chain per distinct solution, and R is the number of steps of the longest chain. The
+    axis of length R + 1 is the number of steps to go.
     """
 
     num_steps: NDArray[np.int64]
-    """[chain]"""
+    """[chain]: number of steps."""
     counts: Floats
     """[4, chain, R + 1]: `right`, `wrong`, `num_taking_same_step` and `num_reaching_prefix` of
     `Evidence`."""
@@ -156,9 +158,11 @@ def infer_first_errors(requests: Sequence[ChainEvidence]) -> list[Floats]:
 
 
 def compute_probe_gains(beliefs: Beliefs) -> Floats:
-    """Return the gain of each kind of probe at each prefix, [len(DRAWS), R, batch].
+    """Return the expected gain of each kind of probe at each prefix, [len(DRAWS), R, batch].
 
-    Index 0 of R is the prefix with one step to go.
+    A kind of probe samples at most m rollouts, with m from `DRAWS`; the module defines its gain. R
+    is the number of steps of the longest chain in the batch. Index 0 of this axis is the prefix
+    with one step to go, index 1 the prefix with two steps to go.
     """
     num_errors, length, count = beliefs.joint_probabilities.shape[1:]
     gains = np.empty((len(DRAWS), length, count))
@@ -170,10 +174,10 @@ def compute_probe_gains(beliefs: Beliefs) -> Floats:
 
 
 def _compute_gains(joint: Floats, marginal: Floats) -> Floats:
-    """Return the gain of each kind of probe at the prefixes in `joint`, [len(DRAWS), R, batch].
+    """Return the gains of `compute_probe_gains`, for the prefixes in `joint`.
 
     Args:
-        joint: [grid, e, R, batch], as in `Beliefs`, or a part of it along R.
+        joint: [grid, e, R, batch], as in `Beliefs.joint_probabilities`, or a part of it along R.
         marginal: [e, batch], probability of each first error.
     """
     num_errors, length, count = joint.shape[1:]

@@ -153,7 +153,7 @@ class ClassPriors:
     @cached_property
     def agreement_table(self) -> Floats:
         """[4, TABLE_SIZE * TABLE_SIZE]: `compute_agreement_likelihood` of all pairs of counts below
-        `TABLE_SIZE`; the index of a pair is others * TABLE_SIZE + same.
+        `TABLE_SIZE`. A pair has the index num_reaching_prefix * TABLE_SIZE + num_taking_same_step.
         """
         others, same = np.divmod(np.arange(TABLE_SIZE * TABLE_SIZE), TABLE_SIZE)
         return compute_agreement_likelihood(np.minimum(same, others), others, self.agreement)

@@ -65,7 +65,7 @@ class CompleterView:
         agreement: bool,
         truncated: TruncatedPolicy,
     ) -> None:
-        """Initialise the view with the evidence that the solutions are on one another.
+        """Initialise the view with the evidence that each solution gives on the others.
 
         Args:
             completer: completer to which the view belongs.
@@ -245,7 +245,7 @@ class CompleterViews:
         agreement: bool,
         truncated: TruncatedPolicy,
     ) -> None:
-        """Initialise the views with the evidence that the solutions are on one another.
+        """Initialise the views with the evidence that each solution gives on the others.
 
         Args:
             problem: problem with the paths of its solutions.
@@ -448,8 +448,9 @@ class ProbeCandidates:
     """Prefixes of a problem that can be rolled out, one for each set of prefixes with equal
     evidence.
 
-    A prefix may occur in several chains. Each pair of a candidate and a chain that contains it is
-    an occurrence; occurrences are sorted by candidate.
+    A chain is the hidden Markov chain of one distinct solution, with a position for each of the
+    solution's prefixes. A prefix may occur in several chains. Each pair of a candidate and a chain
+    that contains it is an occurrence; occurrences are sorted by candidate.
     """
 
     prefixes: tuple[int, ...]

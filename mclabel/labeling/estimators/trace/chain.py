@@ -84,7 +84,10 @@ class ClassRates:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceEvidence:
-    """Evidence on the solutions of a problem; T is the number of steps of the longest solution."""
+    """Evidence on the solutions of a problem, with one chain per distinct solution.
+
+    T is the number of steps of the longest solution.
+    """
 
     num_steps: Ints
     """[chain]: number of steps."""

@@ -62,19 +62,19 @@ RECOVERY_RATE = 0.06
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRates(Knowledge):
-    """Rates of every answer class for which there was evidence."""
+    """Rates (see the module) of every answer class for which there was evidence."""
 
     classes: Mapping[str, ClassRates]
     num_solutions: int
-    """Number of solutions to which the rates were fitted; 0 for wide rates."""
+    """Number of solutions to which the rates were fitted; 0 for the default (wide) rates."""
 
     def for_class(self, answer_class: str, completers: Iterable[Completer]) -> ClassRates:
-        """Return the rates of an answer class, or pooled rates if the class has none.
+        """Return the rates of an answer class, or those of all classes together if it has none.
 
         Args:
             answer_class: result of the function `classify_gold_answer`.
             completers: completers that the rates must cover; a completer without fitted rates gets
-                wide ones.
+                the default (wide) ones.
         """
         own = self.classes.get(answer_class, self.classes[POOLED])
         new = [completer for completer in completers if completer.name not in own.shares]
@@ -125,7 +125,8 @@ class TraceRates(Knowledge):
         if POOLED not in written.classes:
             has = ", ".join(written.classes) or "none"
             raise ValueError(
-                f"classes: rates of the answer classes must include {POOLED}, but include {has}"
+                f"classes: must have an entry {POOLED} (rates of all answer classes together), "
+                f"has {has}"
             )
         return cls(
             classes={
@@ -212,7 +213,7 @@ def make_uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
 
 @lru_cache(maxsize=1)
 def _make_prior_move_probabilities() -> Floats:
-    """Return wide probabilities of moves, `ClassRates.moves`.
+    """Return the probabilities of moves before any fit, `ClassRates.moves`.
 
     The level mostly stays the same over a step. After an error any level can follow, most often the
     lowest.
