@@ -48,8 +48,8 @@ mclabel eval best-of-n --keys
 Set a key in the YAML file, or pass `key=value` after it. Values are YAML: `[a, b]` is a list. Here
 each key has its default, as in `seed=0`. `null` is allowed only where it is the default: it sets no
 limit or disables the feature, unless the meaning says otherwise. Keys marked * may change when a
-run is resumed. `(kind=critic)` names the values of `kind` that have the key. A `kind` may also be
-[a class of your own](extending.md). A range `1..9` includes both ends.
+run is resumed. Names in parentheses are the values of `kind` that have the key. A `kind` may also
+be [a class of your own](extending.md). A range `1..9` includes both ends.
 """
 
 
@@ -311,7 +311,7 @@ def _join_by_component(keys: list[Key], texts: list[str]) -> str:
     if len(set(texts)) == 1:
         return texts[0]
     pairs = zip(keys, texts, strict=True)
-    return "; ".join(f"{text} (kind={', '.join(key.components)})" for key, text in pairs)
+    return "; ".join(f"{text} ({', '.join(key.components)})" for key, text in pairs)
 
 
 def _shorten_type(key: Key) -> str:
@@ -371,7 +371,7 @@ def _format_table_row(row: Row) -> str:
 
 def _format_component_note(row: Row) -> str:
     is_said = "; " in row.type + row.default  # type or default already has the components
-    return f" (kind={', '.join(row.components)})" if row.components and not is_said else ""
+    return f" ({', '.join(row.components)})" if row.components and not is_said else ""
 
 
 def _join_into_one_line(text: str | None) -> str:
