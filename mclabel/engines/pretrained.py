@@ -112,7 +112,7 @@ def load_model(
     trust_remote_code: bool,
     revision: str | None = None,
     key: str = POLICY,
-    new_weights: tuple[str, ...] = (),
+    optional_weight_prefixes: tuple[str, ...] = (),
     **arguments: Any,
 ) -> PreTrainedModel:
     """Load a model with its weights.
@@ -123,7 +123,7 @@ def load_model(
         trust_remote_code: True to run Python code that comes with the model.
         revision: commit or tag of a Hugging Face model.
         key: key of the setting that names the model, for messages.
-        new_weights: names, or beginnings of names, of weights that may be missing in the files.
+        optional_weight_prefixes: names, or beginnings of names, of weights that may be missing in the files.
         arguments: further arguments of `from_pretrained`.
 
     Raises:
@@ -148,7 +148,7 @@ def load_model(
             **arguments,
         )
     if missing := sorted(
-        weight for weight in about["missing_keys"] if not weight.startswith(new_weights)
+        weight for weight in about["missing_keys"] if not weight.startswith(optional_weight_prefixes)
     ):
         raise EngineError(
             f"{name}: its files lack {len(missing)} weights that its configuration requires, such "

@@ -115,7 +115,7 @@ def assess_run_health(store: Store, *, max_files: int | None = None) -> Health |
 
 def assess_health(counts: HealthCounts) -> Health:
     """Return the health of a run from the counts of its labels."""
-    figures = compute_health_figures(counts)
+    figures = compute_share_per_check(counts)
     findings = [
         finding
         for name, figure in figures.items()
@@ -163,7 +163,7 @@ def convert_health_to_json(health: Health) -> dict[str, Any]:
     }
 
 
-def compute_health_figures(counts: HealthCounts) -> dict[str, CountedShare]:
+def compute_share_per_check(counts: HealthCounts) -> dict[str, CountedShare]:
     """Return the share that each check compares with its thresholds, by name of the check."""
     solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
     long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)

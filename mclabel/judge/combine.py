@@ -365,7 +365,7 @@ def _learn_posterior(
             for name, row, steps in zip(solutions, fused.chances, num_steps.tolist(), strict=True)
         },
         rates={
-            name: {rate_name: round(rate, 4) for rate_name, rate in model.rates().items()}
+            name: {rate_name: round(rate, 4) for rate_name, rate in model.error_rates().items()}
             for name, model in fused.models.items()
         },
         groups=fused.groups,

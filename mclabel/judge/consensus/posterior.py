@@ -57,7 +57,7 @@ from mclabel.judge.consensus.models import (
     SourceOpinions,
     StepCategories,
     compute_step_log_likelihood,
-    estimate_opinion_table,
+    estimate_opinion_probabilities,
 )
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
@@ -311,7 +311,7 @@ class RepeatingJudgeModel:
     """Model of the judge alone, which holds its error rates."""
     earlier_opinions: StepCategories
     """Combined opinions of the earlier sources of the group at each step."""
-    opinion_table: Floats | None = None
+    opinion_probabilities: Floats | None = None
     """Probabilities of the judge's opinion at a step, given the combined opinion of the other
     sources, [kind, others' opinion, own opinion]. The kinds are a sound step, the first wrong step,
     and a later step. None means equal probabilities."""
@@ -319,7 +319,7 @@ class RepeatingJudgeModel:
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
         return compute_step_log_likelihood(
-            self.opinion_table, self.earlier_opinions.values, self._own_opinions.values
+            self.opinion_probabilities, self.earlier_opinions.values, self._own_opinions.values
         )
 
     def fit(self, first_error_chances: Floats) -> Self:
@@ -329,7 +329,7 @@ class RepeatingJudgeModel:
         return replace(
             self,
             judge_alone=self.judge_alone.fit(first_error_chances),
-            opinion_table=estimate_opinion_table(
+            opinion_probabilities=estimate_opinion_probabilities(
                 first_error_chances,
                 self.earlier_opinions.values,
                 own.values,
@@ -338,9 +338,9 @@ class RepeatingJudgeModel:
             ),
         )
 
-    def rates(self) -> Mapping[str, float]:
+    def error_rates(self) -> Mapping[str, float]:
         """Return the error rates of the judge alone."""
-        return self.judge_alone.rates()
+        return self.judge_alone.error_rates()
 
     def step_opinions(self) -> SourceOpinions:
         """Return the judge's opinions as one category per step."""

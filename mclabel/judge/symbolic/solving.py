@@ -197,10 +197,10 @@ def _compute_coefficients(left: Side, right: Side, letter: str) -> Quadratic | N
         difference = algebra.add(a, algebra.negate(b))
     except NotClosed:
         return None
-    if difference.den is not UNIT:
+    if difference.denominator is not UNIT:
         return None
     coefficients = [Fraction(0)] * 3
-    for mono, coefficient in difference.num.items():
+    for mono, coefficient in difference.numerator.items():
         power = 0
         if mono != NO_ATOMS:
             ((name, exponent), *more) = mono

@@ -292,7 +292,7 @@ class TokenHead(StepModel):
             trust_remote_code=settings.trust_remote_code,
             key=key,
             num_labels=len(names),
-            new_weights=("score.", "classifier."),
+            optional_weight_prefixes=("score.", "classifier."),
         )
         for part in network.modules():  # the default dropout before the head is 0.1
             if isinstance(part, nn.Dropout):
