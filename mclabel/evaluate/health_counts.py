@@ -211,7 +211,8 @@ class HealthCounts:
         for name in ("num_right", "num_wrong", "num_truncated"):
             rolled = shard.counts[name][shard.first_step_of_prefix]
             rollout_counts = (
-                np.bincount(of_prefix, rolled, count) + shard.root[name][shard.first_solution_of_problem]
+                np.bincount(of_prefix, rolled, count)
+                + shard.root[name][shard.first_solution_of_problem]
             )
             tries += rollout_counts
             right += rollout_counts if name == "num_right" else 0
@@ -225,7 +226,11 @@ class HealthCounts:
         for problem, outcome, answer in zip(
             shard.problem.tolist(), shard.outcomes, shard.answers, strict=True
         ):
-            if outcome == Outcome.RIGHT and answer is not None and not shard.guess_probability[problem]:
+            if (
+                outcome == Outcome.RIGHT
+                and answer is not None
+                and not shard.guess_probability[problem]
+            ):
                 number = answer.replace(",", "")
                 if _NUMBER.fullmatch(number):
                     numbers[problem].append(float(number))
@@ -289,8 +294,8 @@ class _LabelsShardColumns:
     """Columns of a labels shard as arrays. The steps of all solutions follow one another.
 
     `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_step_of_prefix`
-    one per distinct prefix, `first_solution_of_problem` and `guess_probability` one per problem, the others one per
-    solution.
+    one per distinct prefix, `first_solution_of_problem` and `guess_probability` one per problem,
+    the others one per solution.
     """
 
     def __init__(self, table: pa.Table) -> None:

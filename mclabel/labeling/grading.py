@@ -111,7 +111,8 @@ def count_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
     or the program could have forged its test result.
     """
     return sum(
-        rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_guessed_or_forgeable(rollout.reason or "")
+        rollout.outcome in (Outcome.RIGHT, Outcome.WRONG)
+        and is_guessed_or_forgeable(rollout.reason or "")
         for rollout in rollouts
     )
 

@@ -174,7 +174,9 @@ class PrefixTable:
         if rollout.completer == AUTHOR:
             passed = self._find_prefixes_along_token_ids(prefix_index, tuple(ids))
         else:
-            passed = self._find_prefixes_along_step_texts(prefix_index, [step.text for step in steps])
+            passed = self._find_prefixes_along_step_texts(
+                prefix_index, [step.text for step in steps]
+            )
         return replace(
             rollout,
             step_ends=tuple(accumulate(len(step.text) for step in steps)),
@@ -298,7 +300,9 @@ class PrefixTable:
             num_requested=[0] * number,
         )
 
-    def _find_prefixes_along_token_ids(self, start_prefix_index: int, token_ids: tuple[int, ...]) -> tuple[int, ...]:
+    def _find_prefixes_along_token_ids(
+        self, start_prefix_index: int, token_ids: tuple[int, ...]
+    ) -> tuple[int, ...]:
         """Return the indices of the prefixes that token ids after a prefix pass through."""
         path: list[int] = []
         at, begin = start_prefix_index, 0
@@ -311,7 +315,9 @@ class PrefixTable:
             begin += len(step)
             path.append(at)
 
-    def _find_prefixes_along_step_texts(self, prefix_index: int, texts: Sequence[str]) -> tuple[int, ...]:
+    def _find_prefixes_along_step_texts(
+        self, prefix_index: int, texts: Sequence[str]
+    ) -> tuple[int, ...]:
         """Return the indices of the prefixes that the texts of steps after a prefix pass
         through.
         """

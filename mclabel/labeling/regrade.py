@@ -144,7 +144,9 @@ def regrade(
     recorded = config.get("checker")
     recorded = recorded if isinstance(recorded, Mapping) else {}
     content = {"checker": keep_valid_keys(recorded)} if recorded else {}
-    chosen = load_config_from_mapping(_CheckerChoice, content, checker, allowed_components=allow).checker
+    chosen = load_config_from_mapping(
+        _CheckerChoice, content, checker, allowed_components=allow
+    ).checker
     kind = recorded.get("kind")
     if kind not in (None, chosen.kind) and not change_checker:
         raise ConfigError(

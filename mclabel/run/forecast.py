@@ -121,7 +121,9 @@ def _make_normal_equation_terms(block_size: Size, block_cost: float) -> Floats:
     """Return a block's summands of the fit's normal equations and of the totals for scaling."""
     row = _to_size_vector(block_size)
     weighted = row / block_size.num_items
-    return np.concatenate([np.outer(weighted, row).ravel(), weighted * block_cost, row, [block_cost]])
+    return np.concatenate(
+        [np.outer(weighted, row).ravel(), weighted * block_cost, row, [block_cost]]
+    )
 
 
 def _predict_cost(terms: Floats, row: Floats) -> float:

@@ -210,7 +210,9 @@ def _get_numeric_value(form: Form) -> Fraction | None:
     return exact if size is None else Fraction(size)
 
 
-def are_proportional(a: RationalExpression, b: RationalExpression, *, requires_positive_factor: bool) -> bool:
+def are_proportional(
+    a: RationalExpression, b: RationalExpression, *, requires_positive_factor: bool
+) -> bool:
     """Return whether a is a constant multiple of b, so that a = 0 and b = 0 are equivalent.
 
     If `requires_positive_factor` is true, the constant is positive: a > 0 and b > 0 are equivalent.

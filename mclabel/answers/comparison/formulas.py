@@ -88,7 +88,11 @@ def _same_number_with_magnitude_letter(answer: Form, gold: Form) -> bool:
 
 def get_single_letter(form: Form) -> str | None:
     """Return the letter if a form is a single letter; None otherwise."""
-    if not isinstance(form, ClosedForm) or len(form.value.numerator) != 1 or len(form.value.denominator) != 1:
+    if (
+        not isinstance(form, ClosedForm)
+        or len(form.value.numerator) != 1
+        or len(form.value.denominator) != 1
+    ):
         return None
     ((mono, coefficient),) = form.value.numerator.items()
     if coefficient != 1 or len(mono) != 1:
@@ -201,7 +205,11 @@ def _convert_angle_to_gaussian_integer(monomial: Any) -> GaussianInteger | None:
     if exponent != 1 or not isinstance(x, tuple) or x[0] not in _ARCS:
         return None
     numerator, denominator = x[1]
-    argument = RationalExpression(dict(numerator), UNIT).rational if denominator == frozenset(UNIT.items()) else None
+    argument = (
+        RationalExpression(dict(numerator), UNIT).rational
+        if denominator == frozenset(UNIT.items())
+        else None
+    )
     if argument is None or max(abs(argument.numerator), argument.denominator) > _MAX_SIZE:
         return None
     along, across = argument.denominator, argument.numerator

@@ -98,7 +98,10 @@ def _read_letter_as_unit(value: RationalExpression) -> Quantity | None:
     if unit is None or unit[1] is None:
         return None
     return Quantity(
-        _convert_value_to_form(RationalExpression({mono - {names[0]}: coefficient}, value.denominator)), unit[1]
+        _convert_value_to_form(
+            RationalExpression({mono - {names[0]}: coefficient}, value.denominator)
+        ),
+        unit[1],
     )
 
 
@@ -350,7 +353,9 @@ def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
         if len(units) != 1 or str(units[0]) not in "ijk"[:num_entries]:
             return None
         rest = frozenset((x, n) for x, n in mono if x != units[0])
-        entries["ijk".index(str(units[0]))] = ClosedForm(RationalExpression({rest: coefficient}, value.denominator))
+        entries["ijk".index(str(units[0]))] = ClosedForm(
+            RationalExpression({rest: coefficient}, value.denominator)
+        )
         names.add(units[0])
     return entries if names - {"i"} else None
 

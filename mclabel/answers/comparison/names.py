@@ -99,7 +99,11 @@ def read_option_letters(form: Form) -> str:
 def _read_option_letter(form: Form) -> str:
     if isinstance(form, Choice):
         return form.letter if form.content is None else ""
-    if not isinstance(form, ClosedForm) or len(form.value.numerator) != 1 or form.value.denominator != UNIT:
+    if (
+        not isinstance(form, ClosedForm)
+        or len(form.value.numerator) != 1
+        or form.value.denominator != UNIT
+    ):
         return ""
     ((mono, coefficient),) = form.value.numerator.items()
     names = [x for x, n in mono if n == 1 and isinstance(x, str)]
@@ -129,7 +133,9 @@ def same_antiderivative(answer: RationalExpression, gold: RationalExpression) ->
     return algebra.same_canonical_form(difference, algebra.make_number_value(shift))
 
 
-def same_up_to_constant_or_integer_names(answer: RationalExpression, gold: RationalExpression) -> bool:
+def same_up_to_constant_or_integer_names(
+    answer: RationalExpression, gold: RationalExpression
+) -> bool:
     """Return whether two formulas differ only in the names of arbitrary constants or of an integer.
 
     `c_1 e^x` equals `C_1 e^x`, and π/4 + kπ equals π/4 + nπ. An integer may be renamed only if it
@@ -150,7 +156,9 @@ def same_up_to_constant_or_integer_names(answer: RationalExpression, gold: Ratio
     return algebra.same_canonical_form(algebra.rename_symbols(answer, names), gold)
 
 
-def _same_up_to_arbitrary_constant_names(answer: RationalExpression, gold: RationalExpression) -> bool:
+def _same_up_to_arbitrary_constant_names(
+    answer: RationalExpression, gold: RationalExpression
+) -> bool:
     """Return whether two formulas differ only in the names of the gold's arbitrary constants.
 
     For example, A e^x and C_1 e^x do.
@@ -170,7 +178,9 @@ def _same_up_to_arbitrary_constant_names(answer: RationalExpression, gold: Ratio
     )
 
 
-def same_families_up_to_constant_letter(answer: RationalExpression, gold: RationalExpression) -> bool | None:
+def same_families_up_to_constant_letter(
+    answer: RationalExpression, gold: RationalExpression
+) -> bool | None:
     """Return whether two families of functions differ only in the letter of their constant.
 
     For example, `kx` and `cx` do, whose constant is arbitrary. The result is None if the gold's
@@ -191,10 +201,14 @@ def _occurs_only_multiplied_by_pi(value: RationalExpression, symbol: str) -> boo
     """Return whether a symbol occurs in only one term: a rational times π times the symbol."""
     turn = frozenset(((symbol, 1), ("π", 1)))
     with_name = [mono for mono in value.numerator if any(x == symbol for x, _ in mono)]
-    return with_name == [turn] and symbol not in algebra.get_free_symbols(RationalExpression(value.denominator, UNIT))
+    return with_name == [turn] and symbol not in algebra.get_free_symbols(
+        RationalExpression(value.denominator, UNIT)
+    )
 
 
-def _remove_integration_constant(value: RationalExpression, names: tuple[str, ...]) -> RationalExpression | None:
+def _remove_integration_constant(
+    value: RationalExpression, names: tuple[str, ...]
+) -> RationalExpression | None:
     """Remove an added constant of integration from a value.
 
     The constant is the first of `names` that the value contains only as a summand with the

@@ -264,7 +264,9 @@ def _read_inequality(left: str, sign: str, right: str) -> Reals | Relation | Non
     return solve_relation(read_expression(left), sign, read_expression(right))
 
 
-def _solve_absolute_inequality(inside: RationalExpression, sign: str, bound: RationalExpression) -> Reals | Relation:
+def _solve_absolute_inequality(
+    inside: RationalExpression, sign: str, bound: RationalExpression
+) -> Reals | Relation:
     """Solve |x - a| < r or |x - a| > r.
 
     Args:

@@ -181,7 +181,12 @@ def compute_remainder(left: RationalExpression, right: RationalExpression) -> Ra
 
 
 def evaluate_sum_or_product(
-    low: RationalExpression, high: RationalExpression, term: Callable[[RationalExpression], RationalExpression], *, is_product: bool, num_tokens: int
+    low: RationalExpression,
+    high: RationalExpression,
+    term: Callable[[RationalExpression], RationalExpression],
+    *,
+    is_product: bool,
+    num_tokens: int,
 ) -> RationalExpression:
     """Return the sum or product of `term` from `low` to `high`.
 
@@ -229,7 +234,9 @@ _INDEX = "index of a sum"
 INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
 
 
-def _find_ratio_of_successive_terms(term: Callable[[RationalExpression], RationalExpression]) -> Fraction | None:
+def _find_ratio_of_successive_terms(
+    term: Callable[[RationalExpression], RationalExpression],
+) -> Fraction | None:
     """Return the rational quotient of successive terms if it is constant; None otherwise."""
     index = make_atom_value(_INDEX)
     here, next_one = term(index), term(algebra.add(index, make_number_value(1)))
@@ -239,7 +246,9 @@ def _find_ratio_of_successive_terms(term: Callable[[RationalExpression], Rationa
     return ratio if ratio not in (0, 1) else None
 
 
-def _sum_geometric_series(first: RationalExpression, ratio: Fraction, low: RationalExpression, high: RationalExpression) -> RationalExpression:
+def _sum_geometric_series(
+    first: RationalExpression, ratio: Fraction, low: RationalExpression, high: RationalExpression
+) -> RationalExpression:
     if high.numerator == INFINITE:
         if abs(ratio) >= 1:
             raise NotClosed("the series does not converge")
@@ -265,7 +274,9 @@ def _sum_zeta_series(term: RationalExpression, first: int) -> RationalExpression
     )
 
 
-def _sum_polynomial(term: Callable[[RationalExpression], RationalExpression], high: RationalExpression) -> RationalExpression:
+def _sum_polynomial(
+    term: Callable[[RationalExpression], RationalExpression], high: RationalExpression
+) -> RationalExpression:
     """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
     general = term(make_atom_value(_INDEX))
     if general.denominator is not UNIT:

@@ -78,7 +78,9 @@ def add(a: RationalExpression, b: RationalExpression) -> RationalExpression:
     if a.denominator is b.denominator or a.denominator == b.denominator:
         return RationalExpression(add_terms(a.numerator, b.numerator), a.denominator)
     return RationalExpression(
-        add_terms(multiply_terms(a.numerator, b.denominator), multiply_terms(b.numerator, a.denominator)),
+        add_terms(
+            multiply_terms(a.numerator, b.denominator), multiply_terms(b.numerator, a.denominator)
+        ),
         multiply_terms(a.denominator, b.denominator),
     )
 
@@ -90,7 +92,13 @@ def negate(a: RationalExpression) -> RationalExpression:
 
 def multiply(a: RationalExpression, b: RationalExpression) -> RationalExpression:
     """Return a · b."""
-    denominator = a.denominator if b.denominator is UNIT else b.denominator if a.denominator is UNIT else multiply_terms(a.denominator, b.denominator)
+    denominator = (
+        a.denominator
+        if b.denominator is UNIT
+        else b.denominator
+        if a.denominator is UNIT
+        else multiply_terms(a.denominator, b.denominator)
+    )
     return RationalExpression(multiply_terms(a.numerator, b.numerator), denominator)
 
 
@@ -111,7 +119,10 @@ def same_canonical_form(a: RationalExpression, b: RationalExpression) -> bool:
     if a.denominator is b.denominator or a.denominator == b.denominator:
         left, right = a.numerator, b.numerator
     else:
-        left, right = multiply_terms(a.numerator, b.denominator), multiply_terms(b.numerator, a.denominator)
+        left, right = (
+            multiply_terms(a.numerator, b.denominator),
+            multiply_terms(b.numerator, a.denominator),
+        )
     return left == right or is_zero_sum(add_terms(left, {m: -c for m, c in right.items()}))
 
 
@@ -120,7 +131,12 @@ def has_no_opaque_atoms(a: RationalExpression) -> bool:
 
     Two values without opaque atoms are equal only if they have the same canonical form.
     """
-    return all(_is_canonical_atom(x) for part in (a.numerator, a.denominator) for mono in part for x, _ in mono)
+    return all(
+        _is_canonical_atom(x)
+        for part in (a.numerator, a.denominator)
+        for mono in part
+        for x, _ in mono
+    )
 
 
 def get_free_symbols(a: RationalExpression) -> frozenset[str]:
@@ -159,7 +175,9 @@ def rename_symbols(a: RationalExpression, names: Mapping[str, str]) -> RationalE
             return ("^", rename_atom(x[1]), rename_monomial(x[2]))
         return (x[0], *map(rename_key, x[1:]))
 
-    numerator, denominator = ({rename_monomial(m): c for m, c in half.items()} for half in (a.numerator, a.denominator))
+    numerator, denominator = (
+        {rename_monomial(m): c for m, c in half.items()} for half in (a.numerator, a.denominator)
+    )
     return RationalExpression(numerator, UNIT if a.denominator is UNIT else denominator)
 
 

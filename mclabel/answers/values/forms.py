@@ -265,7 +265,9 @@ def multiply_matrices(left: Grid, right: Grid) -> Grid:
     )
 
 
-def _multiply_row_by_column(row: tuple[RationalExpression, ...], column: list[RationalExpression]) -> RationalExpression:
+def _multiply_row_by_column(
+    row: tuple[RationalExpression, ...], column: list[RationalExpression]
+) -> RationalExpression:
     total = algebra.make_number_value(0)
     for a, b in zip(row, column, strict=True):
         total = algebra.add(total, algebra.multiply(a, b))

@@ -29,7 +29,9 @@ MAX_SYMBOLIC_CHOSEN = 12
 n, and largest integer c of a factorial (m + c)! that is expanded."""
 
 
-def apply_function(name: str, argument: RationalExpression, base: RationalExpression | None) -> RationalExpression:
+def apply_function(
+    name: str, argument: RationalExpression, base: RationalExpression | None
+) -> RationalExpression:
     """Return the value of a function at an argument.
 
     Args:
@@ -108,7 +110,9 @@ def _find_exponent_of_ten(n: Fraction) -> int | None:
     return exponent if n == 10**exponent else None
 
 
-def _evaluate_exact_trigonometric(name: str, argument: RationalExpression) -> RationalExpression | None:
+def _evaluate_exact_trigonometric(
+    name: str, argument: RationalExpression
+) -> RationalExpression | None:
     """Return sin, cos or tan of a multiple of 15 degrees exactly; None for other arguments."""
     turns = algebra.divide(argument, make_atom_value("π")).rational
     if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
@@ -253,7 +257,8 @@ def _compute_modulus(value: RationalExpression) -> RationalExpression:
     """Return the modulus √(a² + b²) of a complex number a + bi."""
     if value.denominator is not UNIT:
         return algebra.divide(
-            _compute_modulus(RationalExpression(value.numerator, UNIT)), _compute_modulus(RationalExpression(value.denominator, UNIT))
+            _compute_modulus(RationalExpression(value.numerator, UNIT)),
+            _compute_modulus(RationalExpression(value.denominator, UNIT)),
         )
     parts: tuple[dict[Monomial, int | Fraction], ...] = ({}, {})
     for mono, coefficient in value.numerator.items():

@@ -67,7 +67,9 @@ def square(a: RationalExpression) -> RationalExpression:
         twice = make_number_value(Fraction(exponent) * 2)
         if isinstance(x, tuple) and x[0] == "root":
             numerator, denominator = x[1]
-            result = multiply(result, power(RationalExpression(dict(numerator), dict(denominator)), twice))
+            result = multiply(
+                result, power(RationalExpression(dict(numerator), dict(denominator)), twice)
+            )
         else:
             base = make_number_value(x) if isinstance(x, int) else make_atom_value(x)
             result = multiply(result, power(base, twice))
@@ -100,7 +102,11 @@ def logarithm(a: RationalExpression) -> RationalExpression:
         ):
             total = logarithm(make_number_value(factor))
             for x, times in mono:
-                logged = RationalExpression({x[2]: 1}, UNIT) if isinstance(x, tuple) else make_number_value(1)
+                logged = (
+                    RationalExpression({x[2]: 1}, UNIT)
+                    if isinstance(x, tuple)
+                    else make_number_value(1)
+                )
                 total = add(total, multiply(make_number_value(Fraction(times)), logged))
             return total
     return make_atom_value(("log", make_hashable_key(a)))
@@ -120,7 +126,10 @@ def _compute_integer_power(base: RationalExpression, n: int) -> RationalExpressi
         refuse_large_number(factor)
         return RationalExpression({raised: coefficient**n * factor}, UNIT)
     if base.denominator is not UNIT:
-        numerator, denominator = RationalExpression(base.numerator, UNIT), RationalExpression(base.denominator, UNIT)
+        numerator, denominator = (
+            RationalExpression(base.numerator, UNIT),
+            RationalExpression(base.denominator, UNIT),
+        )
         return divide(_compute_integer_power(numerator, n), _compute_integer_power(denominator, n))
     if n > MAX_POWER or math.comb(n + len(base.numerator) - 1, n) > MAX_TERMS:
         return make_atom_value(
@@ -139,7 +148,8 @@ def _take_root(base: RationalExpression, exponent: Fraction) -> RationalExpressi
         raise NotClosed("division by zero")
     if base.denominator is not UNIT:
         return divide(
-            _take_root(RationalExpression(base.numerator, UNIT), exponent), _take_root(RationalExpression(base.denominator, UNIT), exponent)
+            _take_root(RationalExpression(base.numerator, UNIT), exponent),
+            _take_root(RationalExpression(base.denominator, UNIT), exponent),
         )
     if len(base.numerator) > 1:
         return _take_root_of_sum(base, exponent)
@@ -175,7 +185,9 @@ def _take_root_of_sum(base: RationalExpression, exponent: Fraction) -> RationalE
         plain = denest_root(base, exponent.denominator)
         if plain is not None:
             return plain if exponent > 0 else reciprocal(plain)
-    root = RationalExpression({frozenset(((("root", make_hashable_key(rest)), exponent),)): 1}, UNIT)
+    root = RationalExpression(
+        {frozenset(((("root", make_hashable_key(rest)), exponent),)): 1}, UNIT
+    )
     return multiply(_compute_rational_power(content, exponent), root)
 
 
@@ -231,12 +243,16 @@ def _compute_prime_power(prime: int, exponent: Fraction) -> RationalExpression:
     return RationalExpression({mono: Fraction(prime) ** whole}, UNIT)
 
 
-def _expand_symbolic_power(base: RationalExpression, exponent: RationalExpression) -> RationalExpression:
+def _expand_symbolic_power(
+    base: RationalExpression, exponent: RationalExpression
+) -> RationalExpression:
     """Return b^(c·m + …) as a product of atoms b^m to the power c, so that (e^x)² equals e^(2x)."""
     if exponent.denominator is not UNIT:
         return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     if any(
-        isinstance(x, tuple) and x[0] in ("ln", "log") for mono in exponent.numerator for x, _ in mono
+        isinstance(x, tuple) and x[0] in ("ln", "log")
+        for mono in exponent.numerator
+        for x, _ in mono
     ):
         undone = _eliminate_logarithms(base, exponent)
         return (
@@ -267,7 +283,9 @@ def _expand_symbolic_power(base: RationalExpression, exponent: RationalExpressio
     return result
 
 
-def _eliminate_logarithms(base: RationalExpression, exponent: RationalExpression) -> RationalExpression | None:
+def _eliminate_logarithms(
+    base: RationalExpression, exponent: RationalExpression
+) -> RationalExpression | None:
     """Return b^E without logarithms if E·ln b is a sum of multiples of logarithms; None otherwise.
 
     3^(log_3 5) becomes 5, 9^(log_3 5) becomes 25, and e^(2 ln x) becomes x².
@@ -290,9 +308,18 @@ def _eliminate_logarithms(base: RationalExpression, exponent: RationalExpression
         ((x, once), *more) = mono
         if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
             return None
-        inner = make_number_value(x[1]) if x[0] == "ln" else RationalExpression(dict(x[1][0]), dict(x[1][1]))
+        inner = (
+            make_number_value(x[1])
+            if x[0] == "ln"
+            else RationalExpression(dict(x[1][0]), dict(x[1][1]))
+        )
         # A denominator of 1 becomes the object `UNIT` itself.
-        result = multiply(result, power(RationalExpression(inner.numerator, UNIT) if inner.denominator == UNIT else inner, c))
+        result = multiply(
+            result,
+            power(
+                RationalExpression(inner.numerator, UNIT) if inner.denominator == UNIT else inner, c
+            ),
+        )
     return result
 
 

@@ -17,7 +17,10 @@ ALL = Reals((Interval(None, False, None, False),))
 
 
 def make_interval(
-    low: RationalExpression | None, high: RationalExpression | None, *, are_ends_closed: tuple[bool, bool]
+    low: RationalExpression | None,
+    high: RationalExpression | None,
+    *,
+    are_ends_closed: tuple[bool, bool],
 ) -> Reals:
     """Return the interval between two ends; the empty set if `low` is above `high`.
 
@@ -112,7 +115,9 @@ def same_set(a: Reals, b: Reals) -> bool | None:
     return None if unsure else True
 
 
-def solve_relation(left: RationalExpression, sign: str, right: RationalExpression) -> Reals | Relation:
+def solve_relation(
+    left: RationalExpression, sign: str, right: RationalExpression
+) -> Reals | Relation:
     """Solve the inequality `left sign right`.
 
     Returns:
@@ -145,13 +150,17 @@ def solve_relation(left: RationalExpression, sign: str, right: RationalExpressio
     return Reals(solutions.pieces, name)
 
 
-def _find_linear_coefficients(difference: RationalExpression, name: str) -> tuple[RationalExpression, RationalExpression]:
+def _find_linear_coefficients(
+    difference: RationalExpression, name: str
+) -> tuple[RationalExpression, RationalExpression]:
     """Return the slope and the constant term of a polynomial that is linear in its variable.
 
     Raises:
         NotClosed: the polynomial is not linear.
     """
-    if len(difference.denominator) > 1 or algebra.get_free_symbols(RationalExpression(difference.denominator, difference.denominator)):
+    if len(difference.denominator) > 1 or algebra.get_free_symbols(
+        RationalExpression(difference.denominator, difference.denominator)
+    ):
         raise NotClosed("not linear")
     slope, rest = {}, {}
     for mono, coefficient in difference.numerator.items():
@@ -162,7 +171,10 @@ def _find_linear_coefficients(difference: RationalExpression, name: str) -> tupl
         if exponents.pop(name) != 1:
             raise NotClosed("not linear")
         slope[frozenset(exponents.items())] = coefficient
-    slope_value, rest_value = RationalExpression(slope, difference.denominator), RationalExpression(rest, difference.denominator)
+    slope_value, rest_value = (
+        RationalExpression(slope, difference.denominator),
+        RationalExpression(rest, difference.denominator),
+    )
     if algebra.get_free_symbols(slope_value) or algebra.get_free_symbols(rest_value) or not slope:
         raise NotClosed("not linear")
     return slope_value, rest_value
@@ -214,7 +226,12 @@ def _join_intervals(first: Interval, second: Interval) -> Interval:
 
 
 def _choose_tighter_end(
-    a: RationalExpression | None, a_closed: bool, b: RationalExpression | None, b_closed: bool, *, sign: int
+    a: RationalExpression | None,
+    a_closed: bool,
+    b: RationalExpression | None,
+    b_closed: bool,
+    *,
+    sign: int,
 ) -> tuple[RationalExpression | None, bool]:
     """Return the larger of two lower ends, or the smaller of two upper ends if `sign` is -1.
 

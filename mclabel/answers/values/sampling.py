@@ -93,7 +93,9 @@ def _choose_sample_value(
     return approximate_value + 0.137 * symbol_index + 0.01 * point_index
 
 
-def _differ_at(a: RationalExpression, b: RationalExpression, point: dict[str, float]) -> bool | None:
+def _differ_at(
+    a: RationalExpression, b: RationalExpression, point: dict[str, float]
+) -> bool | None:
     """Return whether two values differ at a point; None if a value is undefined there.
 
     A `log` without a base may have base e or 10. The values must differ for both.
@@ -108,7 +110,9 @@ def _differ_at(a: RationalExpression, b: RationalExpression, point: dict[str, fl
     return True
 
 
-def evaluate_at_point(a: RationalExpression, point: Mapping[str, float] | None = None) -> complex | None:
+def evaluate_at_point(
+    a: RationalExpression, point: Mapping[str, float] | None = None
+) -> complex | None:
     """Return the value of a closed form at a point.
 
     It is None if the form is undefined, out of range or ill-conditioned there.

@@ -69,7 +69,9 @@ def load_config(
         find_config_file(path).resolve().is_relative_to(find_bundled_folder("configs").resolve())
     )
     source = None if is_bundled else str(path or "the file")
-    return load_config_from_mapping(config_class, content, overrides, allowed_components=allow, remedy=remedy, source=source)
+    return load_config_from_mapping(
+        config_class, content, overrides, allowed_components=allow, remedy=remedy, source=source
+    )
 
 
 def load_config_from_mapping(
@@ -88,7 +90,8 @@ def load_config_from_mapping(
         config_class: class of the configuration.
         config_mapping: untrusted keys and values; overrides are written into this mapping.
         overrides: texts `dotted.key=value`.
-        allowed_components: modules and packages, or names `module:Class`, that `config_mapping` may use.
+        allowed_components: modules and packages, or names `module:Class`, that `config_mapping` may
+            use.
         remedy: last sentence of the error message.
         source: name of the document for messages; None prints no message about ignored keys.
     """
@@ -100,7 +103,9 @@ def load_config_from_mapping(
         for key, _, raw in (key_value.partition("=") for key_value in overrides)
     }
     with allow_components({*allowed_components, *_iterate_strings(list(override_values.values()))}):
-        for dropped in drop_replaced_settings(config_class, document, config_mapping, override_values):
+        for dropped in drop_replaced_settings(
+            config_class, document, config_mapping, override_values
+        ):
             if source is None:
                 continue
             keys, verb = ", ".join(dropped.keys), "are" if len(dropped.keys) > 1 else "is"

@@ -75,9 +75,14 @@ class JudgeRates:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReport:
-    """Quality of one source alone, over the solutions on which it has an opinion."""
+    """Quality of one source of opinions (a judge, or the rollouts) by itself.
+
+    It is measured on the solutions on which the source has an opinion.
+    """
 
     claim: Claim
+    """The source's claim about its first errors: that the error is at the named step, or at this
+    step or before it."""
     labels: KeptQuality
     """Quality of the labels that the source's first errors give. The accuracy of first errors is
     missing if the source does not claim to name them exactly."""

@@ -141,9 +141,10 @@ def compute_step_log_likelihood(
     """Return the log-likelihood of a judge's opinions on steps, given each possible first error.
 
     Args:
-        opinion_probabilities: probabilities of the judge's opinion on a step given the step's context (a
-            category such as the opinion of another judge), [kind, context, opinion]. The kinds are
-            a sound step, the first wrong step, and a later step. None gives a log-likelihood of 0.
+        opinion_probabilities: probabilities of the judge's opinion on a step given the step's
+            context (a category such as the opinion of another judge), [kind, context, opinion]. The
+            kinds are a sound step, the first wrong step, and a later step. None gives a
+            log-likelihood of 0.
         step_contexts: context of each step, [solution, T].
         opinions: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
 

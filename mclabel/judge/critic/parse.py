@@ -271,9 +271,9 @@ class VoteResult:
 class VoteCounter:
     """Counts the votes on one solution and decides how many more to request.
 
-    With at least `min_votes` known votes, the solution is decided as soon as all known votes agree, or
-    as soon as the remaining votes cannot change which first error leads. After `max_votes` requested
-    votes, the leading first error also decides, unless there is a tie.
+    With at least `min_votes` known votes, the solution is decided as soon as all known votes agree,
+    or as soon as the remaining votes cannot change which first error leads. After `max_votes`
+    requested votes, the leading first error also decides, unless there is a tie.
     """
 
     def __init__(self, min_votes: int = 3, max_votes: int = 8) -> None:
@@ -281,8 +281,8 @@ class VoteCounter:
 
         Args:
             min_votes: minimum number of known votes for a decision, at least 1.
-            max_votes: maximum number of requested votes, at least `min_votes`. Repeated requests of unknown
-                votes do not count.
+            max_votes: maximum number of requested votes, at least `min_votes`. Repeated requests of
+                unknown votes do not count.
         """
         self._min_votes, self._max_votes = min_votes, max_votes
         self._counts: Counter[int | None] = Counter()

@@ -104,8 +104,18 @@ class CachedBody:
                 [PrefixContinuation(token_ids=first[:1], prefix_key=1)],
             ]
         )
-        rest = PrefixContinuation(token_ids=first[half:], cached_keys_and_values=[long], num_cached_tokens=half, prefix_key=2)
-        again = PrefixContinuation(token_ids=first[1:half], cached_keys_and_values=[short], num_cached_tokens=1, prefix_key=3)
+        rest = PrefixContinuation(
+            token_ids=first[half:],
+            cached_keys_and_values=[long],
+            num_cached_tokens=half,
+            prefix_key=2,
+        )
+        again = PrefixContinuation(
+            token_ids=first[1:half],
+            cached_keys_and_values=[short],
+            num_cached_tokens=1,
+            prefix_key=3,
+        )
         [(ended, _), _, (repeated, _)] = body.run([[rest], [again, again]])
         wanted = out.last_hidden_state[0]
         states = torch.cat([begun, ended, repeated])
@@ -155,7 +165,9 @@ class CachedBody:
         num_past = max(row[0].num_cached_tokens for row in rows)
         length = num_past + num_new
         kept = shape.join_cached_keys_and_values(
-            [(row[0].cached_keys_and_values, row[0].num_cached_tokens) for row in rows], num_past, num_new
+            [(row[0].cached_keys_and_values, row[0].num_cached_tokens) for row in rows],
+            num_past,
+            num_new,
         )
         ids, depth, mask = _build_network_inputs(rows, num_past, num_new)
         out = self._network.base_model(
@@ -279,7 +291,10 @@ def _group_into_rows(requests: Sequence[PrefixContinuation]) -> Iterator[Row]:
     for all_of_one in alike.values():
         row: Row = []
         for request in sorted(all_of_one, key=lambda request: len(request.token_ids)):
-            if row and sum(len(other.token_ids) for other in row) + len(request.token_ids) > ROW_TOKENS:
+            if (
+                row
+                and sum(len(other.token_ids) for other in row) + len(request.token_ids) > ROW_TOKENS
+            ):
                 yield row
                 row = []
             row.append(request)

@@ -69,8 +69,8 @@ class ModelSettings(Settings):
     """`token` is a token classifier; `likelihood` also receives the base's likelihood of each
     step."""
     states: bool | None = None
-    """True if head=likelihood also receives hidden states. null means true if the base is
-    trained, false if it is frozen."""
+    """True if head=likelihood also receives the base's hidden states at the steps. null means true
+    if the base is trained, false if it is frozen."""
     lora_rank: int | None = Field(None, ge=1, le=65_536)
     """Rank of the LoRA adapters. They are trained at the rate `backbone_lr` instead of the base's
     weights. null trains without adapters."""

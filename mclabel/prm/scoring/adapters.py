@@ -118,7 +118,7 @@ class AdaptedPRM(ABC):
         """
         silence_transformers()
         device = check_device(device)
-        of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": ""}
+        of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "setting_key": ""}
         tokenizer = load_tokenizer(str(path), **of)
         network: Any = load_model(cls.network_class, str(path), **of)
         return cls(network.to(device), tokenizer, layout)

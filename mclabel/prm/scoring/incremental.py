@@ -226,7 +226,9 @@ class IncrementalPRM:
         self._keep_recent_states(computed)
         return [results[place] for place in range(len(requests))]
 
-    def _restore_states_and_count_tokens(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
+    def _restore_states_and_count_tokens(
+        self, prefixes: Sequence[ScoredPrefix]
+    ) -> dict[ScoredPrefix, int]:
         """Compute the missing tensors of prefixes and of their ancestors.
 
         Tensors are missing for new prompts, and if they were dropped to save memory.
