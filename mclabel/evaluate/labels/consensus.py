@@ -81,8 +81,8 @@ class SourceReport:
     """
 
     claim: Claim
-    """The source's claim about its first errors: that the error is at the named step, or at this
-    step or before it."""
+    """Kind of statement that the source's opinions make about the first error, such as its exact
+    step."""
     labels: KeptQuality
     """Quality of the labels that the source's first errors give. The accuracy of first errors is
     missing if the source does not claim to name them exactly."""
