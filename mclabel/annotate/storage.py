@@ -427,8 +427,8 @@ class _FolderReader:
         return list(events.values())
 
 
-def _parse_item(content: Any) -> Item:
-    item = read_record(Item, content)
+def _parse_item(json_value: Any) -> Item:
+    item = read_record(Item, json_value)
     if item.fault is not None:
         raise DataError(item.fault)
     return item

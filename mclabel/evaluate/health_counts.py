@@ -199,15 +199,15 @@ class HealthCounts:
 
     def _add_problems(self, shard: _LabelsShardColumns) -> None:
         count = len(shard.first_solution_of_problem)
-        right = np.bincount(shard.problem, shard.outcomes == Outcome.RIGHT, count)
-        tries = np.bincount(shard.problem, shard.outcomes != Outcome.UNGRADED, count)
+        right = np.bincount(shard.problem_index, shard.outcomes == Outcome.RIGHT, count)
+        tries = np.bincount(shard.problem_index, shard.outcomes != Outcome.UNGRADED, count)
         # If solutions were chosen by outcome, count all sampled solutions instead.
         chosen = shard.is_chosen[shard.first_solution_of_problem]
         right = np.where(chosen, shard.num_sampled_right[shard.first_solution_of_problem], right)
         tries = np.where(chosen, shard.num_sampled[shard.first_solution_of_problem], tries)
         self._count_rated_problems(tries, right)
         self.num_guessable += int((shard.guess_probability >= GUESSABLE).sum())
-        of_prefix = shard.problem[shard.step_row[shard.first_step_of_prefix]]
+        of_prefix = shard.problem_index[shard.row_of_step[shard.first_step_of_prefix]]
         for name in ("num_right", "num_wrong", "num_truncated"):
             rolled = shard.counts[name][shard.first_step_of_prefix]
             rollout_counts = (
@@ -224,7 +224,7 @@ class HealthCounts:
         """
         numbers = defaultdict[int, list[float]](list)
         for problem, outcome, answer in zip(
-            shard.problem.tolist(), shard.outcomes, shard.answers, strict=True
+            shard.problem_index.tolist(), shard.outcomes, shard.answers, strict=True
         ):
             if (
                 outcome == Outcome.RIGHT
@@ -293,22 +293,22 @@ def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
 class _LabelsShardColumns:
     """Columns of a labels shard as arrays. The steps of all solutions follow one another.
 
-    `step_row`, `is_sound`, `is_wrong` and `counts` have one entry per step, `first_step_of_prefix`
-    one per distinct prefix, `first_solution_of_problem` and `guess_probability` one per problem,
-    the others one per solution.
+    `row_of_step`, `is_sound`, `is_wrong` and `counts` have one entry per step,
+    `first_step_of_prefix` one per distinct prefix, `first_solution_of_problem` and
+    `guess_probability` one per problem, the others one per solution.
     """
 
     def __init__(self, table: pa.Table) -> None:
         steps = table["steps"].combine_chunks()
         flat = steps.flatten()
-        self.step_row = _as_integers(pc.list_parent_indices(steps))
+        self.row_of_step = _as_integers(pc.list_parent_indices(steps))
         self.num_steps = _as_integers(pc.list_value_length(steps))
         self.outcomes = table["outcome"].to_numpy()
         self.answers: list[str | None] = table["prediction"].to_pylist()
         self.num_tokens = _as_integers(pc.list_value_length(table["solution_ids"]))
         self.is_truncated: Flags = table["finish_reason"].to_numpy() == "length"
-        self.problem = _encode_names_as_integers(table["problem_id"].combine_chunks())
-        self.first_solution_of_problem = _find_first_indices(self.problem)
+        self.problem_index = _encode_names_as_integers(table["problem_id"].combine_chunks())
+        self.first_solution_of_problem = _find_first_indices(self.problem_index)
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
         problems = table.select(names).take(self.first_solution_of_problem).to_pylist()
         self.guess_probability = np.array(
@@ -327,7 +327,7 @@ class _LabelsShardColumns:
         hard = pc.struct_field(flat, "hard")
         self.is_sound = _as_mask(hard)
         self.is_wrong = _as_mask(pc.invert(hard))
-        last_step = self.num_steps.cumsum()[self.step_row] - 1
+        last_step = self.num_steps.cumsum()[self.row_of_step] - 1
         before_last = np.arange(len(flat)) != last_step
         asked = before_last & ~_as_mask(pc.equal(pc.struct_field(flat, "source"), "none"))
         self.is_to_decide: Flags = self._mask_solutions_with_step(asked)
@@ -343,7 +343,7 @@ class _LabelsShardColumns:
         Args:
             step_mask: True for each selected step, [steps of all solutions].
         """
-        return np.bincount(self.step_row[step_mask], minlength=len(self.num_steps)) > 0
+        return np.bincount(self.row_of_step[step_mask], minlength=len(self.num_steps)) > 0
 
 
 def _read_count_columns(column: pa.StructArray) -> dict[str, Ints]:

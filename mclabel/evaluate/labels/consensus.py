@@ -249,7 +249,7 @@ def _measure_source(
         claim=claim,
         labels=labels,
         flags=flags,
-        rates=_measure_judge_rates(_label_by_opinions(rows, opinions), comparison)
+        rates=_measure_judge_error_rates(_label_by_opinions(rows, opinions), comparison)
         if source_index
         else None,
         learned_rates=dict(learned_rates),
@@ -287,7 +287,7 @@ def _measure_flag_quality(
     return FlagQuality(flagged=flagged, holding=holding, flagged_sound=sound)
 
 
-def _measure_judge_rates(
+def _measure_judge_error_rates(
     labelled: Sequence[LabeledSolution], comparison: _Comparison
 ) -> JudgeRates | None:
     if comparison.truth is None:

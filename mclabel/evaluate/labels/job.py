@@ -78,7 +78,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         rows,
         loaded_truth,
         reference,
-        judge_rates=_read_judge_error_rates(Store(shards), rows),
+        learned_error_rates=_read_judge_error_rates(Store(shards), rows),
         seed=seed,
     )
     if out is not None:

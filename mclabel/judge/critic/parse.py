@@ -35,8 +35,8 @@ from mclabel.judge.critic.answer_text import (
     MAX_CONTENT,
     find_boxes,
     is_refusal,
+    means_correct,
     normalize_box_content,
-    says_correct,
     split_thoughts,
 )
 from mclabel.judge.critic.verdicts import VerdictFault, read_verdicts
@@ -221,7 +221,7 @@ def _read_conclusion_and_fault(text: str, start: int, truncated: bool) -> tuple[
     content = normalize_box_content(window[: closing.start()] if closing else window)
     if not content:
         return None, ""
-    says = says_correct(content)
+    says = means_correct(content)
     return says, "" if says is not None else f"conclusion: {content[:_MAX_REASON]}"
 
 

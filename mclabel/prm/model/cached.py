@@ -132,13 +132,13 @@ class CachedBody:
             requests: continuations to compute, in any order.
             num_workers: number of batches that run in parallel.
         """
-        rows = sorted(_group_into_rows(requests), key=_count_new_and_cached)
+        rows = sorted(_group_into_rows(requests), key=_count_new_and_cached_tokens)
         most = -(-sum(len(request.token_ids) for request in requests) // num_workers)
         allowed = MAX_PADDING.get(self._network.device.type, MAX_PADDING_ELSEWHERE)
         batches: list[list[Row]] = []
         num_new = longest = 0
         for row in rows:
-            new, past = _count_new_and_cached(row)
+            new, past = _count_new_and_cached_tokens(row)
             count = len(batches[-1]) + 1 if batches else 0
             if (
                 not batches
@@ -161,7 +161,7 @@ class CachedBody:
             `PrefixContinuation.cached_keys_and_values`.
         """
         shape, device = self._shape, self._network.device
-        num_new = max(_count_new_and_cached(row)[0] for row in rows)
+        num_new = max(_count_new_and_cached_tokens(row)[0] for row in rows)
         num_past = max(row[0].num_cached_tokens for row in rows)
         length = num_past + num_new
         kept = shape.join_cached_keys_and_values(
@@ -223,7 +223,10 @@ class _CacheShape:
         )
 
     def join_cached_keys_and_values(
-        self, pasts: Sequence[tuple[Sequence[Tensor], int]], num_past: int, num_new: int
+        self,
+        cached_parts_and_lengths: Sequence[tuple[Sequence[Tensor], int]],
+        num_past: int,
+        num_new: int,
     ) -> Tensor:
         """Join the cached keys and values of a batch into one tensor with room for new tokens.
 
@@ -232,7 +235,8 @@ class _CacheShape:
         be finite.
 
         Args:
-            pasts: cached keys and values, and number of cached tokens, one pair per row.
+            cached_parts_and_lengths: cached keys and values, and number of cached tokens, one pair
+                per row.
             num_past: largest number of cached tokens in a row.
             num_new: largest number of new tokens in a row.
         """
@@ -241,7 +245,7 @@ class _CacheShape:
         nothing = nothing.to(self.device)
         pieces: list[Tensor] = []
         gap = 0
-        for past, length in pasts:
+        for past, length in cached_parts_and_lengths:
             pieces += [nothing[:, : gap + num_past - length], *past]
             gap = num_new
         return torch.cat([*pieces, nothing[:, :gap]], dim=1)
@@ -301,7 +305,7 @@ def _group_into_rows(requests: Sequence[PrefixContinuation]) -> Iterator[Row]:
         yield row
 
 
-def _count_new_and_cached(row: Row) -> tuple[int, int]:
+def _count_new_and_cached_tokens(row: Row) -> tuple[int, int]:
     """Return a row's number of new tokens, and the number of cached tokens before them."""
     return sum(len(request.token_ids) for request in row), row[0].num_cached_tokens
 

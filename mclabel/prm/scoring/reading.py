@@ -77,8 +77,8 @@ def compute_solution_likelihoods(
     )
 
 
-def find_body_for_likelihoods(model: StepModel) -> PreTrainedModel | None:
-    """Return the language model of a scorer that uses only its likelihoods; None for others."""
+def get_likelihood_only_network(model: StepModel) -> PreTrainedModel | None:
+    """Return the language model of a scorer that uses only this model's likelihoods; else None."""
     if isinstance(model, LikelihoodHead) and model.hidden is None:
         return model.network
     return None
@@ -90,7 +90,7 @@ def score_likelihoods(
     """Return the scores of the steps of solutions, computed from their likelihoods.
 
     Args:
-        model: step model for which `find_body_for_likelihoods` returns a language model.
+        model: step model for which `get_likelihood_only_network` returns a language model.
         likelihoods: likelihoods of the solutions by that language model.
     """
     if not likelihoods:
