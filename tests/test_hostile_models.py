@@ -189,7 +189,7 @@ def test_messages_name_the_setting_and_the_remedy(hostile: Hostile) -> None:
                 AutoModelForCausalLM,
                 str(hostile.models[name]),
                 trust_remote_code=False,
-                key="base",
+                setting_key="base",
                 dtype=torch.float32,
             )
 

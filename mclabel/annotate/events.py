@@ -68,14 +68,14 @@ class Event:
         return self.ratings.index("bad") if "bad" in self.ratings else None
 
 
-def parse_event(content: Any) -> Event:
+def parse_event(json_value: Any) -> Event:
     """Parse a JSON value as an event, and check its fields.
 
     Raises:
         DataError: a field breaks a rule; the message names the field, its value and the rule.
     """
     try:
-        event = read_record(Event, content)
+        event = read_record(Event, json_value)
     except ValueError as error:
         raise DataError(str(error)) from None
     bad = event.first_error

@@ -47,7 +47,7 @@ class _ExportForm:
 
     file: str
     """Name of the written file."""
-    losses: str
+    lost_information: str
     """Sentence that names the data that the format cannot store, for the report and the data set
     card."""
     write_rows: Callable[[Path, list[dict[str, Any]]], object]
@@ -100,7 +100,7 @@ def export_annotations(
     )
     return ExportReport(
         to=format_name,
-        losses=form.losses,
+        losses=form.lost_information,
         path=str(place / form.file),
         num_rows=len(rows),
         num_left_out=0,
@@ -144,8 +144,8 @@ _RATING_NUMBERS: Mapping[str | None, int | None] = {"good": 1, "okay": 0, "bad":
 _FORMS: Mapping[str, _ExportForm] = {
     PRM800K: _ExportForm(
         file="data.jsonl",
-        losses="ratings after the first bad step, notes, reasons for giving up and sampling "
-        "probabilities are lost",
+        lost_information="ratings after the first bad step, notes, reasons for giving up and "
+        "sampling probabilities are lost",
         write_rows=lambda path, rows: path.write_text(
             "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
         ),
@@ -153,7 +153,7 @@ _FORMS: Mapping[str, _ExportForm] = {
     ),
     PARQUET: _ExportForm(
         file="data.parquet",
-        losses="earlier revisions of an opinion are lost",
+        lost_information="earlier revisions of an opinion are lost",
         write_rows=lambda path, rows: pq.write_table(
             pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd"
         ),
@@ -172,5 +172,5 @@ configs:
 {num_opinions} opinions of {num_people} people on the steps of solutions, in the format {to}. They
 were collected with `mclabel annotate`.
 
-Limits of this format: {form.losses}.
+Limits of this format: {form.lost_information}.
 """

@@ -123,7 +123,7 @@ def add_gold_items(
 
 
 def _make_gold_item(
-    line: GoldLine, drawn: Mapping[str, Item], rows: Mapping[str, LabeledSolution]
+    line: GoldLine, drawn_items: Mapping[str, Item], rows: Mapping[str, LabeledSolution]
 ) -> Item:
     if not line.solution_id:
         digest = content_id("annotated", line.problem, list(line.steps))
@@ -138,8 +138,8 @@ def _make_gold_item(
             probability=None,
             people=(),
         )
-    if line.solution_id in drawn:
-        return drawn[line.solution_id]
+    if line.solution_id in drawn_items:
+        return drawn_items[line.solution_id]
     row = rows.get(line.solution_id)
     if row is None or not row.steps:
         raise DataError(

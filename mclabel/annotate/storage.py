@@ -198,7 +198,7 @@ class EventLog:
         self._lock = threading.Lock()
         os.ftruncate(file, self._size)
         os.fsync(file)
-        self._record_acknowledged_end(self._end)
+        self._write_end_of_saved_events(self._end)
 
     def add(self, event: Event) -> bool:
         """Record an event, and return after it is written to disk.
@@ -228,7 +228,7 @@ class EventLog:
             try:
                 os.ftruncate(self._file, self._size)  # removes the rest of a failed write
                 write_synced(self._file, line)
-                self._record_acknowledged_end(end)
+                self._write_end_of_saved_events(end)
             except OSError as error:
                 path = self._folder / EVENTS
                 raise ShardError(
@@ -240,7 +240,7 @@ class EventLog:
             self._first |= collect_first_opinions([event])
             return True
 
-    def _record_acknowledged_end(self, end: FileEnd) -> None:
+    def _write_end_of_saved_events(self, end: FileEnd) -> None:
         """Record the end of the acknowledged events in the manifest."""
         manifest = Manifest(
             settings=self._manifest.settings, items=self._manifest.items, events=end
@@ -428,8 +428,8 @@ class _FolderReader:
         return list(events.values())
 
 
-def _parse_item(content: Any) -> Item:
-    item = read_record(Item, content)
+def _parse_item(json_value: Any) -> Item:
+    item = read_record(Item, json_value)
     if item.fault is not None:
         raise DataError(item.fault)
     return item

@@ -93,7 +93,7 @@ class FunctionChecker(Checker):
             if self._reward
             else _list_item_parameters(self.name, self._function, self._arguments)
         )
-        self.version = _find_function_version(self._function)
+        self.version = _read_version_or_hash_source(self._function)
 
     async def grade(
         self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
@@ -145,7 +145,7 @@ class FunctionChecker(Checker):
         return partial(self._function, **{name: values[name] for name in self._parameter_names})
 
 
-def _find_function_version(function: Callable[..., Any]) -> str:
+def _read_version_or_hash_source(function: Callable[..., Any]) -> str:
     """Return the function's attribute `version` if it has one, else a hash of its source."""
     if (version := getattr(function, "version", None)) is not None:
         return str(version)

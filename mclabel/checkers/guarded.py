@@ -228,13 +228,13 @@ def is_checker_failure(reason: str) -> bool:
     return reason.startswith((_RAISED, _RETURNED))
 
 
-def is_weak_verdict(reason: str) -> bool:
+def is_guessed_or_forgeable(verdict_reason: str) -> bool:
     """Return whether a reason marks a weak verdict.
 
     A verdict is weak if the answer was guessed, or if the program could have forged the test
     result.
     """
-    return reason.startswith((GUESS, WEAK_PREFIX))
+    return verdict_reason.startswith((GUESS, WEAK_PREFIX))
 
 
 def strip_fault_message(reason: str) -> str:

@@ -63,9 +63,9 @@ def check(
         raise click.UsageError("give --gold with either --answer or --completion, or give --file")
     from mclabel.answers import extract_answer, grade, grade_completion
     from mclabel.answers.golds import choose_best_grade
-    from mclabel.evaluate.check import parse_acceptable_golds
+    from mclabel.evaluate.check import parse_golds_or_fault
 
-    golds = parse_acceptable_golds(gold)
+    golds = parse_golds_or_fault(gold)
     if isinstance(golds, str):
         raise DataError(f"--gold {gold!r}: {golds}. Give the right answer")
     if completion is not None:

@@ -22,17 +22,17 @@ POLICY = "policy.model"
 """Key of the setting that names a policy's model, for messages."""
 
 
-def format_model_with_key(model: str, key: str) -> str:
-    """Return a model's name for a message, as `KEY='MODEL'`, or as `MODEL` if `key` is empty."""
-    return f"{key}={model!r}" if key else model
+def format_model_with_key(model: str, setting_key: str) -> str:
+    """Return a model's name for a message: `KEY='MODEL'`, or `MODEL` if `setting_key` is empty."""
+    return f"{setting_key}={model!r}" if setting_key else model
 
 
-def resolve_model(model: str, *, key: str = POLICY) -> str:
+def resolve_model(model: str, *, setting_key: str = POLICY) -> str:
     """Return the folder of a bundled model such as `arith:policy`; return other names unchanged.
 
     Args:
         model: name of the model in the configuration.
-        key: key of the setting that names the model, for messages.
+        setting_key: key of the setting that names the model, for messages.
 
     Raises:
         ConfigError: no model of that name is bundled.
@@ -40,7 +40,7 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
     """
     if model.startswith("smollm2:"):
         if model not in (SMOLLM2, SMOLLM2_WORDS):
-            raise ConfigError(f"{key}={model!r}: must be {SMOLLM2} or {SMOLLM2_WORDS}")
+            raise ConfigError(f"{setting_key}={model!r}: must be {SMOLLM2} or {SMOLLM2_WORDS}")
         silence_transformers()
         return str(prepare_smollm2_folder(model))
     if ":" not in model:  # not a bundled model, so no domain needs to be imported
@@ -50,15 +50,15 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
     try:
         return str(bundled_model(model) or model)
     except ValueError as error:
-        raise ConfigError(f"{key}: {error}") from error
+        raise ConfigError(f"{setting_key}: {error}") from error
 
 
-def check_model_source(model: str, *, key: str = POLICY) -> str:
+def check_model_source(model: str, *, setting_key: str = POLICY) -> str:
     """Return the name of a model unchanged, after the checks that need no network.
 
     Args:
         model: folder or Hugging Face name.
-        key: key of the setting that names the model, for messages.
+        setting_key: key of the setting that names the model, for messages.
 
     Raises:
         EngineError: the folder does not exist, holds no model, or holds something else than plain
@@ -66,16 +66,15 @@ def check_model_source(model: str, *, key: str = POLICY) -> str:
     """
     path = Path(model)
     if path.is_dir():
-        check_plain_folder(path, EngineError, name=format_model_with_key(model, key))
+        check_plain_folder(path, EngineError, name=format_model_with_key(model, setting_key))
     if path.is_dir() and not (path / "config.json").is_file():
         raise EngineError(
-            f"{format_model_with_key(model, key)}: the folder holds no config.json. "
-            "Use a folder saved by "
-            "`save_pretrained`, a Hugging Face name, or `arith:policy`"
+            f"{format_model_with_key(model, setting_key)}: the folder holds no config.json. "
+            "Use a folder saved by `save_pretrained`, a Hugging Face name, or `arith:policy`"
         )
     if not path.is_dir() and (path.is_absolute() or model.startswith(".") or model.count("/") > 1):
         raise EngineError(
-            f"{format_model_with_key(model, key)}: no such folder. Use a folder saved by "
+            f"{format_model_with_key(model, setting_key)}: no such folder. Use a folder saved by "
             "`save_pretrained`, a Hugging Face name, or `arith:policy`"
         )
     return model
@@ -105,7 +104,7 @@ def fetch_model(
     revision: str | None,
     weights: bool = True,
     code: bool = False,
-    key: str = POLICY,
+    setting_key: str = POLICY,
 ) -> str:
     """Return the folder of a model on this node; download it if it is missing.
 
@@ -116,7 +115,7 @@ def fetch_model(
         revision: commit or tag; None uses the latest commit.
         weights: True to download the weights; a tokenizer does not need them.
         code: True to also download Python code that comes with the model.
-        key: key of the setting that names the model, for messages.
+        setting_key: key of the setting that names the model, for messages.
 
     Raises:
         EngineError: there is no such folder, or the hub does not have the model, refuses access to
@@ -126,33 +125,35 @@ def fetch_model(
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    if Path(check_model_source(model, key=key)).is_dir():
+    if Path(check_model_source(model, setting_key=setting_key)).is_dir():
         return model
     wanted = [*CONFIGURATION, *(["*.py"] if code else []), *(["*.safetensors"] if weights else [])]
     locks = Path(HF_HUB_CACHE) / ".locks"
     locks.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{model}@{revision}".encode()).hexdigest()[:16]
-    with FileLock(locks / f"mclabel-{name}.lock"), _explain_hub_errors(model, revision, key):
+    with (
+        FileLock(locks / f"mclabel-{name}.lock"),
+        _explain_hub_errors(model, revision, setting_key),
+    ):
         folder = snapshot_download(
             model, revision=revision, allow_patterns=wanted, ignore_patterns=list(DUPLICATES)
         )
     if weights and not any(Path(folder).glob("*.safetensors")):
         raise EngineError(
-            f"{format_model_with_key(model, key)}: the repository holds no weights in "
-            "safetensors format. "
-            "Pickles (*.bin) can run code and are not read. If you trust these files, convert them "
-            "at https://huggingface.co/spaces/safetensors/convert, and set the revision that the "
-            "conversion creates"
+            f"{format_model_with_key(model, setting_key)}: the repository holds no weights in "
+            "safetensors format. Pickles (*.bin) can run code and are not read. If you trust these "
+            "files, convert them at https://huggingface.co/spaces/safetensors/convert, and set the "
+            "revision that the conversion creates"
         )
     return folder
 
 
 @contextmanager
-def _explain_hub_errors(model: str, revision: str | None, key: str) -> Iterator[None]:
+def _explain_hub_errors(model: str, revision: str | None, setting_key: str) -> Iterator[None]:
     """Turn the errors of the hub's client into an `EngineError` with a remedy."""
     from huggingface_hub import errors
 
-    name = format_model_with_key(model, key)
+    name = format_model_with_key(model, setting_key)
     try:
         yield
     except errors.GatedRepoError as error:
@@ -162,8 +163,8 @@ def _explain_hub_errors(model: str, revision: str | None, key: str) -> Iterator[
         ) from error
     except errors.RevisionNotFoundError as error:
         raise EngineError(
-            f"{'policy.' if key == POLICY else ''}revision={revision!r}: {model} has no such "
-            "commit, branch or tag"
+            f"{'policy.' if setting_key == POLICY else ''}revision={revision!r}: {model} has no "
+            "such commit, branch or tag"
         ) from error
     except errors.LocalEntryNotFoundError as error:
         raise EngineError(

@@ -39,7 +39,7 @@ _MAX_REASON = 400
 
 
 def load_model_config(
-    model: str, *, trust_remote_code: bool, revision: str | None = None, key: str = POLICY
+    model: str, *, trust_remote_code: bool, revision: str | None = None, setting_key: str = POLICY
 ) -> PreTrainedConfig:
     """Load a model's configuration.
 
@@ -47,16 +47,18 @@ def load_model_config(
         model: folder or Hugging Face name.
         trust_remote_code: True to run Python code that comes with the model.
         revision: commit or tag of a Hugging Face model.
-        key: key of the setting that names the model, for messages.
+        setting_key: key of the setting that names the model, for messages.
 
     Raises:
         EngineError: the configuration cannot be downloaded or read, or needs untrusted code.
     """
     from transformers import AutoConfig
 
-    folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
+    folder = fetch_model(
+        model, revision=revision, weights=False, code=trust_remote_code, setting_key=setting_key
+    )
     with _explain_load_errors(
-        folder, format_model_with_key(model, key), key, trusted=trust_remote_code
+        folder, format_model_with_key(model, setting_key), setting_key, trusted=trust_remote_code
     ):
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
@@ -64,26 +66,28 @@ def load_model_config(
     kernel = None if trust_remote_code else next(_iter_hub_attention_names(config), None)
     if kernel is not None:
         raise UntrustedCodeError(
-            f"{format_model_with_key(model, key)}: {CONFIG} names "
+            f"{format_model_with_key(model, setting_key)}: {CONFIG} names "
             f"{str(kernel)[:_MAX_REASON]!r} as its "
             "attention. This is not a built-in attention but compiled code on the hub, which is "
             "not loaded",
-            _format_trust_option(key),
+            _format_trust_option(setting_key),
         )
     return config
 
 
 def load_tokenizer(
-    model: str, *, trust_remote_code: bool, revision: str | None = None, key: str = POLICY
+    model: str, *, trust_remote_code: bool, revision: str | None = None, setting_key: str = POLICY
 ) -> Tokenizer:
     """Load a model's tokenizer. Arguments and errors are those of `load_model_config`."""
     from transformers import AutoTokenizer
 
-    folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
+    folder = fetch_model(
+        model, revision=revision, weights=False, code=trust_remote_code, setting_key=setting_key
+    )
     with _explain_load_errors(
         folder,
-        format_model_with_key(model, key),
-        key,
+        format_model_with_key(model, setting_key),
+        setting_key,
         part="its tokenizer ",
         trusted=trust_remote_code,
     ):
@@ -111,8 +115,8 @@ def load_model(
     *,
     trust_remote_code: bool,
     revision: str | None = None,
-    key: str = POLICY,
-    new_weights: tuple[str, ...] = (),
+    setting_key: str = POLICY,
+    optional_weight_prefixes: tuple[str, ...] = (),
     **arguments: Any,
 ) -> PreTrainedModel:
     """Load a model with its weights.
@@ -122,8 +126,9 @@ def load_model(
         model: folder or Hugging Face name.
         trust_remote_code: True to run Python code that comes with the model.
         revision: commit or tag of a Hugging Face model.
-        key: key of the setting that names the model, for messages.
-        new_weights: names, or beginnings of names, of weights that may be missing in the files.
+        setting_key: key of the setting that names the model, for messages.
+        optional_weight_prefixes: names, or beginnings of names, of weights that may be missing in
+            the files.
         arguments: further arguments of `from_pretrained`.
 
     Raises:
@@ -131,11 +136,11 @@ def load_model(
             is raised if its weights are damaged, do not match its configuration, or are not in
             safetensors format.
     """
-    name = format_model_with_key(model, key)
-    folder = fetch_model(model, revision=revision, code=trust_remote_code, key=key)
-    config = load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
-    sizes = check_weights(folder, key=key)
-    with _explain_load_errors(folder, name, key, trusted=trust_remote_code):
+    name = format_model_with_key(model, setting_key)
+    folder = fetch_model(model, revision=revision, code=trust_remote_code, setting_key=setting_key)
+    config = load_model_config(folder, trust_remote_code=trust_remote_code, setting_key=setting_key)
+    sizes = check_weights(folder, setting_key=setting_key)
+    with _explain_load_errors(folder, name, setting_key, trusted=trust_remote_code):
         if not trust_remote_code:  # trusted code could use all memory anyway
             _refuse_oversized_config(model_class, config, sizes, name)
         loaded, about = model_class.from_pretrained(
@@ -148,7 +153,9 @@ def load_model(
             **arguments,
         )
     if missing := sorted(
-        weight for weight in about["missing_keys"] if not weight.startswith(new_weights)
+        weight
+        for weight in about["missing_keys"]
+        if not weight.startswith(optional_weight_prefixes)
     ):
         raise EngineError(
             f"{name}: its files lack {len(missing)} weights that its configuration requires, such "
@@ -182,12 +189,12 @@ def check_finite(model: PreTrainedModel, name: str) -> None:
             )
 
 
-def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
+def check_weights(folder: str | Path, *, setting_key: str = POLICY) -> list[int]:
     """Check that a folder has readable weight files, without reading the weights.
 
     Args:
         folder: folder of the model.
-        key: key of the setting that names the model, for messages.
+        setting_key: key of the setting that names the model, for messages.
 
     Returns:
         The number of elements of every tensor.
@@ -196,7 +203,7 @@ def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
         EngineError: the folder has no safetensors files, or a file is damaged or incomplete.
     """
     folder = Path(folder)
-    name = format_model_with_key(str(folder), key)
+    name = format_model_with_key(str(folder), setting_key)
     if (folder / "adapter_config.json").is_file():
         raise EngineError(
             f"{name}: the folder holds an adapter (adapter_config.json), which would change the "
@@ -324,14 +331,14 @@ def _refuse_oversized_config(
 
 @contextmanager
 def _explain_load_errors(
-    folder: str, name: str, key: str, *, part: str = "", trusted: bool = False
+    folder: str, name: str, setting_key: str, *, part: str = "", trusted: bool = False
 ) -> Iterator[None]:
     """Turn the exceptions of libraries about a folder's files into an `EngineError`.
 
     Args:
         folder: folder of the model.
         name: name of the model, for messages.
-        key: key of the setting that names the model.
+        setting_key: key of the setting that names the model.
         part: subject of the message "cannot be loaded", followed by a space; empty for the model.
         trusted: True if the model may run its own code.
     """
@@ -343,7 +350,7 @@ def _explain_load_errors(
         if not trusted and (code := _find_model_code(Path(folder))):
             raise UntrustedCodeError(
                 f"{name}: the model comes with its own Python code ({code}), which is not run",
-                _format_trust_option(key),
+                _format_trust_option(setting_key),
             ) from error
         raise EngineError(
             f"{name}: {part}cannot be loaded: "
@@ -378,16 +385,16 @@ def _iter_hub_attention_names(config: PreTrainedConfig) -> Iterator[Any]:
             yield from _iter_hub_attention_names(part)
 
 
-def _format_trust_option(key: str) -> str:
+def _format_trust_option(setting_key: str) -> str:
     """Return the setting or command-line option that permits a model's own code.
 
     Args:
-        key: key of the setting that names the model; empty if a verb's argument names it.
+        setting_key: key of the setting that names the model; empty if a verb's argument names it.
     """
-    section, _, name = key.rpartition(".")
+    section, _, name = setting_key.rpartition(".")
     if section in ("scorers", "likelihood"):
         return f"trust_remote_code=[{name}]"
-    if key:
+    if setting_key:
         return f"{section}.trust_remote_code=true".lstrip(".")
     return "--trust-remote-code (in Python trust_remote_code=True)"
 

@@ -56,7 +56,7 @@ class PolicyText:
         *,
         revision: str | None = None,
         trust_remote_code: bool = False,
-        key: str = POLICY,
+        setting_key: str = POLICY,
     ) -> PolicyText:
         """Load a model's tokenizer, and check that a prompt can be rendered.
 
@@ -65,23 +65,23 @@ class PolicyText:
             prompt: parts of the prompt.
             revision: commit or tag of a Hugging Face model.
             trust_remote_code: True to run Python code that comes with the model.
-            key: key of the setting that names the model, for messages.
+            setting_key: key of the setting that names the model, for messages.
 
         Raises:
             EngineError: the model has no tokenizer, or its chat template cannot render the prompt.
         """
         tokenizer = load_tokenizer(
-            model, revision=revision, trust_remote_code=trust_remote_code, key=key
+            model, revision=revision, trust_remote_code=trust_remote_code, setting_key=setting_key
         )
         text = cls(tokenizer, prompt)
         try:
             text.prompt_ids(PROBE)
         except ChatTemplateError as error:
-            section = "policy." if key == POLICY else ""
+            section = "policy." if setting_key == POLICY else ""
             raise EngineError(
-                f"{format_model_with_key(model, key)}: its chat template cannot render the prompt: "
-                f"{error.reason}. Leave out {section}system and few-shot examples, or write the "
-                f"prompt as {section}template with {{problem}} in it"
+                f"{format_model_with_key(model, setting_key)}: its chat template cannot render "
+                f"the prompt: {error.reason}. Leave out {section}system and few-shot examples, or "
+                f"write the prompt as {section}template with {{problem}} in it"
             ) from error
         return text
 
@@ -287,7 +287,7 @@ def check_model(
     revision: str | None = None,
     trust_remote_code: bool,
     weights: bool = True,
-    key: str = POLICY,
+    setting_key: str = POLICY,
 ) -> None:
     """Check that a model can be loaded, without reading its weights.
 
@@ -299,17 +299,19 @@ def check_model(
         revision: commit or tag of a Hugging Face model.
         trust_remote_code: True to run Python code that comes with the model.
         weights: True to also check the weight files.
-        key: key of the setting that names the model, for messages.
+        setting_key: key of the setting that names the model, for messages.
 
     Raises:
         EngineError: the configuration, the tokenizer, the chat template or a weight file is
             missing or damaged.
     """
-    folder = fetch_model(model, revision=revision, weights=weights, code=trust_remote_code, key=key)
-    load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
-    PolicyText.load(folder, prompt, trust_remote_code=trust_remote_code, key=key)
+    folder = fetch_model(
+        model, revision=revision, weights=weights, code=trust_remote_code, setting_key=setting_key
+    )
+    load_model_config(folder, trust_remote_code=trust_remote_code, setting_key=setting_key)
+    PolicyText.load(folder, prompt, trust_remote_code=trust_remote_code, setting_key=setting_key)
     if weights:
-        check_weights(folder, key=key)
+        check_weights(folder, setting_key=setting_key)
 
 
 def find_model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:

@@ -111,7 +111,7 @@ def _parse_row_or_fault(line: bytes) -> dict[str, Any] | str:
             return f"{name} must be a text, but is of type {type(row[name]).__name__}"
     if "gold" not in row:
         return "has no gold, but must have one"
-    golds = parse_acceptable_golds(row["gold"])
+    golds = parse_golds_or_fault(row["gold"])
     if isinstance(golds, str):
         return f"gold {golds}"
     if "answer" not in row and "completion" not in row:
@@ -119,7 +119,7 @@ def _parse_row_or_fault(line: bytes) -> dict[str, Any] | str:
     return row
 
 
-def parse_acceptable_golds(value: Any) -> tuple[str, ...] | str:
+def parse_golds_or_fault(value: Any) -> tuple[str, ...] | str:
     """Return the gold answers in a value; an answer that equals any of them is right.
 
     For an invalid value, return a predicate that states its fault, such as "must be a text".
@@ -146,7 +146,7 @@ def _iter_graded_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str
                 row["answer"] = extract_answer(
                     row["completion"], truncated=bool(row.get("truncated"))
                 )
-            golds = parse_acceptable_golds(row["gold"])
+            golds = parse_golds_or_fault(row["gold"])
             assert not isinstance(golds, str)  # `_parse_row_or_fault` has rejected such rows
             waiting.append((row, golds))
             for gold in golds:

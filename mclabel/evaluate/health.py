@@ -115,7 +115,7 @@ def assess_run_health(store: Store, *, max_files: int | None = None) -> Health |
 
 def assess_health(counts: HealthCounts) -> Health:
     """Return the health of a run from the counts of its labels."""
-    figures = compute_health_figures(counts)
+    figures = compute_share_per_check(counts)
     findings = [
         finding
         for name, figure in figures.items()
@@ -163,7 +163,7 @@ def convert_health_to_json(health: Health) -> dict[str, Any]:
     }
 
 
-def compute_health_figures(counts: HealthCounts) -> dict[str, CountedShare]:
+def compute_share_per_check(counts: HealthCounts) -> dict[str, CountedShare]:
     """Return the share that each check compares with its thresholds, by name of the check."""
     solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
     long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)
@@ -193,20 +193,20 @@ def compute_health_figures(counts: HealthCounts) -> dict[str, CountedShare]:
     return {name: CountedShare(count=count, total=total) for name, (count, total) in pairs.items()}
 
 
-def format_share(figure: CountedShare) -> str:
+def format_share(counted_share: CountedShare) -> str:
     """Return a share as text; a share below 1 is never rounded up to 1."""
-    if figure.share is None:
+    if counted_share.share is None:
         return "-"
-    if figure.share > 0.99 and figure.count < figure.total:
-        return f"{min(figure.share, 0.9999):.2%}"
-    return f"{figure.share:.0%}"
+    if counted_share.share > 0.99 and counted_share.count < counted_share.total:
+        return f"{min(counted_share.share, 0.9999):.2%}"
+    return f"{counted_share.share:.0%}"
 
 
 def _make_finding_if_faulty(
-    name: str, figure: CountedShare, counts: HealthCounts
+    name: str, counted_share: CountedShare, counts: HealthCounts
 ) -> Finding | None:
-    check, share, max_tokens = CHECKS[name], figure.share, counts.max_tokens
-    if share is None or figure.total < MIN_SEEN or share < check.warning_share:
+    check, share, max_tokens = CHECKS[name], counted_share.share, counts.max_tokens
+    if share is None or counted_share.total < MIN_SEEN or share < check.warning_share:
         return None
     text = check.text.format(limit="" if max_tokens is None else f"={max_tokens}")
     is_error = check.error_share is not None and share >= check.error_share
@@ -222,12 +222,12 @@ def _make_finding_if_faulty(
     return Finding(
         check=name,
         severity="error" if is_error else "warning",
-        count=figure.count,
-        total=figure.total,
+        count=counted_share.count,
+        total=counted_share.total,
         share=share,
         threshold=threshold,
-        text=f"{figure.count:,} of {figure.total:,} {check.cases_noun} "
-        f"({format_share(figure)}) {text}",
+        text=f"{counted_share.count:,} of {counted_share.total:,} {check.cases_noun} "
+        f"({format_share(counted_share)}) {text}",
         why=check.why,
         remedy=remedy,
     )

@@ -170,13 +170,13 @@ class HealthCounts:
         self.outcomes.update(shard.outcomes.tolist())
         self.steps.update(shard.num_steps.tolist())
         self.num_tokens += int(shard.num_tokens.sum())
-        self.num_tokens_cut += int(shard.num_tokens[shard.is_cut].sum())
+        self.num_tokens_cut += int(shard.num_tokens[shard.is_truncated].sum())
 
     def _add_rollouts(self, shard: _LabelsShardColumns) -> None:
         # Several rows repeat the counts of a prefix that they share, so one row of each is used.
         for counts, distinct in (
             (shard.counts, shard.first_step_of_prefix),
-            (shard.root, shard.first_rows),
+            (shard.root, shard.first_solution_of_problem),
         ):
             self.num_rollouts += sum(int(column[distinct].sum()) for column in counts.values())
             self.num_rollouts_truncated += int(counts["num_truncated"][distinct].sum())
@@ -198,20 +198,21 @@ class HealthCounts:
         self.num_wrong_without_error += int((wrong & ~shard.has_error).sum())
 
     def _add_problems(self, shard: _LabelsShardColumns) -> None:
-        count = len(shard.first_rows)
-        right = np.bincount(shard.problem, shard.outcomes == Outcome.RIGHT, count)
-        tries = np.bincount(shard.problem, shard.outcomes != Outcome.UNGRADED, count)
+        count = len(shard.first_solution_of_problem)
+        right = np.bincount(shard.problem_index, shard.outcomes == Outcome.RIGHT, count)
+        tries = np.bincount(shard.problem_index, shard.outcomes != Outcome.UNGRADED, count)
         # If solutions were chosen by outcome, count all sampled solutions instead.
-        chosen = shard.is_chosen[shard.first_rows]
-        right = np.where(chosen, shard.num_sampled_right[shard.first_rows], right)
-        tries = np.where(chosen, shard.num_sampled[shard.first_rows], tries)
+        chosen = shard.is_chosen[shard.first_solution_of_problem]
+        right = np.where(chosen, shard.num_sampled_right[shard.first_solution_of_problem], right)
+        tries = np.where(chosen, shard.num_sampled[shard.first_solution_of_problem], tries)
         self._count_rated_problems(tries, right)
-        self.num_guessable += int((shard.chance >= GUESSABLE).sum())
-        of_prefix = shard.problem[shard.step_row[shard.first_step_of_prefix]]
+        self.num_guessable += int((shard.guess_probability >= GUESSABLE).sum())
+        of_prefix = shard.problem_index[shard.row_of_step[shard.first_step_of_prefix]]
         for name in ("num_right", "num_wrong", "num_truncated"):
             rolled = shard.counts[name][shard.first_step_of_prefix]
             rollout_counts = (
-                np.bincount(of_prefix, rolled, count) + shard.root[name][shard.first_rows]
+                np.bincount(of_prefix, rolled, count)
+                + shard.root[name][shard.first_solution_of_problem]
             )
             tries += rollout_counts
             right += rollout_counts if name == "num_right" else 0
@@ -223,9 +224,13 @@ class HealthCounts:
         """
         numbers = defaultdict[int, list[float]](list)
         for problem, outcome, answer in zip(
-            shard.problem.tolist(), shard.outcomes, shard.answers, strict=True
+            shard.problem_index.tolist(), shard.outcomes, shard.answers, strict=True
         ):
-            if outcome == Outcome.RIGHT and answer is not None and not shard.chance[problem]:
+            if (
+                outcome == Outcome.RIGHT
+                and answer is not None
+                and not shard.guess_probability[problem]
+            ):
                 number = answer.replace(",", "")
                 if _NUMBER.fullmatch(number):
                     numbers[problem].append(float(number))
@@ -288,26 +293,26 @@ def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
 class _LabelsShardColumns:
     """Columns of a labels shard as arrays. The steps of all solutions follow one another.
 
-    `step_row` (row of the step's solution), `is_sound`, `is_wrong` and `counts` have one entry per
-    step, and `first_step_of_prefix` has one per distinct prefix. `first_rows` (row of the problem's
-    first solution) and `chance` (probability that a guess is right) have one per problem. All
-    others have one entry per solution.
+    `row_of_step` (row of the step's solution), `is_sound`, `is_wrong` and `counts` have one entry
+    per step, and `first_step_of_prefix` has one per distinct prefix. `first_solution_of_problem`
+    and `guess_probability` (probability that a guess is right) have one per problem. All others
+    have one entry per solution.
     """
 
     def __init__(self, table: pa.Table) -> None:
         steps = table["steps"].combine_chunks()
         flat = steps.flatten()
-        self.step_row = _as_integers(pc.list_parent_indices(steps))
+        self.row_of_step = _as_integers(pc.list_parent_indices(steps))
         self.num_steps = _as_integers(pc.list_value_length(steps))
         self.outcomes = table["outcome"].to_numpy()
         self.answers: list[str | None] = table["prediction"].to_pylist()
         self.num_tokens = _as_integers(pc.list_value_length(table["solution_ids"]))
-        self.is_cut: Flags = table["finish_reason"].to_numpy() == "length"
-        self.problem = _encode_names_as_integers(table["problem_id"].combine_chunks())
-        self.first_rows = _find_first_indices(self.problem)
+        self.is_truncated: Flags = table["finish_reason"].to_numpy() == "length"
+        self.problem_index = _encode_names_as_integers(table["problem_id"].combine_chunks())
+        self.first_solution_of_problem = _find_first_indices(self.problem_index)
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
-        problems = table.select(names).take(self.first_rows).to_pylist()
-        self.chance = np.array(
+        problems = table.select(names).take(self.first_solution_of_problem).to_pylist()
+        self.guess_probability = np.array(
             [get_guess_probability(classify_gold_answer(parse_problem(row))) for row in problems]
         )
         """Probability of a right guess, [problems]."""
@@ -323,7 +328,7 @@ class _LabelsShardColumns:
         hard = pc.struct_field(flat, "hard")
         self.is_sound = _as_mask(hard)
         self.is_wrong = _as_mask(pc.invert(hard))
-        last_step = self.num_steps.cumsum()[self.step_row] - 1
+        last_step = self.num_steps.cumsum()[self.row_of_step] - 1
         before_last = np.arange(len(flat)) != last_step
         asked = before_last & ~_as_mask(pc.equal(pc.struct_field(flat, "source"), "none"))
         self.is_to_decide: Flags = self._mask_solutions_with_step(asked)
@@ -339,7 +344,7 @@ class _LabelsShardColumns:
         Args:
             step_mask: True for each selected step, [steps of all solutions].
         """
-        return np.bincount(self.step_row[step_mask], minlength=len(self.num_steps)) > 0
+        return np.bincount(self.row_of_step[step_mask], minlength=len(self.num_steps)) > 0
 
 
 def _read_count_columns(column: pa.StructArray) -> dict[str, Ints]:

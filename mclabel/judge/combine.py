@@ -181,7 +181,7 @@ def combine(
     learned = _LearnedPosterior()
     if rule == POSTERIOR:
         learned = _learn_posterior(source, config, sources)
-        report.rates, report.groups = learned.rates, learned.groups
+        report.rates, report.groups = learned.error_rates, learned.groups
     combined = {
         "run": make_location_absolute(run),
         "rule": rule,
@@ -327,7 +327,7 @@ class _LearnedPosterior:
 
     posteriors: Posteriors = field(default_factory=dict)
     """Posteriors computed from rollouts and judges."""
-    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    error_rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     groups: Sequence[Sequence[str]] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
     """Hash of the data from which the rates were learned, under the key `LEARNED_FROM`."""
@@ -364,8 +364,8 @@ def _learn_posterior(
             name: row[: steps + 1]
             for name, row, steps in zip(solutions, fused.chances, num_steps.tolist(), strict=True)
         },
-        rates={
-            name: {rate_name: round(rate, 4) for rate_name, rate in model.rates().items()}
+        error_rates={
+            name: {rate_name: round(rate, 4) for rate_name, rate in model.error_rates().items()}
             for name, model in fused.models.items()
         },
         groups=fused.groups,
@@ -374,17 +374,21 @@ def _learn_posterior(
 
 
 def _hash_learning_data(
-    solutions: Sequence[str], chances: NDArray[np.float64], named: NDArray[np.int64]
+    solution_ids: Sequence[str],
+    first_error_chances: NDArray[np.float64],
+    named_first_errors: NDArray[np.int64],
 ) -> str:
     """Return a hash of the rollouts' evidence and of the labels from which the rates are learned.
 
     Opinions are left out, since the run's configuration already contains a hash of them.
     """
-    order = np.argsort(np.array(solutions))
+    order = np.argsort(np.array(solution_ids))
     # Round the probabilities, since their last digits may differ on a machine that resumes the job.
-    seen = np.ascontiguousarray(chances[order].round(6) + 0.0).tobytes()
-    digest = hashlib.sha256(seen + np.ascontiguousarray(named[order]).tobytes()).hexdigest()
-    return content_id(sorted(solutions), digest)
+    seen = np.ascontiguousarray(first_error_chances[order].round(6) + 0.0).tobytes()
+    digest = hashlib.sha256(
+        seen + np.ascontiguousarray(named_first_errors[order]).tobytes()
+    ).hexdigest()
+    return content_id(sorted(solution_ids), digest)
 
 
 def _group_by_problem(

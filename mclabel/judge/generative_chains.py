@@ -134,7 +134,7 @@ class VerdictTokens:
                 )
         return cls(good[:num_common], good[num_common], bad[num_common])
 
-    async def estimate_good_chance(
+    async def estimate_good_probability(
         self, engine: Engine, prompt: Sequence[int], prefix: Sequence[int]
     ) -> float | None:
         """Return P(good) / (P(good) + P(bad)) after the question.
@@ -256,10 +256,10 @@ class _EngineVerifier:
         )
 
     def _cut_before_stop_text(
-        self, completion: Completion, stops: Sequence[str]
+        self, completion: Completion, stop_texts: Sequence[str]
     ) -> tuple[tuple[int, ...], str]:
         """Return the token ids before the stop text that ended a completion, and their text."""
-        places = [completion.text.find(stop) for stop in stops]
+        places = [completion.text.find(stop) for stop in stop_texts]
         end = min((place for place in places if place >= 0), default=len(completion.text))
         ids = completion.ids
         while ids and len(self._engine.decode(ids)) > end:
@@ -316,7 +316,9 @@ class AllStepsVerifier(_EngineVerifier):
         chance = None
         if self._tokens is not None:
             ids, _ = self._cut_before_stop_text(completion, stops)
-            chance = await self._tokens.estimate_good_chance(self._engine, prompt, (*start, *ids))
+            chance = await self._tokens.estimate_good_probability(
+                self._engine, prompt, (*start, *ids)
+            )
         is_right = vote.first_error is None
         if chance is not None and (chance >= CERTAIN) != is_right:
             return Chain(reason="verdict on the whole contradicts the steps", num_tokens=num_tokens)
@@ -391,7 +393,7 @@ class StepByStepVerifier(_EngineVerifier):
         there is no readable judgement.
         """
         if self._tokens is not None:
-            return await self._tokens.estimate_good_chance(self._engine, prompt, prefix), 0
+            return await self._tokens.estimate_good_probability(self._engine, prompt, prefix), 0
         forced = (*prefix, *self._engine.encode(self.question))
         completion = await self._sample_completion(
             prompt, forced, chain_index=chain_index, max_tokens=JUDGEMENT_TOKENS, stop=("}",)

@@ -46,9 +46,13 @@ class RunsInProcess(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _run_in_process_by_default(cls, content: Any) -> Any:
-        ray = content.get("ray") if isinstance(content, dict) else None
-        return {**content, "ray": {"address": "none", **ray}} if isinstance(ray, dict) else content
+    def _run_in_process_by_default(cls, given_settings: Any) -> Any:
+        ray = given_settings.get("ray") if isinstance(given_settings, dict) else None
+        return (
+            {**given_settings, "ray": {"address": "none", **ray}}
+            if isinstance(ray, dict)
+            else given_settings
+        )
 
 
 class ScoreConfig(ScorerSettings, RunsInProcess):
@@ -252,10 +256,12 @@ def _collect_semantic_inputs(
     )
 
 
-def _merge_settings(content: Mapping[str, Any], additions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings in which values from `additions` replace values of the same name."""
-    merged = dict(content)
-    for name, value in additions.items():
+def _merge_settings(
+    base_settings: Mapping[str, Any], overriding_settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return settings in which `overriding_settings` replace values of the same name."""
+    merged = dict(base_settings)
+    for name, value in overriding_settings.items():
         nested = isinstance(value, Mapping)
         merged[name] = _merge_settings(merged.get(name) or {}, value) if nested else value
     return merged

@@ -178,16 +178,16 @@ def _read_input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _make_judged_item(
-    location: str, row: Mapping[str, Any], content: Mapping[str, Any]
+    location: str, row: Mapping[str, Any], stored_input_row: Mapping[str, Any]
 ) -> SolutionItem:
     """Return the judged solution of a row of a shard.
 
     Args:
         location: location of the run.
         row: row of a shard.
-        content: input row that the row of the shard stores.
+        stored_input_row: input row that the row of the shard stores.
     """
-    item = convert_row_to_item(row["row"], f"solution {row['id']}", content)
+    item = convert_row_to_item(row["row"], f"solution {row['id']}", stored_input_row)
     if isinstance(item, RejectReason):
         raise _make_invalid_row_error(location, row, item.detail)
     return item

@@ -87,13 +87,16 @@ class ChainsReport:
             f"{self.num_rows:,} chains written to {self.path}: {half:,} on right and {half:,} on "
             f"wrong solutions ({self.num_solutions:,} solutions)"
         )
-        yield f"complete, short enough and eligible (--filter {self.filter}): {self.rates}"
+        yield (
+            f"complete, short enough and eligible (--filter {self.filter}): "
+            f"{self.eligible_shares_text}"
+        )
         yield f"left out: {self.reasons}"
         if self.url is not None:
             yield f"uploaded to {self.url}"
 
     @property
-    def rates(self) -> str:
+    def eligible_shares_text(self) -> str:
         """Text with the number and share of chains that may be exported, per class of solutions."""
         return ", ".join(
             f"{self.num_eligible[name]:,} of {count:,} on {name} solutions"
@@ -189,8 +192,8 @@ def export_chains(
     if not kept:
         raise DataError(
             f"{opinions}: no chains are left. An export needs equally many chains on right and on "
-            f"wrong solutions. Eligible (--filter {choice.filter}): {report.rates}. Left out: "
-            f"{report.reasons}. Judge more solutions, or judge them with a better critic"
+            f"wrong solutions. Eligible (--filter {choice.filter}): {report.eligible_shares_text}. "
+            f"Left out: {report.reasons}. Judge more solutions, or judge them with a better critic"
         )
     _write_export(kept, out, report, opinions)
     if push_to_hub is not None:
@@ -425,6 +428,6 @@ configs:
 right solutions, in the format {VERIFIER_CHAINS}, made by mclabel. `first_error` is the index of the
 first step that the chain finds incorrect, from 0, and -1 if the chain finds no error.
 
-Complete, short enough and eligible (filter `{report.filter}`): {report.rates}.
+Complete, short enough and eligible (filter `{report.filter}`): {report.eligible_shares_text}.
 Left out: {report.reasons}.
 """

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mclabel.checkers import Checker, Grade, GradeItem, ThreadRunner, run_inline
-from mclabel.checkers.guarded import format_reason, is_weak_verdict, strip_fault_message
+from mclabel.checkers.guarded import format_reason, is_guessed_or_forgeable, strip_fault_message
 from mclabel.core.records import FinishReason, Outcome, Problem, Rollout, Solution, Verdict
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {
@@ -111,7 +111,8 @@ def count_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
     or the program could have forged its test result.
     """
     return sum(
-        rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak_verdict(rollout.reason or "")
+        rollout.outcome in (Outcome.RIGHT, Outcome.WRONG)
+        and is_guessed_or_forgeable(rollout.reason or "")
         for rollout in rollouts
     )
 

@@ -172,9 +172,11 @@ class PrefixTable:
         """
         steps = self._split_rollout(prefix_index, rollout, ids, decode)
         if rollout.completer == AUTHOR:
-            passed = self._trace_by_ids(prefix_index, tuple(ids))
+            passed = self._find_prefixes_along_token_ids(prefix_index, tuple(ids))
         else:
-            passed = self._trace_by_texts(prefix_index, [step.text for step in steps])
+            passed = self._find_prefixes_along_step_texts(
+                prefix_index, [step.text for step in steps]
+            )
         return replace(
             rollout,
             step_ends=tuple(accumulate(len(step.text) for step in steps)),
@@ -249,7 +251,7 @@ class PrefixTable:
         of its last step. A truncated solution counts there as needing more than its limit allows.
         If truncated solutions were left out, the median would be too low.
         """
-        remaining = [_list_remaining_tokens(solution) for solution in solutions]
+        remaining = [_count_tokens_after_each_prefix(solution) for solution in solutions]
         ends = [entry.finish_reason for entry in solutions]
         ended = [entry for entry, end in zip(remaining, ends, strict=True) if end == "stop"]
         cuts = [entry[0] for entry, end in zip(remaining, ends, strict=True) if end == "length"]
@@ -298,20 +300,24 @@ class PrefixTable:
             num_requested=[0] * number,
         )
 
-    def _trace_by_ids(self, prefix_index: int, ids: tuple[int, ...]) -> tuple[int, ...]:
+    def _find_prefixes_along_token_ids(
+        self, start_prefix_index: int, token_ids: tuple[int, ...]
+    ) -> tuple[int, ...]:
         """Return the indices of the prefixes that token ids after a prefix pass through."""
         path: list[int] = []
-        at, begin = prefix_index, 0
+        at, begin = start_prefix_index, 0
         while True:
             ways = self.prefixes[at].children.items()
-            step = next((s for s, _ in ways if ids[begin : begin + len(s)] == s), None)
+            step = next((s for s, _ in ways if token_ids[begin : begin + len(s)] == s), None)
             if step is None:
                 return tuple(path)
             at = self.prefixes[at].children[step]
             begin += len(step)
             path.append(at)
 
-    def _trace_by_texts(self, prefix_index: int, texts: Sequence[str]) -> tuple[int, ...]:
+    def _find_prefixes_along_step_texts(
+        self, prefix_index: int, texts: Sequence[str]
+    ) -> tuple[int, ...]:
         """Return the indices of the prefixes that the texts of steps after a prefix pass
         through.
         """
@@ -325,7 +331,7 @@ class PrefixTable:
         return tuple(path)
 
 
-def _list_remaining_tokens(solution: Solution) -> list[int]:
+def _count_tokens_after_each_prefix(solution: Solution) -> list[int]:
     """Return the number of remaining tokens of a solution after 0, 1, … steps, without the last."""
     return [len(solution.ids) - end for end in (0, *(step.end for step in solution.steps[:-1]))]
 

@@ -15,7 +15,7 @@ from mclabel.answers.golds import Gold, InvalidGold, read_gold
 from mclabel.checkers import Checker, make_checker, run_inline
 from mclabel.checkers.base import CheckerField, default_checker, keep_valid_keys
 from mclabel.core.components import ComponentNotAllowed, allow_components
-from mclabel.core.config.load import load_content
+from mclabel.core.config.load import load_config_from_mapping
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
@@ -144,7 +144,9 @@ def regrade(
     recorded = config.get("checker")
     recorded = recorded if isinstance(recorded, Mapping) else {}
     content = {"checker": keep_valid_keys(recorded)} if recorded else {}
-    chosen = load_content(_CheckerChoice, content, checker, allow=allow).checker
+    chosen = load_config_from_mapping(
+        _CheckerChoice, content, checker, allowed_components=allow
+    ).checker
     kind = recorded.get("kind")
     if kind not in (None, chosen.kind) and not change_checker:
         raise ConfigError(

@@ -61,12 +61,15 @@ class NewScorer:
             PromptParts(template=config.template, system=config.system),
             revision=config.revision,
             trust_remote_code=config.trust_remote_code,
-            key="base",
+            setting_key="base",
         )
         if Path(base).is_dir():
-            check_weights(base, key="base")
+            check_weights(base, setting_key="base")
         own = load_model_config(
-            base, revision=config.revision, trust_remote_code=config.trust_remote_code, key="base"
+            base,
+            revision=config.revision,
+            trust_remote_code=config.trust_remote_code,
+            setting_key="base",
         ).get_text_config()
         ends = text.end_ids(own.bos_token_id, own.eos_token_id, own.pad_token_id)
         manifest = PrmManifest(
@@ -138,7 +141,7 @@ def resolve_base_model(config: TrainConfig) -> str:
         ConfigError: `config.base` has the form of a bundled model, but no such model exists.
         EngineError: `config.base` is a folder without a model.
     """
-    return check_model_source(resolve_model(config.base, key="base"), key="base")
+    return check_model_source(resolve_model(config.base, setting_key="base"), setting_key="base")
 
 
 def _choose_step_token(

@@ -25,7 +25,7 @@ from mclabel.run.plan_index import (
     InputChanges,
     PlanComparison,
     PlanIndex,
-    digest_item,
+    digest_content_and_extras,
     hash_ids,
     look_up_item_ids,
 )
@@ -256,7 +256,7 @@ def _iter_new_parts(
         if is_wanted
     )
     while block := list(islice(new, block_items)):
-        digests = [digest_item(item) for item, _ in block]
+        digests = [digest_content_and_extras(item) for item, _ in block]
         # An item that was planned before must not return in a block of the same id, because its
         # result in that block is superseded. The generation makes the new id different.
         generation = number if any(was_planned for _, was_planned in block) else 0
@@ -274,12 +274,17 @@ def _iter_new_parts(
 
 
 def _make_plan_row(
-    item_id: str, content: bytes, meta: bytes, block: str, *, superseded: bool = False
+    item_id: str,
+    content_digest: bytes,
+    extras_digest: bytes,
+    block: str,
+    *,
+    superseded: bool = False,
 ) -> dict[str, Any]:
     return {
         "item_id": item_id,
-        "content": content or bytes(CONTENT_BYTES),
-        "meta": meta or bytes(META_BYTES),
+        "content": content_digest or bytes(CONTENT_BYTES),
+        "meta": extras_digest or bytes(META_BYTES),
         "block": block,
         "superseded": superseded,
     }

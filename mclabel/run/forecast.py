@@ -37,7 +37,7 @@ class CostModel:
         """Add a finished block to the fit. The variance of its cost is assumed to be proportional
         to its number of items.
         """
-        self._terms += _compute_regression_terms(size, cost)
+        self._terms += _make_normal_equation_terms(size, cost)
 
     def predict(self, size: Size) -> float | None:
         """Return the expected cost of items of a given size; None before any block was added."""
@@ -117,11 +117,13 @@ def _to_size_vector(size: Size) -> Floats:
     return np.array([size.num_items, size.num_chars, size.sum_squared_chars], dtype=np.float64)
 
 
-def _compute_regression_terms(size: Size, cost: float) -> Floats:
+def _make_normal_equation_terms(block_size: Size, block_cost: float) -> Floats:
     """Return a block's summands of the fit's normal equations and of the totals for scaling."""
-    row = _to_size_vector(size)
-    weighted = row / size.num_items
-    return np.concatenate([np.outer(weighted, row).ravel(), weighted * cost, row, [cost]])
+    row = _to_size_vector(block_size)
+    weighted = row / block_size.num_items
+    return np.concatenate(
+        [np.outer(weighted, row).ravel(), weighted * block_cost, row, [block_cost]]
+    )
 
 
 def _predict_cost(terms: Floats, row: Floats) -> float:
@@ -172,7 +174,7 @@ def forecast_cost(
         seed: random seed of the bootstrap.
     """
     count, row = len(finished_blocks), _to_size_vector(remaining)
-    terms = np.stack([_compute_regression_terms(size, cost) for size, cost in finished_blocks])
+    terms = np.stack([_make_normal_equation_terms(size, cost) for size, cost in finished_blocks])
     expected = _predict_cost(terms.sum(0), row)
     if count == 1:
         return Interval(expected=expected, low=0.0, high=float("inf"))

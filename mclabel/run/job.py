@@ -287,10 +287,10 @@ class DriverHeartbeat:
             content = self._store.read(name)
             if content is None or now is None:
                 continue
-            if now - times[name] > timedelta(seconds=STALE_S) or _is_driver_dead(content):
+            if now - times[name] > timedelta(seconds=STALE_S) or _is_heartbeat_writer_dead(content):
                 self._store.delete(name)
             else:
-                signs.append(_describe_driver(content))
+                signs.append(_describe_heartbeat_writer(content))
         return signs
 
     def warn_of_other_drivers(self) -> None:
@@ -311,10 +311,10 @@ class DriverHeartbeat:
                 logger.info("the heartbeat of this driver could not be written: %s", error)
 
 
-def _is_driver_dead(content: bytes) -> bool:
+def _is_heartbeat_writer_dead(heartbeat: bytes) -> bool:
     """Return whether a heartbeat belongs to a process of this node that has ended."""
     try:
-        sign, check = parse_checked_object(content)
+        sign, check = parse_checked_object(heartbeat)
         if check != "sound" or sign["node"] != platform.node():
             return False  # the process cannot be checked from this node, so the file's age decides
         os.kill(int(sign["process"]), 0)
@@ -325,10 +325,10 @@ def _is_driver_dead(content: bytes) -> bool:
     return False
 
 
-def _describe_driver(content: bytes) -> str:
+def _describe_heartbeat_writer(heartbeat: bytes) -> str:
     """Describe the process that wrote a heartbeat."""
     try:
-        sign, _ = parse_checked_object(content)
+        sign, _ = parse_checked_object(heartbeat)
         words = f"process {sign['process']} on {sign['node']}, since {sign['since']}"
     except (ValueError, KeyError, TypeError):
         return "a process whose heartbeat file cannot be read"

@@ -30,7 +30,9 @@ fault."""
 LOGS = "With Ray, the engine's log is in Ray's folder on the engine's node (session_latest/logs)"
 
 
-def count_additional_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0) -> int:
+def count_additional_leases(
+    num_running: int, engine_state: RunnerState, *, num_ended: int = 0
+) -> int:
     """Return the number of additional blocks to lease to a worker.
 
     The aim is that as many requests wait as the engine processes at a time. If each item makes few
@@ -39,16 +41,16 @@ def count_additional_leases(num_running: int, engine: RunnerState, *, num_ended:
 
     Args:
         num_running: number of blocks that the worker runs.
-        engine: state of the worker's engine at the last exchange.
+        engine_state: state of the worker's engine at the last exchange.
         num_ended: number of blocks that have ended since the previous exchange.
     """
     pace = min(2 * num_ended, MAX_LEASES) - num_running
-    return max(0, pace, _count_missing_blocks(num_running, engine))
+    return max(0, pace, _count_missing_blocks(num_running, engine_state))
 
 
-def _count_missing_blocks(num_running: int, engine: RunnerState) -> int:
+def _count_missing_blocks(num_running: int, engine_state: RunnerState) -> int:
     """Return the number of additional blocks that would keep enough requests waiting."""
-    demand, wanted = engine.num_live + engine.num_waiting, 2 * engine.max_live
+    demand, wanted = engine_state.num_live + engine_state.num_waiting, 2 * engine_state.max_live
     if num_running < MIN_LEASES:
         return MIN_LEASES - num_running
     if demand >= wanted:
@@ -115,13 +117,18 @@ class LeaseBook:
         self.closed = True
 
     def lease_blocks(
-        self, worker: Hashable, engine: RunnerState, *, num_workers: int = 1, num_ended: int = 0
+        self,
+        worker: Hashable,
+        engine_state: RunnerState,
+        *,
+        num_workers: int = 1,
+        num_ended: int = 0,
     ) -> list[Lease]:
         """Lease enough blocks to fill a worker's engine, or one suspect block that runs alone.
 
         Args:
             worker: worker that receives the leases.
-            engine: state of the worker's engine at the last exchange.
+            engine_state: state of the worker's engine at the last exchange.
             num_workers: number of ready workers, among which the last blocks are divided.
             num_ended: number of blocks that have ended on the worker since the previous exchange.
         """
@@ -131,7 +138,7 @@ class LeaseBook:
         if self._due_alone and self._examiner in (None, worker):
             self._examiner = worker
             return [] if num_running else [self._lease_next_suspect(worker)]
-        more = count_additional_leases(num_running, engine, num_ended=num_ended)
+        more = count_additional_leases(num_running, engine_state, num_ended=num_ended)
         # Each worker holds at most an even share of the unfinished blocks, including running ones.
         count = min(more, max(1, math.ceil(self.num_unfinished / num_workers)) - num_running)
         leases: list[Lease] = []

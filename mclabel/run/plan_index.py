@@ -151,7 +151,7 @@ class PlanComparison:
         first: list[str] = []
         for chunk in split_into_chunks(items, CHUNK):
             plan_indices = plan.find(hash_ids(item.id for item in chunk))
-            digests = [digest_item(item) for item in chunk]
+            digests = [digest_content_and_extras(item) for item in chunk]
             content = _shorten_digests([content for content, _ in digests])
             clipped_indices = np.maximum(plan_indices, 0)
             is_changed = (
@@ -196,7 +196,7 @@ def look_up_item_ids(store: Store, hashes: Hashes) -> list[str]:
     return [names[key] for key in hashes.tolist()]
 
 
-def digest_item(item: Item) -> tuple[bytes, bytes]:
+def digest_content_and_extras(item: Item) -> tuple[bytes, bytes]:
     """Return the digest of an item's content and the digest of its extras."""
     return _digest_texts(item.content(), CONTENT_BYTES), _digest_texts(
         item.extra_texts(), META_BYTES

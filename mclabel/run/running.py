@@ -310,7 +310,7 @@ class EngineWatch:
             self._has_begun = True
         self._signs = signs
         if moved or is_idle:
-            self._record_pause()
+            self._record_ended_silence()
             self.silent_s = 0.0
 
     @property
@@ -342,7 +342,7 @@ class EngineWatch:
             f"pause: {longest})"
         )
 
-    def _record_pause(self) -> None:
+    def _record_ended_silence(self) -> None:
         while self._pauses and self._pauses[-1][1] <= self.silent_s:
             self._pauses.pop()
         self._pauses.append((self._clock_s, self.silent_s))

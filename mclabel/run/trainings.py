@@ -196,9 +196,9 @@ def _read_completion_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
     return content
 
 
-def _write_completion_mark(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+def _write_completion_mark(folder: Path, name: str, json_object: Mapping[str, Any]) -> None:
     (folder / name).unlink(missing_ok=True)
-    create_durably(folder, name, json.dumps(add_digest(content), indent=1).encode())
+    create_durably(folder, name, json.dumps(add_digest(json_object), indent=1).encode())
 
 
 def _read_run_id(out: Path) -> str | None:

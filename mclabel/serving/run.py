@@ -52,7 +52,7 @@ def make_server(app: ASGIApp, *, max_connections: int = 1_024) -> uvicorn.Server
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=cast(Any, ConnectionLimiter(max_connections).protocol),
+            http=cast(Any, ConnectionLimiter(max_connections).make_connection),
             ws="none",
             log_level="critical",
             access_log=False,
@@ -131,7 +131,7 @@ class ConnectionLimiter:
         self._unauthorised: dict[Connection, None] = {}
         self._authorised: set[Connection] = set()
 
-    def protocol(self, **arguments: Any) -> Connection:
+    def make_connection(self, **arguments: Any) -> Connection:
         """Return the protocol object of a new connection; uvicorn calls this method."""
         return Connection(self, **arguments)
 

@@ -102,10 +102,10 @@ _ANSWER_KINDS = (
 )
 
 
-def classify_answer(answer: str) -> str:
+def find_answer_kind(answer_text: str) -> str:
     """Return the kind of an answer, such as `integer`, `choice` or `text`.
 
     Only its text is examined, not the problem.
     """
-    text = " ".join(answer[:MAX_CLASSIFIED].strip().strip("$").split())
+    text = " ".join(answer_text[:MAX_CLASSIFIED].strip().strip("$").split())
     return next((name for name, pattern in _ANSWER_KINDS if pattern.fullmatch(text)), "text")

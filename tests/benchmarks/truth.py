@@ -156,7 +156,7 @@ def learned_rate_error(worlds: int, solutions: int) -> float:
         }
         fused = fuse_judges_with_rollouts(rollouts, num_steps, models)
         for name, rates in KNOWN.items():
-            learned = list(fused.models[name].rates().values())
+            learned = list(fused.models[name].error_rates().values())
             count = 2 if name == "good" else 3
             errors += [abs(a - b) for a, b in zip(learned[:count], rates, strict=False)]
     return float(np.mean(errors))

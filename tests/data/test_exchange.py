@@ -253,8 +253,8 @@ from mclabel.data.exchange.formats import make_labeled_texts
 
 
 class Verdicts:
-    losses = "all but texts and labels is lost"
-    is_cut = False
+    lost_information = "all but texts and labels is lost"
+    stops_at_unlabeled_step = False
 
     def write(self, texts):
         if None in texts.ratings:
@@ -271,7 +271,7 @@ class Unprintable(Verdicts):
 
 
 class HalfMade:
-    losses = ""
+    lost_information = ""
 
 
 def no_class():
@@ -294,11 +294,12 @@ def format_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ),
         (
             "{format_package}:HalfMade",
-            "is not an exchange format, because it lacks write, read, is_cut",
+            "is not an exchange format, because it lacks write, read, stops_at_unlabeled_step",
         ),
         (
             "{format_package}:no_class",
-            "is a function, must be a class with write, read, losses and is_cut",
+            "is a function, must be a class with write, read, lost_information and "
+            "stops_at_unlabeled_step",
         ),
         ("{format_package}:Missing", "cannot be imported (AttributeError"),
         (

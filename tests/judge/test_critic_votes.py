@@ -80,7 +80,7 @@ def test_rounds_by_hand(
     num_unknown: int,
     verdict: int | str | None,
 ) -> None:
-    votes = VoteCounter(least=3, most=8)
+    votes = VoteCounter(min_votes=3, max_votes=8)
     assert _list_rounds(votes, answers) == rounds
     is_decided = verdict != "undecided"
     assert votes.result() == VoteResult(

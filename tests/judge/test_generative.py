@@ -125,7 +125,7 @@ def test_the_chance_is_the_softmax_of_the_models_own_logits(tmp_path: Path) -> N
             VerdictTokens.from_texts(engine, " = ", ("yes", "no"))
         prompt, prefix = engine.prompt_ids("A boy has 1 apple."), engine.encode("1 + 1")
         chances = [
-            await verdict_tokens.estimate_good_chance(engine, prompt, prefix) for _ in range(2)
+            await verdict_tokens.estimate_good_probability(engine, prompt, prefix) for _ in range(2)
         ]
         await engine.close()
         return verdict_tokens, [*prompt, *prefix, *verdict_tokens.question], chances[0], chances[1]

@@ -61,7 +61,10 @@ def test_chains_that_agree_with_every_label_are_written(tmp_path: Path) -> None:
         "that disagree with the labels": 2,
         "to have as many on right as on wrong solutions": 1,
     }
-    assert report.rates == "4 of 5 on right solutions (80%), 3 of 4 on wrong solutions (75%)"
+    assert (
+        report.eligible_shares_text
+        == "4 of 5 on right solutions (80%), 3 of 4 on wrong solutions (75%)"
+    )
 
 
 def test_the_choice_does_not_depend_on_the_order(tmp_path: Path) -> None:

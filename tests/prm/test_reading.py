@@ -19,7 +19,7 @@ from mclabel.prm.scoring.manifest import PrmManifest
 from mclabel.prm.scoring.reading import (
     compute_body_fingerprint,
     compute_solution_likelihoods,
-    find_body_for_likelihoods,
+    get_likelihood_only_network,
     score_likelihoods,
 )
 from mclabel.prm.scoring.score import PRM
@@ -54,7 +54,7 @@ def encode_solutions() -> list[EncodedSolution]:
 def test_scores_from_readings_are_those_of_the_model() -> None:
     encoded = encode_solutions()
     model = head_on(str(bundled_model("strong")), 1)
-    body = find_body_for_likelihoods(model)
+    body = get_likelihood_only_network(model)
     assert body is model.network
     prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
     for ours, theirs in zip(
@@ -64,7 +64,7 @@ def test_scores_from_readings_are_those_of_the_model() -> None:
     ):
         assert ours == pytest.approx(theirs, abs=1e-6)
     assert (
-        find_body_for_likelihoods(head_on(str(bundled_model("strong")), 1, sees_states=True))
+        get_likelihood_only_network(head_on(str(bundled_model("strong")), 1, sees_states=True))
         is None
     )
     assert score_likelihoods(model, []) == []

@@ -19,7 +19,7 @@ from mclabel.report.page.html import make_template_environment
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.digest import add_digest
 from mclabel.show.figures import Plot, Series
-from mclabel.show.texts import DESCRIBED, SELECTED, classify_answer
+from mclabel.show.texts import DESCRIBED, SELECTED, find_answer_kind
 from tests.support.labelled import arith_rows
 from tests.support.shown import hostile_run, plain_run, report_page, solution, write_run
 
@@ -185,4 +185,4 @@ def test_text_is_escaped_and_bounded() -> None:
     ],
 )
 def test_answers_are_told_by_looks(answer: str, kind: str) -> None:
-    assert classify_answer(answer) == kind
+    assert find_answer_kind(answer) == kind

@@ -400,8 +400,8 @@ from mclabel.data.exchange.formats import LabeledTexts
 class Own:
     """A custom exchange format."""
 
-    losses = "nothing is lost"
-    is_cut = False
+    lost_information = "nothing is lost"
+    stops_at_unlabeled_step = False
     #attributes
 
     def __init__(self):
@@ -426,8 +426,13 @@ FORMATS = (
         "raise RuntimeError('no key')",
         ("__init__", "RuntimeError: no key"),
     ),
-    Case("loses a number", "attributes", "losses = 3", ("losses", "3 (int)")),
-    Case("is cut by a text", "attributes", "is_cut = 'yes'", ("is_cut", "'yes' (str)")),
+    Case("loses a number", "attributes", "lost_information = 3", ("lost_information", "3 (int)")),
+    Case(
+        "is cut by a text",
+        "attributes",
+        "stops_at_unlabeled_step = 'yes'",
+        ("stops_at_unlabeled_step", "'yes' (str)"),
+    ),
     Case("raises", "write", "texts.width", ("write", "raised AttributeError", "own.py:")),
     Case("gives a text", "write", "return 'row'", ("write", "'row' (str)")),
     Case("names by numbers", "write", "return {1: 2}", ("write", "1 (int)", "string")),

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from mclabel.answers.comparison.names import same_families_up_to_constant_letter
 from mclabel.answers.values import algebra, powers
-from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.forms import (
     ClosedForm,
     Equation,
@@ -77,7 +77,7 @@ def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms
         return None
     if not algebra.get_free_symbols(first) or not algebra.get_free_symbols(second):
         untrue = any(
-            not algebra.get_free_symbols(difference) and difference.num
+            not algebra.get_free_symbols(difference) and difference.numerator
             for difference in (first, second)
         )
         return None if untrue else compare_forms(answer.right, gold.right)
@@ -146,10 +146,10 @@ def convert_to_congruence(form: Form) -> Form:
         return form
     value = get_closed_value(form.right if isinstance(form, Equation) else form)
     names = algebra.get_free_symbols(value) if value is not None else frozenset()
-    if value is None or len(names) != 1 or not names <= _ANY_INTEGER or value.den != UNIT:
+    if value is None or len(names) != 1 or not names <= _ANY_INTEGER or value.denominator != UNIT:
         return form
     (name,) = names
-    terms = dict(value.num)
+    terms = dict(value.numerator)
     residue = Fraction(terms.pop(frozenset(), Fraction(0)))
     size = abs(Fraction(terms.pop(frozenset(((name, 1),)), Fraction(0))))
     if terms or size < 2 or size.denominator > 1 or residue.denominator > 1:
@@ -210,18 +210,20 @@ def _get_numeric_value(form: Form) -> Fraction | None:
     return exact if size is None else Fraction(size)
 
 
-def are_proportional(a: Value, b: Value, *, requires_positive_factor: bool) -> bool:
+def are_proportional(
+    a: RationalExpression, b: RationalExpression, *, requires_positive_factor: bool
+) -> bool:
     """Return whether a is a constant multiple of b, so that a = 0 and b = 0 are equivalent.
 
     If `requires_positive_factor` is true, the constant is positive: a > 0 and b > 0 are equivalent.
     """
     left, right = _remove_denominators(a), _remove_denominators(b)
-    if not left.num or not right.num:
-        return not left.num and not right.num
-    mono = next(iter(right.num))
-    if mono not in left.num:
+    if not left.numerator or not right.numerator:
+        return not left.numerator and not right.numerator
+    mono = next(iter(right.numerator))
+    if mono not in left.numerator:
         return False
-    ratio = Fraction(left.num[mono]) / Fraction(right.num[mono])
+    ratio = Fraction(left.numerator[mono]) / Fraction(right.numerator[mono])
     if requires_positive_factor and ratio < 0:
         return False
     return algebra.same_canonical_form(
@@ -279,29 +281,29 @@ def _are_function_and_y(label: str, other: str) -> bool:
     return other == "y" and bool(_APPLIED.fullmatch(label))
 
 
-def _states_expression_value(left: Value, right: Value | None) -> bool:
+def _states_expression_value(left: RationalExpression, right: RationalExpression | None) -> bool:
     """Return whether an equation states the value of an expression, as a + b = 3 may do.
 
     Otherwise, it is an equation to solve.
     """
     if not algebra.get_free_symbols(left):
         return True
-    if right is not None and not right.num:
+    if right is not None and not right.numerator:
         return False
-    return all(mono and coefficient == 1 for mono, coefficient in left.num.items())
+    return all(mono and coefficient == 1 for mono, coefficient in left.numerator.items())
 
 
-def _remove_denominators(value: Value) -> Value:
+def _remove_denominators(value: RationalExpression) -> RationalExpression:
     """Return the numerator of a value without negative exponents.
 
     It is multiplied by powers of its symbols that remove them.
     """
     lowest: dict[str, int | Fraction] = {}
-    for mono in value.num:
+    for mono in value.numerator:
         for x, exponent in mono:
             if isinstance(x, str) and exponent < 0:
                 lowest[x] = min(lowest.get(x, 0), exponent)
-    result = Value(value.num, UNIT)
+    result = RationalExpression(value.numerator, UNIT)
     for x, exponent in lowest.items():
         factor = powers.power(
             algebra.make_atom_value(x), algebra.make_number_value(-Fraction(exponent))

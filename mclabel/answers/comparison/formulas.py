@@ -17,7 +17,7 @@ from mclabel.answers.comparison.names import (
 )
 from mclabel.answers.effort import spend_work
 from mclabel.answers.values import algebra, powers
-from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.forms import ClosedForm, Form, Number, get_closed_value
 from mclabel.answers.values.literals import Literal, rounds_to
 from mclabel.answers.values.monomials import UNIT, NotClosed
@@ -51,7 +51,7 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
 
 
 def _is_difference_accepted(
-    answer: Form, gold: Form, answer_value: Value, gold_value: Value
+    answer: Form, gold: Form, answer_value: RationalExpression, gold_value: RationalExpression
 ) -> bool:
     """Return whether a rule accepts the difference between two formulas.
 
@@ -88,16 +88,20 @@ def _same_number_with_magnitude_letter(answer: Form, gold: Form) -> bool:
 
 def get_single_letter(form: Form) -> str | None:
     """Return the letter if a form is a single letter; None otherwise."""
-    if not isinstance(form, ClosedForm) or len(form.value.num) != 1 or len(form.value.den) != 1:
+    if (
+        not isinstance(form, ClosedForm)
+        or len(form.value.numerator) != 1
+        or len(form.value.denominator) != 1
+    ):
         return None
-    ((mono, coefficient),) = form.value.num.items()
+    ((mono, coefficient),) = form.value.numerator.items()
     if coefficient != 1 or len(mono) != 1:
         return None
     ((name, exponent),) = mono
     return name if exponent == 1 and isinstance(name, str) and len(name) == 1 else None
 
 
-def _same_sign_and_square(left: Value, right: Value) -> bool:
+def _same_sign_and_square(left: RationalExpression, right: RationalExpression) -> bool:
     """Return whether two real numbers have the same sign and the same square.
 
     For example, √(7 + 4√3) and 2 + √3 have.
@@ -124,7 +128,7 @@ def equals_or_rounds_to(value: Fraction, gold: Literal) -> bool:
     return (gold.num_decimals >= 2 or gold.num_digits >= 3) and rounds_to(value, gold)
 
 
-def rounds_to_gold(value: Value, gold: Literal) -> bool:
+def rounds_to_gold(value: RationalExpression, gold: Literal) -> bool:
     """Return whether a formula rounds to a decimal gold."""
     if gold.unit_in_last_place is None:
         return False
@@ -137,7 +141,7 @@ def rounds_to_gold(value: Value, gold: Literal) -> bool:
     return size is not None and rounds_to(Fraction(size), gold)
 
 
-def is_float_rounding(answer: Literal, gold: Value) -> bool:
+def is_float_rounding(answer: Literal, gold: RationalExpression) -> bool:
     """Return whether an answer of at least `FULL_PRECISION` digits is a rounding of the gold."""
     if answer.num_digits < FULL_PRECISION or algebra.get_free_symbols(gold):
         return False
@@ -158,21 +162,21 @@ _HALF_TURN = frozenset((("π", 1),))
 GaussianInteger = tuple[int, int]
 
 
-def same_angle_sums(left: Value, right: Value) -> bool:
+def same_angle_sums(left: RationalExpression, right: RationalExpression) -> bool:
     """Return whether two values are equal sums of inverse tangents, sines and cosines."""
     if (
-        left.den is not UNIT
-        or right.den is not UNIT
+        left.denominator is not UNIT
+        or right.denominator is not UNIT
         or not (
             _has_inverse_trigonometric_function(left) or _has_inverse_trigonometric_function(right)
         )
     ):
         return False
     difference = algebra.add(left, algebra.negate(right))
-    terms = [_convert_angle_to_gaussian_integer(mono) for mono in difference.num]
+    terms = [_convert_angle_to_gaussian_integer(mono) for mono in difference.numerator]
     if None in terms:
         return False
-    times = [Fraction(coefficient) for coefficient in difference.num.values()]
+    times = [Fraction(coefficient) for coefficient in difference.numerator.values()]
     scale = lcm(*(multiple.denominator for multiple in times))
     product: GaussianInteger = (1, 0)
     for factor, multiple in zip(terms, times, strict=True):
@@ -187,8 +191,8 @@ def same_angle_sums(left: Value, right: Value) -> bool:
     return product[1] == 0 and size is not None and size < _NEAR / scale
 
 
-def _has_inverse_trigonometric_function(value: Value) -> bool:
-    return any(isinstance(x, tuple) and x[0] in _ARCS for mono in value.num for x, _ in mono)
+def _has_inverse_trigonometric_function(value: RationalExpression) -> bool:
+    return any(isinstance(x, tuple) and x[0] in _ARCS for mono in value.numerator for x, _ in mono)
 
 
 def _convert_angle_to_gaussian_integer(monomial: Any) -> GaussianInteger | None:
@@ -200,8 +204,12 @@ def _convert_angle_to_gaussian_integer(monomial: Any) -> GaussianInteger | None:
     ((x, exponent),) = monomial
     if exponent != 1 or not isinstance(x, tuple) or x[0] not in _ARCS:
         return None
-    num, den = x[1]
-    argument = Value(dict(num), UNIT).rational if den == frozenset(UNIT.items()) else None
+    numerator, denominator = x[1]
+    argument = (
+        RationalExpression(dict(numerator), UNIT).rational
+        if denominator == frozenset(UNIT.items())
+        else None
+    )
     if argument is None or max(abs(argument.numerator), argument.denominator) > _MAX_SIZE:
         return None
     along, across = argument.denominator, argument.numerator

@@ -9,7 +9,7 @@ from mclabel.answers.reading.cardinals import CARDINALS
 from mclabel.answers.reading.numerals import mentions_number, parse_number_in_words
 from mclabel.answers.reading.words import lacks_negation, same_words
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.forms import (
     BasedNumber,
     ClosedForm,
@@ -64,7 +64,7 @@ def same_quantity(
     value = get_closed_value(other)
     if value is None:
         return False
-    if len(value.num) == 1 and algebra.get_free_symbols(value):
+    if len(value.numerator) == 1 and algebra.get_free_symbols(value):
         spelt = _read_letter_as_unit(value)
         if spelt is not None and spelt.unit == quantity.unit:
             return _compare_in_answer_gold_order(
@@ -88,9 +88,9 @@ def same_quantity(
     return bare if units_optional else False
 
 
-def _read_letter_as_unit(value: Value) -> Quantity | None:
+def _read_letter_as_unit(value: RationalExpression) -> Quantity | None:
     """Read a number times a letter, such as 0.64N, as a quantity whose unit is the letter."""
-    ((mono, coefficient),) = value.num.items()
+    ((mono, coefficient),) = value.numerator.items()
     names = [(name, n) for name, n in mono if isinstance(name, str) and name not in ("π", "e", "i")]
     if len(names) != 1 or names[0][1] != 1:
         return None
@@ -98,7 +98,10 @@ def _read_letter_as_unit(value: Value) -> Quantity | None:
     if unit is None or unit[1] is None:
         return None
     return Quantity(
-        _convert_value_to_form(Value({mono - {names[0]}: coefficient}, value.den)), unit[1]
+        _convert_value_to_form(
+            RationalExpression({mono - {names[0]}: coefficient}, value.denominator)
+        ),
+        unit[1],
     )
 
 
@@ -130,7 +133,7 @@ def _same_converted_quantities(
     return compare_forms(_convert_value_to_form(_convert_unit(amount, ours, theirs)), gold.amount)
 
 
-def _convert_unit(amount: Value, source: Unit, target: Unit) -> Value:
+def _convert_unit(amount: RationalExpression, source: Unit, target: Unit) -> RationalExpression:
     base = algebra.add(
         algebra.multiply(amount, algebra.make_number_value(source.factor)),
         algebra.make_number_value(source.offset),
@@ -183,10 +186,10 @@ def _convert_to_radians(degrees: Form) -> Form:
 
 def _collect_numerator_atoms(form: Form) -> set[object]:
     value = get_closed_value(form)
-    return set() if value is None else {x for mono in value.num for x, _ in mono}
+    return set() if value is None else {x for mono in value.numerator for x, _ in mono}
 
 
-def _convert_value_to_form(value: Value) -> Form:
+def _convert_value_to_form(value: RationalExpression) -> Form:
     exact = value.rational
     return ClosedForm(value) if exact is None else Number(Literal(exact))
 
@@ -313,8 +316,8 @@ def same_words_or_number(answer: Form, gold: Form) -> bool | None:
     if isinstance(other, SpecialValue):
         return None if other.name != "empty text" and len(words.words) > 3 else False
     value = get_closed_value(other)
-    if value is not None and len(words.words) == 1 and len(value.num) == 1:
-        ((mono, coefficient),) = value.num.items()
+    if value is not None and len(words.words) == 1 and len(value.numerator) == 1:
+        ((mono, coefficient),) = value.numerator.items()
         if coefficient == 1 and words.words[0] in _INITIALS.get(mono, ()):
             return True
     exact = None if value is None else value.rational
@@ -341,16 +344,18 @@ def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
         The entries in order; None if the form is not such a vector.
     """
     value = get_closed_value(form)
-    if value is None or num_entries not in (2, 3) or len(value.den) > 1:
+    if value is None or num_entries not in (2, 3) or len(value.denominator) > 1:
         return None
     entries: list[Form] = [Number(Literal(Fraction(0)))] * num_entries
     names = set()
-    for mono, coefficient in value.num.items():
+    for mono, coefficient in value.numerator.items():
         units = [x for x, n in mono if x in ("i", "j", "k") and n == 1]
         if len(units) != 1 or str(units[0]) not in "ijk"[:num_entries]:
             return None
         rest = frozenset((x, n) for x, n in mono if x != units[0])
-        entries["ijk".index(str(units[0]))] = ClosedForm(Value({rest: coefficient}, value.den))
+        entries["ijk".index(str(units[0]))] = ClosedForm(
+            RationalExpression({rest: coefficient}, value.denominator)
+        )
         names.add(units[0])
     return entries if names - {"i"} else None
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise, permutations
 
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.forms import (
     Choice,
     ClosedForm,
@@ -85,7 +85,7 @@ def read_option_letters(form: Form) -> str:
     if isinstance(form, ItemCollection):
         letters = [_read_option_letter(item) for item in form.items]
     elif isinstance(form, ClosedForm):
-        monos = [*form.value.num.items(), *form.value.den.items()]
+        monos = [*form.value.numerator.items(), *form.value.denominator.items()]
         if any(n not in (1, -1) or c != 1 for mono, c in monos for _, n in mono):
             return ""
         letters = [x if isinstance(x, str) else "" for mono, _ in monos for x, _ in mono]
@@ -99,14 +99,18 @@ def read_option_letters(form: Form) -> str:
 def _read_option_letter(form: Form) -> str:
     if isinstance(form, Choice):
         return form.letter if form.content is None else ""
-    if not isinstance(form, ClosedForm) or len(form.value.num) != 1 or form.value.den != UNIT:
+    if (
+        not isinstance(form, ClosedForm)
+        or len(form.value.numerator) != 1
+        or form.value.denominator != UNIT
+    ):
         return ""
-    ((mono, coefficient),) = form.value.num.items()
+    ((mono, coefficient),) = form.value.numerator.items()
     names = [x for x, n in mono if n == 1 and isinstance(x, str)]
     return names[0] if coefficient == 1 and len(names) == len(mono) == 1 else ""
 
 
-def same_antiderivative(answer: Value, gold: Value) -> bool:
+def same_antiderivative(answer: RationalExpression, gold: RationalExpression) -> bool:
     """Return whether two antiderivatives differ only by a constant.
 
     The names of their constants of integration do not count.
@@ -118,7 +122,7 @@ def same_antiderivative(answer: Value, gold: Value) -> bool:
     if ours is None:
         return False
     difference = algebra.add(ours, algebra.negate(theirs))
-    if not difference.num or not algebra.get_free_symbols(difference):
+    if not difference.numerator or not algebra.get_free_symbols(difference):
         return True
     point = evaluate_at_point(
         difference, dict.fromkeys(algebra.get_free_symbols(difference), 0.7310585786)
@@ -129,7 +133,9 @@ def same_antiderivative(answer: Value, gold: Value) -> bool:
     return algebra.same_canonical_form(difference, algebra.make_number_value(shift))
 
 
-def same_up_to_constant_or_integer_names(answer: Value, gold: Value) -> bool:
+def same_up_to_constant_or_integer_names(
+    answer: RationalExpression, gold: RationalExpression
+) -> bool:
     """Return whether two formulas differ only in the names of arbitrary constants or of an integer.
 
     `c_1 e^x` equals `C_1 e^x`, and π/4 + kπ equals π/4 + nπ. An integer may be renamed only if it
@@ -150,7 +156,9 @@ def same_up_to_constant_or_integer_names(answer: Value, gold: Value) -> bool:
     return algebra.same_canonical_form(algebra.rename_symbols(answer, names), gold)
 
 
-def _same_up_to_arbitrary_constant_names(answer: Value, gold: Value) -> bool:
+def _same_up_to_arbitrary_constant_names(
+    answer: RationalExpression, gold: RationalExpression
+) -> bool:
     """Return whether two formulas differ only in the names of the gold's arbitrary constants.
 
     For example, A e^x and C_1 e^x do.
@@ -170,7 +178,9 @@ def _same_up_to_arbitrary_constant_names(answer: Value, gold: Value) -> bool:
     )
 
 
-def same_families_up_to_constant_letter(answer: Value, gold: Value) -> bool | None:
+def same_families_up_to_constant_letter(
+    answer: RationalExpression, gold: RationalExpression
+) -> bool | None:
     """Return whether two families of functions differ only in the letter of their constant.
 
     For example, `kx` and `cx` do, whose constant is arbitrary. The result is None if the gold's
@@ -187,14 +197,18 @@ def same_families_up_to_constant_letter(answer: Value, gold: Value) -> bool | No
     return True if old <= _FREE else None
 
 
-def _occurs_only_multiplied_by_pi(value: Value, symbol: str) -> bool:
+def _occurs_only_multiplied_by_pi(value: RationalExpression, symbol: str) -> bool:
     """Return whether a symbol occurs in only one term: a rational times π times the symbol."""
     turn = frozenset(((symbol, 1), ("π", 1)))
-    with_name = [mono for mono in value.num if any(x == symbol for x, _ in mono)]
-    return with_name == [turn] and symbol not in algebra.get_free_symbols(Value(value.den, UNIT))
+    with_name = [mono for mono in value.numerator if any(x == symbol for x, _ in mono)]
+    return with_name == [turn] and symbol not in algebra.get_free_symbols(
+        RationalExpression(value.denominator, UNIT)
+    )
 
 
-def _remove_integration_constant(value: Value, names: tuple[str, ...]) -> Value | None:
+def _remove_integration_constant(
+    value: RationalExpression, names: tuple[str, ...]
+) -> RationalExpression | None:
     """Remove an added constant of integration from a value.
 
     The constant is the first of `names` that the value contains only as a summand with the

@@ -22,7 +22,7 @@ from mclabel.answers.reading.tokens import (
     evaluate_sum_or_product,
 )
 from mclabel.answers.values import algebra, functions, powers
-from mclabel.answers.values.algebra import Value, make_atom_value, make_number_value
+from mclabel.answers.values.algebra import RationalExpression, make_atom_value, make_number_value
 from mclabel.answers.values.monomials import UNIT, NotClosed
 
 MAX_LENGTH = 500
@@ -36,7 +36,7 @@ _ACCENTS = frozenset(
 """LaTeX commands that combine the following letters into one name, such as `\\overline{AB}`."""
 
 
-def read_expression(text: str) -> Value:
+def read_expression(text: str) -> RationalExpression:
     """Parse a normalised text as a closed form.
 
     Raises:
@@ -63,10 +63,10 @@ class _FormulaParser(FormulaTokens):
         super().__init__(text)
         self.depth = 0
         self.bars = 0
-        self.bound: dict[str, Value] = {}
+        self.bound: dict[str, RationalExpression] = {}
         """Values of the index variables of the enclosing sums, by name."""
 
-    def read_sum(self) -> Value:
+    def read_sum(self) -> RationalExpression:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise NotClosed("nested too deep")
@@ -78,7 +78,7 @@ class _FormulaParser(FormulaTokens):
         self.depth -= 1
         return total
 
-    def read_product(self) -> Value:
+    def read_product(self) -> RationalExpression:
         total = self.read_signed_factor()
         while (token := self.peek()) is not None:
             if token == "*":
@@ -110,17 +110,17 @@ class _FormulaParser(FormulaTokens):
             return not self.bars
         return token[0].isalnum() or (token[0] in "(\\[{π∞." and token != "\\")
 
-    def read_signed_factor(self) -> Value:
+    def read_signed_factor(self) -> RationalExpression:
         minus = False
         while self.peek() in ("+", "-"):
             minus ^= self.next() == "-"
         value = self.read_factor()
         return algebra.negate(value) if minus else value
 
-    def read_factor(self) -> Value:
+    def read_factor(self) -> RationalExpression:
         return self.apply_postfixes(self.read_primary())
 
-    def apply_postfixes(self, value: Value) -> Value:
+    def apply_postfixes(self, value: RationalExpression) -> RationalExpression:
         while (token := self.peek()) is not None:
             if token == "!":
                 self.at += 1
@@ -140,7 +140,7 @@ class _FormulaParser(FormulaTokens):
                 break
         return value
 
-    def read_exponent(self) -> Value:
+    def read_exponent(self) -> RationalExpression:
         """Read the exponent after ^: a group or a signed factor. In a tower of powers, the
         rightmost power is evaluated first.
         """
@@ -157,7 +157,7 @@ class _FormulaParser(FormulaTokens):
         self.depth -= 1
         return algebra.negate(value) if minus else value
 
-    def read_primary(self) -> Value:
+    def read_primary(self) -> RationalExpression:
         spend_work(4)
         token = self.next()
         first = token[0]
@@ -181,7 +181,7 @@ class _FormulaParser(FormulaTokens):
             return self.read_symbol(token)
         raise NotClosed(f"unexpected {token}")
 
-    def read_number(self, token: str) -> Value:
+    def read_number(self, token: str) -> RationalExpression:
         """Return the value of a number.
 
         An integer before a proper fraction of integers is a mixed number.
@@ -196,7 +196,7 @@ class _FormulaParser(FormulaTokens):
                     return make_number_value(value + Fraction(top, bottom))
         return make_number_value(value)
 
-    def read_symbol(self, name: str) -> Value:
+    def read_symbol(self, name: str) -> RationalExpression:
         if self.peek() == "_":
             self.at += 1
             name = f"{name}_{self.read_subscript()}"
@@ -220,7 +220,7 @@ class _FormulaParser(FormulaTokens):
             return self.read_binomial_or_symbol()
         return make_atom_value(name)
 
-    def read_binomial_or_symbol(self) -> Value:
+    def read_binomial_or_symbol(self) -> RationalExpression:
         """Read `C(n, k)` as a binomial coefficient, or C before other brackets as a symbol."""
         start = self.at
         self.at += 1
@@ -233,7 +233,7 @@ class _FormulaParser(FormulaTokens):
         self.expect(")")
         return functions.binomial(top, bottom)
 
-    def read_command(self, name: str) -> Value:
+    def read_command(self, name: str) -> RationalExpression:
         if name == "frac":
             if self.tokens[self.at : self.at + 2] in (["{", "d"], ["{", "\\partial"]):
                 derivative = self.read_derivative()
@@ -269,7 +269,7 @@ class _FormulaParser(FormulaTokens):
             return functions.round_to_integer(value, rounds_up=name == "lceil")
         raise NotClosed(f"\\{name}")
 
-    def read_derivative(self) -> Value | None:
+    def read_derivative(self) -> RationalExpression | None:
         """Read `dy/dx` written as a fraction, which is a single name, so that d is not cancelled.
 
         Returns:
@@ -291,7 +291,7 @@ class _FormulaParser(FormulaTokens):
             "".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}")
         )
 
-    def read_gcd_or_extremum(self, name: str) -> Value:
+    def read_gcd_or_extremum(self, name: str) -> RationalExpression:
         r"""Read `\gcd(a, b)` or `\max\{a, b\}`."""
         opening = self.next()
         if opening == "\\" and self.peek() == "{":
@@ -307,15 +307,15 @@ class _FormulaParser(FormulaTokens):
             self.expect(token)
         return compute_gcd_or_extremum(name, values)
 
-    def read_infinite_bound(self) -> Value | None:
+    def read_infinite_bound(self) -> RationalExpression | None:
         """Read infinity as the upper bound of a sum; return None if the bound is not infinity."""
         for written in (["∞"], ["{", "∞", "}"], ["{", "+", "∞", "}"]):
             if self.tokens[self.at : self.at + len(written)] == written:
                 self.at += len(written)
-                return Value(INFINITE, UNIT)
+                return RationalExpression(INFINITE, UNIT)
         return None
 
-    def read_sum_or_product(self, *, is_product: bool) -> Value:
+    def read_sum_or_product(self, *, is_product: bool) -> RationalExpression:
         r"""Read the bounds of a `\sum` or `\prod` and the product after them, and evaluate it."""
         self.expect("_")
         self.expect("{")
@@ -327,7 +327,7 @@ class _FormulaParser(FormulaTokens):
         high = self.read_infinite_bound() or self.read_exponent()
         start, outer = self.at, dict(self.bound)
 
-        def evaluate_term(value: Value) -> Value:
+        def evaluate_term(value: RationalExpression) -> RationalExpression:
             self.at = start
             self.bound = {**outer, index: value}
             result = self.read_product()
@@ -339,7 +339,7 @@ class _FormulaParser(FormulaTokens):
             low, high, evaluate_term, is_product=is_product, num_tokens=self.at - start
         )
 
-    def read_command_argument(self) -> Value:
+    def read_command_argument(self) -> RationalExpression:
         """Read the argument of a LaTeX command: a group or the next token."""
         if self.peek() in ("{", "("):
             return self.read_primary()
@@ -349,7 +349,7 @@ class _FormulaParser(FormulaTokens):
         self.at -= 1
         return self.read_primary()
 
-    def read_function(self, name: str) -> Value:
+    def read_function(self, name: str) -> RationalExpression:
         exponent = base = None
         for _ in range(2):
             if self.peek() == "^":
@@ -365,7 +365,7 @@ class _FormulaParser(FormulaTokens):
         value = self.read_function_value(name, base)
         return value if exponent is None else powers.power(value, exponent)
 
-    def read_function_value(self, name: str, base: Value | None) -> Value:
+    def read_function_value(self, name: str, base: RationalExpression | None) -> RationalExpression:
         """Read the argument of a function and return the value of the function.
 
         The argument is a group, or the factors up to a sign or another function. A power after the

@@ -11,7 +11,7 @@ from mclabel.answers.reading.splitting import (
     split_outside_brackets,
 )
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.forms import (
     Equation,
     Form,
@@ -264,7 +264,9 @@ def _read_inequality(left: str, sign: str, right: str) -> Reals | Relation | Non
     return solve_relation(read_expression(left), sign, read_expression(right))
 
 
-def _solve_absolute_inequality(inside: Value, sign: str, bound: Value) -> Reals:
+def _solve_absolute_inequality(
+    inside: RationalExpression, sign: str, bound: RationalExpression
+) -> Reals:
     """Return the set of solutions of an inequality such as |x - 2| < 3, in its only variable.
 
     Args:
@@ -319,7 +321,7 @@ def _read_real_set(text: str, *, only_unambiguous: bool) -> Reals | None:
     )
 
 
-def _parse_interval_end(text: str, side_sign: int) -> Value | None:
+def _parse_interval_end(text: str, side_sign: int) -> RationalExpression | None:
     """Parse an end of an interval; return None if it is infinite.
 
     Args:

@@ -156,7 +156,7 @@ def read_form(text: str, depth: int = 0) -> Form:
         form
         or _read_counted_things(text, depth)
         or _read_prose(text)
-        or _read_stated_value(text, depth)
+        or _read_value_in_sentence(text, depth)
         or UnparsedText(text)
     )
 
@@ -189,7 +189,7 @@ def _read_prose(text: str) -> Form | None:
     return Words(split_words_without_leading_fillers(text)) if is_prose(text) else None
 
 
-def _read_stated_value(text: str, depth: int) -> Form | None:
+def _read_value_in_sentence(text: str, depth: int) -> Form | None:
     """Parse the value that a sentence such as `the area is 12` states.
 
     Return None for any other text.

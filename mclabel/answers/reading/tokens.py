@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value, make_atom_value, make_number_value
+from mclabel.answers.values.algebra import RationalExpression, make_atom_value, make_number_value
 from mclabel.answers.values.monomials import UNIT, NotClosed, Polynomial
 from mclabel.answers.values.powers import power
 
@@ -150,7 +150,7 @@ MAX_DEGREE = 12
 """Maximum degree of a polynomial in a sum whose upper bound is a symbol."""
 
 
-def compute_gcd_or_extremum(name: str, values: list[Value]) -> Value:
+def compute_gcd_or_extremum(name: str, values: list[RationalExpression]) -> RationalExpression:
     """Return the gcd, lcm, max or min of rational numbers.
 
     Raises:
@@ -168,7 +168,7 @@ def compute_gcd_or_extremum(name: str, values: list[Value]) -> Value:
     return make_number_value(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
 
 
-def compute_remainder(left: Value, right: Value) -> Value:
+def compute_remainder(left: RationalExpression, right: RationalExpression) -> RationalExpression:
     """Return `a mod b`.
 
     Raises:
@@ -181,8 +181,13 @@ def compute_remainder(left: Value, right: Value) -> Value:
 
 
 def evaluate_sum_or_product(
-    low: Value, high: Value, term: Callable[[Value], Value], *, is_product: bool, num_tokens: int
-) -> Value:
+    low: RationalExpression,
+    high: RationalExpression,
+    term: Callable[[RationalExpression], RationalExpression],
+    *,
+    is_product: bool,
+    num_tokens: int,
+) -> RationalExpression:
     """Return the sum or product of `term` from `low` to `high`.
 
     Args:
@@ -205,7 +210,7 @@ def evaluate_sum_or_product(
         ratio = _find_ratio_of_successive_terms(term)
         if ratio is not None:
             return _sum_geometric_series(term(low), ratio, low, high)
-        if high.num == INFINITE:
+        if high.numerator == INFINITE:
             return _sum_zeta_series(term(make_atom_value(_INDEX)), int(first))
         return algebra.add(
             _sum_polynomial(term, high),
@@ -229,18 +234,22 @@ _INDEX = "index of a sum"
 INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
 
 
-def _find_ratio_of_successive_terms(term: Callable[[Value], Value]) -> Fraction | None:
+def _find_ratio_of_successive_terms(
+    term: Callable[[RationalExpression], RationalExpression],
+) -> Fraction | None:
     """Return the rational quotient of successive terms if it is constant; None otherwise."""
     index = make_atom_value(_INDEX)
     here, next_one = term(index), term(algebra.add(index, make_number_value(1)))
-    if not here.num or _INDEX not in algebra.get_free_symbols(here):
+    if not here.numerator or _INDEX not in algebra.get_free_symbols(here):
         return None
     ratio = algebra.divide(next_one, here).rational
     return ratio if ratio not in (0, 1) else None
 
 
-def _sum_geometric_series(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
-    if high.num == INFINITE:
+def _sum_geometric_series(
+    first: RationalExpression, ratio: Fraction, low: RationalExpression, high: RationalExpression
+) -> RationalExpression:
+    if high.numerator == INFINITE:
         if abs(ratio) >= 1:
             raise NotClosed("the series does not converge")
         return algebra.divide(first, make_number_value(1 - ratio))
@@ -249,11 +258,11 @@ def _sum_geometric_series(first: Value, ratio: Fraction, low: Value, high: Value
     return algebra.divide(algebra.add(first, algebra.negate(past)), make_number_value(1 - ratio))
 
 
-def _sum_zeta_series(term: Value, first: int) -> Value:
+def _sum_zeta_series(term: RationalExpression, first: int) -> RationalExpression:
     """Return the infinite sum of c/k^s for even s, a rational multiple of π^s (Euler)."""
-    if first != 1 or term.den is not UNIT or len(term.num) != 1:
+    if first != 1 or term.denominator is not UNIT or len(term.numerator) != 1:
         raise NotClosed("this series is not supported")
-    ((mono, coefficient),) = term.num.items()
+    ((mono, coefficient),) = term.numerator.items()
     exponents = dict(mono)
     s = -exponents.pop(_INDEX, 0)
     if exponents or s.denominator != 1 or s % 2 or not 2 <= s <= MAX_DEGREE:
@@ -265,26 +274,28 @@ def _sum_zeta_series(term: Value, first: int) -> Value:
     )
 
 
-def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
+def _sum_polynomial(
+    term: Callable[[RationalExpression], RationalExpression], high: RationalExpression
+) -> RationalExpression:
     """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
     general = term(make_atom_value(_INDEX))
-    if general.den is not UNIT:
+    if general.denominator is not UNIT:
         raise NotClosed("a sum over an index (Σ) of quotients is not supported")
     total = make_number_value(0)
-    for mono, coefficient in general.num.items():
+    for mono, coefficient in general.numerator.items():
         exponents = dict(mono)
         degree = exponents.pop(_INDEX, 0)
         if degree.denominator != 1 or not 0 <= degree <= MAX_DEGREE:
             raise NotClosed("a sum is supported only if its terms are polynomials")
         rest: Polynomial = {frozenset(exponents.items()): coefficient}
-        if _INDEX in algebra.get_free_symbols(Value(rest, UNIT)):
+        if _INDEX in algebra.get_free_symbols(RationalExpression(rest, UNIT)):
             raise NotClosed("a sum is supported only if its terms are polynomials")
         faulhaber = _sum_powers(int(degree), high)
-        total = algebra.add(total, algebra.multiply(Value(rest, UNIT), faulhaber))
+        total = algebra.add(total, algebra.multiply(RationalExpression(rest, UNIT), faulhaber))
     return total
 
 
-def _sum_powers(degree: int, high: Value) -> Value:
+def _sum_powers(degree: int, high: RationalExpression) -> RationalExpression:
     """Return 1^d + 2^d + … + n^d as a polynomial in n."""
     total = make_number_value(0)
     for j, bernoulli in enumerate(_compute_bernoulli_numbers(degree)):

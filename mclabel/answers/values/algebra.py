@@ -34,64 +34,75 @@ from mclabel.answers.values.monomials import (
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A closed form. Values must be compared by `same_canonical_form`, not by `==`."""
+class RationalExpression:
+    """A closed form: a quotient of two polynomials in atoms, such as symbols and radicals.
 
-    num: Polynomial
+    Two of them must be compared by `same_canonical_form`, not by `==`.
+    """
+
+    numerator: Polynomial
     """Numerator."""
-    den: Polynomial
+    denominator: Polynomial
     """Denominator; the constant `UNIT` itself if it is 1."""
 
     @property
     def rational(self) -> Fraction | None:
         """The value as a fraction; None if it is not a rational number."""
-        if self.den is not UNIT or len(self.num) > 1:
+        if self.denominator is not UNIT or len(self.numerator) > 1:
             return None
-        if not self.num:
+        if not self.numerator:
             return Fraction(0)
-        coefficient = self.num.get(NO_ATOMS)
+        coefficient = self.numerator.get(NO_ATOMS)
         return None if coefficient is None else Fraction(coefficient)
 
 
-def make_number_value(value: int | Fraction) -> Value:
+def make_number_value(value: int | Fraction) -> RationalExpression:
     """Return the closed form of a rational number."""
     if isinstance(value, Fraction) and value.denominator == 1:
         value = value.numerator
-    return Value({NO_ATOMS: value} if value else {}, UNIT)
+    return RationalExpression({NO_ATOMS: value} if value else {}, UNIT)
 
 
-def make_atom_value(name: Atom) -> Value:
+def make_atom_value(name: Atom) -> RationalExpression:
     """Return the closed form of a single atom: a symbol, a constant or a function of arguments."""
-    return Value({frozenset(((name, 1),)): 1}, UNIT)
+    return RationalExpression({frozenset(((name, 1),)): 1}, UNIT)
 
 
-def make_hashable_key(value: Value) -> tuple[object, object]:
+def make_hashable_key(value: RationalExpression) -> tuple[object, object]:
     """Return a hashable key of a value. Equal keys imply equal values."""
-    return frozenset(value.num.items()), frozenset(value.den.items())
+    return frozenset(value.numerator.items()), frozenset(value.denominator.items())
 
 
-def add(a: Value, b: Value) -> Value:
+def add(a: RationalExpression, b: RationalExpression) -> RationalExpression:
     """Return a + b."""
-    if a.den is b.den or a.den == b.den:
-        return Value(add_terms(a.num, b.num), a.den)
-    return Value(
-        add_terms(multiply_terms(a.num, b.den), multiply_terms(b.num, a.den)),
-        multiply_terms(a.den, b.den),
+    if a.denominator is b.denominator or a.denominator == b.denominator:
+        return RationalExpression(add_terms(a.numerator, b.numerator), a.denominator)
+    return RationalExpression(
+        add_terms(
+            multiply_terms(a.numerator, b.denominator), multiply_terms(b.numerator, a.denominator)
+        ),
+        multiply_terms(a.denominator, b.denominator),
     )
 
 
-def negate(a: Value) -> Value:
+def negate(a: RationalExpression) -> RationalExpression:
     """Return -a."""
-    return Value({m: -c for m, c in a.num.items()}, a.den)
+    return RationalExpression({m: -c for m, c in a.numerator.items()}, a.denominator)
 
 
-def multiply(a: Value, b: Value) -> Value:
+def multiply(a: RationalExpression, b: RationalExpression) -> RationalExpression:
     """Return a · b."""
-    den = a.den if b.den is UNIT else b.den if a.den is UNIT else multiply_terms(a.den, b.den)
-    return Value(multiply_terms(a.num, b.num), den)
+    denominator = (
+        a.denominator
+        if b.denominator is UNIT
+        else b.denominator
+        if a.denominator is UNIT
+        else multiply_terms(a.denominator, b.denominator)
+    )
+    return RationalExpression(multiply_terms(a.numerator, b.numerator), denominator)
 
 
-def divide(a: Value, b: Value) -> Value:
+def divide(a: RationalExpression, b: RationalExpression) -> RationalExpression:
     """Return a / b.
 
     Raises:
@@ -100,30 +111,38 @@ def divide(a: Value, b: Value) -> Value:
     return multiply(a, reciprocal(b))
 
 
-def same_canonical_form(a: Value, b: Value) -> bool:
+def same_canonical_form(a: RationalExpression, b: RationalExpression) -> bool:
     """Return whether two values have the same canonical form.
 
     If so, they are equal wherever both are defined.
     """
-    if a.den is b.den or a.den == b.den:
-        left, right = a.num, b.num
+    if a.denominator is b.denominator or a.denominator == b.denominator:
+        left, right = a.numerator, b.numerator
     else:
-        left, right = multiply_terms(a.num, b.den), multiply_terms(b.num, a.den)
+        left, right = (
+            multiply_terms(a.numerator, b.denominator),
+            multiply_terms(b.numerator, a.denominator),
+        )
     return left == right or is_zero_sum(add_terms(left, {m: -c for m, c in right.items()}))
 
 
-def has_no_opaque_atoms(a: Value) -> bool:
+def has_no_opaque_atoms(a: RationalExpression) -> bool:
     """Return whether a value has no opaque atoms, such as roots of sums.
 
     Two values without opaque atoms are equal only if they have the same canonical form.
     """
-    return all(_is_canonical_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
+    return all(
+        _is_canonical_atom(x)
+        for part in (a.numerator, a.denominator)
+        for mono in part
+        for x, _ in mono
+    )
 
 
-def get_free_symbols(a: Value) -> frozenset[str]:
+def get_free_symbols(a: RationalExpression) -> frozenset[str]:
     """Return the names of the free symbols of a value, including those inside functions."""
     names: set[str] = set()
-    waiting: list[Monomial] = [*a.num, *a.den]
+    waiting: list[Monomial] = [*a.numerator, *a.denominator]
     while waiting:
         for x, _ in waiting.pop():
             if isinstance(x, str):
@@ -133,7 +152,7 @@ def get_free_symbols(a: Value) -> frozenset[str]:
     return frozenset(names - {"π", "e", "i"})
 
 
-def rename_symbols(a: Value, names: Mapping[str, str]) -> Value:
+def rename_symbols(a: RationalExpression, names: Mapping[str, str]) -> RationalExpression:
     """Rename the symbols of a value, including those inside functions.
 
     Args:
@@ -156,8 +175,10 @@ def rename_symbols(a: Value, names: Mapping[str, str]) -> Value:
             return ("^", rename_atom(x[1]), rename_monomial(x[2]))
         return (x[0], *map(rename_key, x[1:]))
 
-    num, den = ({rename_monomial(m): c for m, c in half.items()} for half in (a.num, a.den))
-    return Value(num, UNIT if a.den is UNIT else den)
+    numerator, denominator = (
+        {rename_monomial(m): c for m, c in half.items()} for half in (a.numerator, a.denominator)
+    )
+    return RationalExpression(numerator, UNIT if a.denominator is UNIT else denominator)
 
 
 def _is_canonical_atom(x: Atom) -> bool:
@@ -170,20 +191,20 @@ def _is_canonical_atom(x: Atom) -> bool:
     return x[0] == "^" and not any(isinstance(y, tuple) for y, _ in x[2])
 
 
-def reciprocal(a: Value) -> Value:
+def reciprocal(a: RationalExpression) -> RationalExpression:
     """Return 1 / a.
 
     Raises:
         NotClosed: `a` is zero.
     """
-    if not a.num:
+    if not a.numerator:
         raise NotClosed("division by zero")
-    if len(a.num) > 1:
-        return Value(a.den, a.num)
-    ((mono, coefficient),) = a.num.items()
+    if len(a.numerator) > 1:
+        return RationalExpression(a.denominator, a.numerator)
+    ((mono, coefficient),) = a.numerator.items()
     factor, inverse = raise_monomial_to_power(mono, -1)
     scaled = {inverse: Fraction(1, 1) / coefficient * factor}
-    return Value(multiply_terms(a.den, scaled), UNIT)
+    return RationalExpression(multiply_terms(a.denominator, scaled), UNIT)
 
 
 # Identities between the sine and cosine of the same argument, by sin² + cos² = 1.

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Literal as OneOf
 
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value, make_number_value
+from mclabel.answers.values.algebra import RationalExpression, make_number_value
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.units import Unit
@@ -29,7 +29,7 @@ class Number:
 class ClosedForm:
     """A formula whose value exact arithmetic can represent."""
 
-    value: Value
+    value: RationalExpression
     digits: str = ""
     """Text in upper case if it may be a number in a base above ten, such as `2A`; else empty."""
     magnitude: Literal | None = None
@@ -41,7 +41,7 @@ class Name:
     """A text of several letters, which is a name such as ABC or a product such as xy."""
 
     letters: str
-    value: Value | None
+    value: RationalExpression | None
     """Product of the letters; None if there are too many letters for a product."""
 
 
@@ -99,11 +99,11 @@ class RemarkedForm:
 class Interval:
     """An interval, or a single point if both ends are the same closed end."""
 
-    low: Value | None
+    low: RationalExpression | None
     """Lower end; None for minus infinity."""
     is_low_closed: bool
     """True if the lower end belongs to the interval."""
-    high: Value | None
+    high: RationalExpression | None
     """Upper end; None for infinity."""
     is_high_closed: bool
     """True if the upper end belongs to the interval."""
@@ -122,7 +122,7 @@ class Reals:
 class Relation:
     """An inequality in several variables, in the form `difference` > 0 or `difference` ≥ 0."""
 
-    difference: Value
+    difference: RationalExpression
     is_strict: bool
     """True for >, False for ≥."""
 
@@ -208,7 +208,7 @@ PartReader = Callable[[str], Form]
 """A function that parses a part of a text."""
 
 
-def get_closed_value(form: Form) -> Value | None:
+def get_closed_value(form: Form) -> RationalExpression | None:
     """Return the closed form of a number, formula or product of letters; None for other forms."""
     match form:
         case Number(literal):
@@ -218,7 +218,7 @@ def get_closed_value(form: Form) -> Value | None:
     return None
 
 
-Grid = tuple[tuple[Value, ...], ...]
+Grid = tuple[tuple[RationalExpression, ...], ...]
 """Rows of equal length, whose entries are closed forms."""
 
 
@@ -243,7 +243,7 @@ def add_matrices(left: Grid, right: Grid) -> Grid:
     )
 
 
-def scale_matrix(factor: Value, grid: Grid) -> Grid:
+def scale_matrix(factor: RationalExpression, grid: Grid) -> Grid:
     """Return the product of a number and a matrix."""
     return tuple(tuple(algebra.multiply(factor, value) for value in row) for row in grid)
 
@@ -265,14 +265,16 @@ def multiply_matrices(left: Grid, right: Grid) -> Grid:
     )
 
 
-def _multiply_row_by_column(row: tuple[Value, ...], column: list[Value]) -> Value:
+def _multiply_row_by_column(
+    row: tuple[RationalExpression, ...], column: list[RationalExpression]
+) -> RationalExpression:
     total = algebra.make_number_value(0)
     for a, b in zip(row, column, strict=True):
         total = algebra.add(total, algebra.multiply(a, b))
     return total
 
 
-def compute_determinant(grid: Grid) -> Value | None:
+def compute_determinant(grid: Grid) -> RationalExpression | None:
     """Return the determinant of a matrix by cofactors of the first row; None if the matrix is not
     square or is larger than 4×4.
     """

@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 
 from mclabel.answers.values import algebra, powers
-from mclabel.answers.values.algebra import Value, make_atom_value, make_number_value
+from mclabel.answers.values.algebra import RationalExpression, make_atom_value, make_number_value
 from mclabel.answers.values.monomials import NO_ATOMS, UNIT, Monomial, NotClosed
 from mclabel.answers.values.sampling import evaluate_as_real
 
@@ -29,7 +29,9 @@ MAX_SYMBOLIC_CHOSEN = 12
 n, and largest integer c of a factorial (m + c)! that is expanded."""
 
 
-def apply_function(name: str, argument: Value, base: Value | None) -> Value:
+def apply_function(
+    name: str, argument: RationalExpression, base: RationalExpression | None
+) -> RationalExpression:
     """Return the value of a function at an argument.
 
     Args:
@@ -65,7 +67,7 @@ def apply_function(name: str, argument: Value, base: Value | None) -> Value:
     return _evaluate_exact_trigonometric(name, argument) or _evaluate_trigonometric(name, argument)
 
 
-def _evaluate_hyperbolic(name: str, argument: Value) -> Value:
+def _evaluate_hyperbolic(name: str, argument: RationalExpression) -> RationalExpression:
     """Return sinh, cosh or tanh of an argument in terms of powers of e."""
     up, down = (
         powers.power(make_atom_value("e"), exponent)
@@ -77,7 +79,7 @@ def _evaluate_hyperbolic(name: str, argument: Value) -> Value:
     return algebra.divide(difference if name == "sinh" else total, make_number_value(2))
 
 
-def _evaluate_trigonometric(name: str, argument: Value) -> Value:
+def _evaluate_trigonometric(name: str, argument: RationalExpression) -> RationalExpression:
     """Return tan, cot, sec or csc in terms of sine and cosine.
 
     Any other function becomes an opaque atom.
@@ -108,7 +110,9 @@ def _find_exponent_of_ten(n: Fraction) -> int | None:
     return exponent if n == 10**exponent else None
 
 
-def _evaluate_exact_trigonometric(name: str, argument: Value) -> Value | None:
+def _evaluate_exact_trigonometric(
+    name: str, argument: RationalExpression
+) -> RationalExpression | None:
     """Return sin, cos or tan of a multiple of 15 degrees exactly; None for other arguments."""
     turns = algebra.divide(argument, make_atom_value("π")).rational
     if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
@@ -116,11 +120,11 @@ def _evaluate_exact_trigonometric(name: str, argument: Value) -> Value | None:
     twelfths = int(turns * 12)
     if name == "tan":
         cosine = _compute_sine(twelfths + 6)
-        return algebra.divide(_compute_sine(twelfths), cosine) if cosine.num else None
+        return algebra.divide(_compute_sine(twelfths), cosine) if cosine.numerator else None
     return _compute_sine(twelfths if name == "sin" else twelfths + 6)
 
 
-def _evaluate_inverse_trigonometric(name: str, argument: Value) -> Value:
+def _evaluate_inverse_trigonometric(name: str, argument: RationalExpression) -> RationalExpression:
     """Return arcsin, arccos or arctan, as a multiple of π if it is a multiple of 15 degrees."""
     wave = "tan" if name == "arctan" else "sin"
     for twelfths in range(-6, 7) if not algebra.get_free_symbols(argument) else ():
@@ -135,7 +139,7 @@ def _evaluate_inverse_trigonometric(name: str, argument: Value) -> Value:
     return make_atom_value((name, algebra.make_hashable_key(argument)))
 
 
-def _compute_sine(twelfths: int) -> Value:
+def _compute_sine(twelfths: int) -> RationalExpression:
     """Return the sine of `twelfths` · π/12."""
     place = twelfths % 24
     sign = -1 if place > 12 else 1
@@ -158,7 +162,7 @@ def _compute_sine(twelfths: int) -> Value:
     return total
 
 
-def factorial(value: Value) -> Value:
+def factorial(value: RationalExpression) -> RationalExpression:
     """Return n! for an integer or a formula n.
 
     Raises:
@@ -178,10 +182,10 @@ def factorial(value: Value) -> Value:
     )
 
 
-def _expand_symbolic_factorial(value: Value) -> Value:
+def _expand_symbolic_factorial(value: RationalExpression) -> RationalExpression:
     """Return (m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! equals n!."""
-    shift = Fraction(value.num.get(NO_ATOMS, 0))
-    if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
+    shift = Fraction(value.numerator.get(NO_ATOMS, 0))
+    if value.denominator is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
         return make_atom_value(("factorial", algebra.make_hashable_key(value)))
     rest = algebra.add(value, make_number_value(-shift))
     result = make_atom_value(("factorial", algebra.make_hashable_key(rest)))
@@ -192,7 +196,7 @@ def _expand_symbolic_factorial(value: Value) -> Value:
     return result
 
 
-def binomial(top: Value, bottom: Value) -> Value:
+def binomial(top: RationalExpression, bottom: RationalExpression) -> RationalExpression:
     """Return the binomial coefficient "n choose k".
 
     Args:
@@ -217,7 +221,7 @@ def binomial(top: Value, bottom: Value) -> Value:
     return make_number_value(math.comb(int(n), chosen))
 
 
-def _expand_symbolic_binomial(top: Value, k: int) -> Value:
+def _expand_symbolic_binomial(top: RationalExpression, k: int) -> RationalExpression:
     """Return `n(n-1)…(n-k+1)/k!` for a formula n."""
     if k > MAX_SYMBOLIC_CHOSEN:
         return make_atom_value(
@@ -233,7 +237,7 @@ def _expand_symbolic_binomial(top: Value, k: int) -> Value:
     return product
 
 
-def absolute_value(value: Value) -> Value:
+def absolute_value(value: RationalExpression) -> RationalExpression:
     """Return the absolute value: exact for a number, an opaque atom for a formula with symbols."""
     if algebra.get_free_symbols(value):
         return make_atom_value(("abs", algebra.make_hashable_key(_choose_canonical_sign(value))))
@@ -243,32 +247,33 @@ def absolute_value(value: Value) -> Value:
     return algebra.negate(value) if size < 0 else value
 
 
-def _choose_canonical_sign(value: Value) -> Value:
+def _choose_canonical_sign(value: RationalExpression) -> RationalExpression:
     """Return a formula or its negative, such that the result is the same for both."""
-    first = min(value.num, key=lambda mono: sorted(map(repr, mono)))
-    return algebra.negate(value) if value.num[first] < 0 else value
+    first = min(value.numerator, key=lambda mono: sorted(map(repr, mono)))
+    return algebra.negate(value) if value.numerator[first] < 0 else value
 
 
-def _compute_modulus(value: Value) -> Value:
+def _compute_modulus(value: RationalExpression) -> RationalExpression:
     """Return the modulus √(a² + b²) of a complex number a + bi."""
-    if value.den is not UNIT:
+    if value.denominator is not UNIT:
         return algebra.divide(
-            _compute_modulus(Value(value.num, UNIT)), _compute_modulus(Value(value.den, UNIT))
+            _compute_modulus(RationalExpression(value.numerator, UNIT)),
+            _compute_modulus(RationalExpression(value.denominator, UNIT)),
         )
     parts: tuple[dict[Monomial, int | Fraction], ...] = ({}, {})
-    for mono, coefficient in value.num.items():
+    for mono, coefficient in value.numerator.items():
         rest = frozenset((x, n) for x, n in mono if x != "i")
         parts[len(rest) != len(mono)][rest] = coefficient
     total = make_number_value(0)
     for part in parts:
-        component = Value(part, UNIT)
+        component = RationalExpression(part, UNIT)
         if part and evaluate_as_real(component) is None:
             raise NotClosed("parts that are not real numbers")
         total = algebra.add(total, algebra.multiply(component, component))
     return powers.power(total, make_number_value(Fraction(1, 2)))
 
 
-def round_to_integer(value: Value, *, rounds_up: bool) -> Value:
+def round_to_integer(value: RationalExpression, *, rounds_up: bool) -> RationalExpression:
     """Return the ceiling of a value if `rounds_up` is true, its floor otherwise."""
     n = value.rational
     if n is None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from mclabel.answers.effort import spend_work
 from mclabel.answers.values.algebra import (
-    Value,
+    RationalExpression,
     add,
     divide,
     make_atom_value,
@@ -40,7 +40,7 @@ MAX_RADICAND = 10**12
 number with a larger part is not factored."""
 
 
-def power(base: Value, exponent: Value) -> Value:
+def power(base: RationalExpression, exponent: RationalExpression) -> RationalExpression:
     """Return base^exponent.
 
     A root of a positive number is the positive real root, and an odd root of a negative number is
@@ -57,24 +57,26 @@ def power(base: Value, exponent: Value) -> Value:
     return _take_root(base, n)
 
 
-def square(a: Value) -> Value:
+def square(a: RationalExpression) -> RationalExpression:
     """Return a². If a root of a sum is a factor of a, its square is the radicand."""
-    if len(a.num) != 1 or a.den is not UNIT:
+    if len(a.numerator) != 1 or a.denominator is not UNIT:
         return multiply(a, a)
-    ((mono, coefficient),) = a.num.items()
+    ((mono, coefficient),) = a.numerator.items()
     result = make_number_value(Fraction(coefficient) ** 2)
     for x, exponent in mono:
         twice = make_number_value(Fraction(exponent) * 2)
         if isinstance(x, tuple) and x[0] == "root":
-            num, den = x[1]
-            result = multiply(result, power(Value(dict(num), dict(den)), twice))
+            numerator, denominator = x[1]
+            result = multiply(
+                result, power(RationalExpression(dict(numerator), dict(denominator)), twice)
+            )
         else:
             base = make_number_value(x) if isinstance(x, int) else make_atom_value(x)
             result = multiply(result, power(base, twice))
     return result
 
 
-def logarithm(a: Value) -> Value:
+def logarithm(a: RationalExpression) -> RationalExpression:
     """Return the natural logarithm of a value.
 
     The logarithm of a rational is a sum of logarithms of primes, and the logarithm of e^x is x. Any
@@ -90,8 +92,8 @@ def logarithm(a: Value) -> Value:
                 total, multiply(make_number_value(exponent), make_atom_value(("ln", prime)))
             )
         return total
-    if len(a.num) == 1 and a.den is UNIT:
-        ((mono, coefficient),) = a.num.items()
+    if len(a.numerator) == 1 and a.denominator is UNIT:
+        ((mono, coefficient),) = a.numerator.items()
         factor = Fraction(coefficient)
         if (
             factor > 0
@@ -100,29 +102,36 @@ def logarithm(a: Value) -> Value:
         ):
             total = logarithm(make_number_value(factor))
             for x, times in mono:
-                logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else make_number_value(1)
+                logged = (
+                    RationalExpression({x[2]: 1}, UNIT)
+                    if isinstance(x, tuple)
+                    else make_number_value(1)
+                )
                 total = add(total, multiply(make_number_value(Fraction(times)), logged))
             return total
     return make_atom_value(("log", make_hashable_key(a)))
 
 
-def _compute_integer_power(base: Value, n: int) -> Value:
+def _compute_integer_power(base: RationalExpression, n: int) -> RationalExpression:
     if n < 0:
         return _compute_integer_power(reciprocal(base), -n)
     if n == 0:
-        if not base.num:
+        if not base.numerator:
             raise NotClosed("zero to the power of zero")
         return make_number_value(1)
-    if len(base.num) == 1 and base.den is UNIT:
-        ((mono, coefficient),) = base.num.items()
+    if len(base.numerator) == 1 and base.denominator is UNIT:
+        ((mono, coefficient),) = base.numerator.items()
         refuse_large_power(coefficient, n)
         factor, raised = raise_monomial_to_power(mono, n)
         refuse_large_number(factor)
-        return Value({raised: coefficient**n * factor}, UNIT)
-    if base.den is not UNIT:
-        num, den = Value(base.num, UNIT), Value(base.den, UNIT)
-        return divide(_compute_integer_power(num, n), _compute_integer_power(den, n))
-    if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
+        return RationalExpression({raised: coefficient**n * factor}, UNIT)
+    if base.denominator is not UNIT:
+        numerator, denominator = (
+            RationalExpression(base.numerator, UNIT),
+            RationalExpression(base.denominator, UNIT),
+        )
+        return divide(_compute_integer_power(numerator, n), _compute_integer_power(denominator, n))
+    if n > MAX_POWER or math.comb(n + len(base.numerator) - 1, n) > MAX_TERMS:
         return make_atom_value(
             ("power", make_hashable_key(base), make_hashable_key(make_number_value(n)))
         )
@@ -132,18 +141,19 @@ def _compute_integer_power(base: Value, n: int) -> Value:
     return result
 
 
-def _take_root(base: Value, exponent: Fraction) -> Value:
-    if not base.num:
+def _take_root(base: RationalExpression, exponent: Fraction) -> RationalExpression:
+    if not base.numerator:
         if exponent > 0:
             return base
         raise NotClosed("division by zero")
-    if base.den is not UNIT:
+    if base.denominator is not UNIT:
         return divide(
-            _take_root(Value(base.num, UNIT), exponent), _take_root(Value(base.den, UNIT), exponent)
+            _take_root(RationalExpression(base.numerator, UNIT), exponent),
+            _take_root(RationalExpression(base.denominator, UNIT), exponent),
         )
-    if len(base.num) > 1:
+    if len(base.numerator) > 1:
         return _take_root_of_sum(base, exponent)
-    ((mono, coefficient),) = base.num.items()
+    ((mono, coefficient),) = base.numerator.items()
     exponents: dict[Atom, int | Fraction] = {}
     for x, e in mono:
         if x == "i" or (not isinstance(x, int) and x not in ("π", "e") and e % 2 == 0):
@@ -154,32 +164,34 @@ def _take_root(base: Value, exponent: Fraction) -> Value:
         factor = (
             _compute_prime_power(x, Fraction(e))
             if isinstance(x, int)
-            else Value({frozenset(((x, e),)): 1}, UNIT)
+            else RationalExpression({frozenset(((x, e),)): 1}, UNIT)
         )
         result = multiply(result, factor)
     return result
 
 
-def _take_root_of_sum(base: Value, exponent: Fraction) -> Value:
+def _take_root_of_sum(base: RationalExpression, exponent: Fraction) -> RationalExpression:
     """Return a root of a sum as a sum of radicals if possible, otherwise as an opaque atom.
 
     A rational factor of the sum is taken out of the root, so that √(4a+4b) is 2√(a+b).
     """
-    coefficients = [Fraction(c) for c in base.num.values()]
+    coefficients = [Fraction(c) for c in base.numerator.values()]
     content = Fraction(
         math.gcd(*(c.numerator for c in coefficients)),
         math.lcm(*(c.denominator for c in coefficients)),
     )
-    rest = Value({m: Fraction(c) / content for m, c in base.num.items()}, UNIT)
-    if len(base.num) == 2 and abs(exponent) in (Fraction(1, 2), Fraction(1, 3)):
+    rest = RationalExpression({m: Fraction(c) / content for m, c in base.numerator.items()}, UNIT)
+    if len(base.numerator) == 2 and abs(exponent) in (Fraction(1, 2), Fraction(1, 3)):
         plain = denest_root(base, exponent.denominator)
         if plain is not None:
             return plain if exponent > 0 else reciprocal(plain)
-    root = Value({frozenset(((("root", make_hashable_key(rest)), exponent),)): 1}, UNIT)
+    root = RationalExpression(
+        {frozenset(((("root", make_hashable_key(rest)), exponent),)): 1}, UNIT
+    )
     return multiply(_compute_rational_power(content, exponent), root)
 
 
-def denest_root(base: Value, degree: int) -> Value | None:
+def denest_root(base: RationalExpression, degree: int) -> RationalExpression | None:
     """Return the square or cube root of a + b√d as a sum of radicals of rationals; None if it is
     not such a sum.
 
@@ -206,7 +218,7 @@ def denest_root(base: Value, degree: int) -> Value | None:
     return add(large, small if b > 0 else multiply(make_number_value(-1), small))
 
 
-def _compute_rational_power(n: Fraction, exponent: Fraction) -> Value:
+def _compute_rational_power(n: Fraction, exponent: Fraction) -> RationalExpression:
     if n < 0:
         if exponent.denominator % 2:
             sign = -1 if exponent.numerator % 2 else 1
@@ -223,20 +235,24 @@ def _compute_rational_power(n: Fraction, exponent: Fraction) -> Value:
     return result
 
 
-def _compute_prime_power(prime: int, exponent: Fraction) -> Value:
+def _compute_prime_power(prime: int, exponent: Fraction) -> RationalExpression:
     whole = math.floor(exponent)
     refuse_large_power(prime, whole)
     rest = exponent - whole
     mono = frozenset(((prime, rest),)) if rest else NO_ATOMS
-    return Value({mono: Fraction(prime) ** whole}, UNIT)
+    return RationalExpression({mono: Fraction(prime) ** whole}, UNIT)
 
 
-def _expand_symbolic_power(base: Value, exponent: Value) -> Value:
+def _expand_symbolic_power(
+    base: RationalExpression, exponent: RationalExpression
+) -> RationalExpression:
     """Return b^(c·m + …) as a product of atoms b^m to the power c, so that (e^x)² equals e^(2x)."""
-    if exponent.den is not UNIT:
+    if exponent.denominator is not UNIT:
         return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     if any(
-        isinstance(x, tuple) and x[0] in ("ln", "log") for mono in exponent.num for x, _ in mono
+        isinstance(x, tuple) and x[0] in ("ln", "log")
+        for mono in exponent.numerator
+        for x, _ in mono
     ):
         undone = _eliminate_logarithms(base, exponent)
         return (
@@ -244,15 +260,15 @@ def _expand_symbolic_power(base: Value, exponent: Value) -> Value:
             if undone is None
             else undone
         )
-    if len(base.num) != 1 or base.den is not UNIT:
+    if len(base.numerator) != 1 or base.denominator is not UNIT:
         return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
-    ((mono, coefficient),) = base.num.items()
+    ((mono, coefficient),) = base.numerator.items()
     n = Fraction(coefficient)
     if n <= 0 or any(not isinstance(x, str) or x == "i" for x, _ in mono):
         return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
     bases = [*mono, *_factor_integer(n.numerator), *_factor_integer(n.denominator, sign=-1)]
     result = make_number_value(1)
-    for m, c in exponent.num.items():
+    for m, c in exponent.numerator.items():
         if ("i", 1) in m:
             return make_atom_value(("power", make_hashable_key(base), make_hashable_key(exponent)))
         for x, e in bases:
@@ -262,27 +278,29 @@ def _expand_symbolic_power(base: Value, exponent: Value) -> Value:
                     make_number_value(Fraction(e * c)),
                 )
             else:
-                piece = Value({frozenset(((("^", x, m), e * c),)): 1}, UNIT)
+                piece = RationalExpression({frozenset(((("^", x, m), e * c),)): 1}, UNIT)
             result = multiply(result, piece)
     return result
 
 
-def _eliminate_logarithms(base: Value, exponent: Value) -> Value | None:
+def _eliminate_logarithms(
+    base: RationalExpression, exponent: RationalExpression
+) -> RationalExpression | None:
     """Return b^E without logarithms if E·ln b is a sum of multiples of logarithms; None otherwise.
 
     3^(log_3 5) becomes 5, 9^(log_3 5) becomes 25, and e^(2 ln x) becomes x².
     """
     n = base.rational
-    if n == 10 and any(x == BARE_LOG for mono in exponent.num for x, _ in mono):
+    if n == 10 and any(x == BARE_LOG for mono in exponent.numerator for x, _ in mono):
         total = multiply(exponent, make_atom_value(BARE_LOG))
-    elif base.num == {frozenset((("e", 1),)): 1} and base.den is UNIT:
+    elif base.numerator == {frozenset((("e", 1),)): 1} and base.denominator is UNIT:
         total = exponent
     elif n is not None and n > 0:
         total = multiply(exponent, logarithm(base))
     else:
         return None
     result = make_number_value(1)
-    for mono, coefficient in total.num.items():
+    for mono, coefficient in total.numerator.items():
         c = make_number_value(Fraction(coefficient))
         if not mono:
             result = multiply(result, power(make_atom_value("e"), c))
@@ -290,9 +308,18 @@ def _eliminate_logarithms(base: Value, exponent: Value) -> Value | None:
         ((x, once), *more) = mono
         if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
             return None
-        inner = make_number_value(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
+        inner = (
+            make_number_value(x[1])
+            if x[0] == "ln"
+            else RationalExpression(dict(x[1][0]), dict(x[1][1]))
+        )
         # A denominator of 1 becomes the object `UNIT` itself.
-        result = multiply(result, power(Value(inner.num, UNIT) if inner.den == UNIT else inner, c))
+        result = multiply(
+            result,
+            power(
+                RationalExpression(inner.numerator, UNIT) if inner.denominator == UNIT else inner, c
+            ),
+        )
     return result
 
 
@@ -346,16 +373,16 @@ _MAX_SIZE = 10**12
 """Largest supported numerator or denominator of a, b and d in a + b√d."""
 
 
-def split_surd(value: Value) -> tuple[Fraction, Fraction, Fraction] | None:
+def split_surd(value: RationalExpression) -> tuple[Fraction, Fraction, Fraction] | None:
     """Return (a, b, d) if a value is a + b√d with rational a and b and a squarefree d > 1.
 
     Return None for any other value.
     """
-    if value.den is not UNIT or len(value.num) != 2:
+    if value.denominator is not UNIT or len(value.numerator) != 2:
         return None
     a = b = Fraction(0)
     d = 1
-    for mono, coefficient in value.num.items():
+    for mono, coefficient in value.numerator.items():
         if not mono:
             a = Fraction(coefficient)
             continue

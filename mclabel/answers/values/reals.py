@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.forms import Interval, Reals, Relation
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.sampling import evaluate_as_real
@@ -17,7 +17,10 @@ ALL = Reals((Interval(None, False, None, False),))
 
 
 def make_interval(
-    low: Value | None, high: Value | None, *, are_ends_closed: tuple[bool, bool]
+    low: RationalExpression | None,
+    high: RationalExpression | None,
+    *,
+    are_ends_closed: tuple[bool, bool],
 ) -> Reals:
     """Return the interval between two ends; the empty set if `low` is above `high`.
 
@@ -89,7 +92,7 @@ def intersection(a: Reals, b: Reals) -> Reals:
     return union(pieces)
 
 
-def make_reals_except(point: Value) -> Reals:
+def make_reals_except(point: RationalExpression) -> Reals:
     """Return the set of all real numbers except `point`."""
     return Reals((Interval(None, False, point, False), Interval(point, False, None, False)))
 
@@ -118,7 +121,9 @@ def same_set(a: Reals, b: Reals) -> bool | None:
     return None if unsure else True
 
 
-def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
+def solve_relation(
+    left: RationalExpression, sign: str, right: RationalExpression
+) -> Reals | Relation:
     """Solve the inequality `left sign right`.
 
     Returns:
@@ -151,16 +156,20 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
     return Reals(solutions.pieces, name)
 
 
-def _find_linear_coefficients(difference: Value, name: str) -> tuple[Value, Value]:
+def _find_linear_coefficients(
+    difference: RationalExpression, name: str
+) -> tuple[RationalExpression, RationalExpression]:
     """Return the slope and the constant term of a polynomial that is linear in its variable.
 
     Raises:
         NotClosed: the polynomial is not linear.
     """
-    if len(difference.den) > 1 or algebra.get_free_symbols(Value(difference.den, difference.den)):
+    if len(difference.denominator) > 1 or algebra.get_free_symbols(
+        RationalExpression(difference.denominator, difference.denominator)
+    ):
         raise NotClosed("not linear")
     slope, rest = {}, {}
-    for mono, coefficient in difference.num.items():
+    for mono, coefficient in difference.numerator.items():
         exponents = dict(mono)
         if name not in exponents:
             rest[mono] = coefficient
@@ -168,13 +177,16 @@ def _find_linear_coefficients(difference: Value, name: str) -> tuple[Value, Valu
         if exponents.pop(name) != 1:
             raise NotClosed("not linear")
         slope[frozenset(exponents.items())] = coefficient
-    slope_value, rest_value = Value(slope, difference.den), Value(rest, difference.den)
+    slope_value, rest_value = (
+        RationalExpression(slope, difference.denominator),
+        RationalExpression(rest, difference.denominator),
+    )
     if algebra.get_free_symbols(slope_value) or algebra.get_free_symbols(rest_value) or not slope:
         raise NotClosed("not linear")
     return slope_value, rest_value
 
 
-def _convert_end_to_float(value: Value) -> float:
+def _convert_end_to_float(value: RationalExpression) -> float:
     exact = value.rational
     if exact is not None and abs(exact) < 2**1000:
         return float(exact)
@@ -184,7 +196,7 @@ def _convert_end_to_float(value: Value) -> float:
     return place
 
 
-def _compare_interval_ends(a: Value, b: Value) -> int:
+def _compare_interval_ends(a: RationalExpression, b: RationalExpression) -> int:
     if algebra.same_canonical_form(a, b):
         return 0
     left: float | Fraction | None = a.rational
@@ -213,8 +225,13 @@ def _join_intervals(first: Interval, second: Interval) -> Interval:
 
 
 def _choose_tighter_end(
-    a: Value | None, a_closed: bool, b: Value | None, b_closed: bool, *, sign: int
-) -> tuple[Value | None, bool]:
+    a: RationalExpression | None,
+    a_closed: bool,
+    b: RationalExpression | None,
+    b_closed: bool,
+    *,
+    sign: int,
+) -> tuple[RationalExpression | None, bool]:
     """Return the larger of two lower ends, or the smaller of two upper ends if `sign` is -1.
 
     An end is a value, None if infinite, and a flag that is True if it belongs to the interval.

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from mclabel.answers.effort import spend_work
-from mclabel.answers.values.algebra import Value, get_free_symbols
+from mclabel.answers.values.algebra import RationalExpression, get_free_symbols
 from mclabel.answers.values.monomials import Atom, Polynomial
 from mclabel.answers.values.powers import BARE_LOG
 
@@ -50,7 +50,7 @@ _FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
 }
 
 
-def clearly_differ(a: Value, b: Value) -> bool:
+def clearly_differ(a: RationalExpression, b: RationalExpression) -> bool:
     """Return whether two closed forms have clearly different values at one of a few points.
 
     Only points at which both are defined over the real numbers are used. Elsewhere a root or a
@@ -93,7 +93,9 @@ def _choose_sample_value(
     return approximate_value + 0.137 * symbol_index + 0.01 * point_index
 
 
-def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
+def _differ_at(
+    a: RationalExpression, b: RationalExpression, point: dict[str, float]
+) -> bool | None:
     """Return whether two values differ at a point; None if a value is undefined there.
 
     A `log` without a base may have base e or 10. The values must differ for both.
@@ -108,7 +110,9 @@ def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
     return True
 
 
-def evaluate_at_point(a: Value, point: Mapping[str, float] | None = None) -> complex | None:
+def evaluate_at_point(
+    a: RationalExpression, point: Mapping[str, float] | None = None
+) -> complex | None:
     """Return the value of a closed form at a point.
 
     It is None if the form is undefined, out of range or ill-conditioned there.
@@ -118,13 +122,13 @@ def evaluate_at_point(a: Value, point: Mapping[str, float] | None = None) -> com
         point: values of the symbols by name; None if the form has no symbols.
     """
     try:
-        result = _evaluate_quotient(a.num, a.den, point or {})
+        result = _evaluate_quotient(a.numerator, a.denominator, point or {})
     except (OverflowError, ZeroDivisionError, ValueError, KeyError):
         return None
     return result if cmath.isfinite(result) else None
 
 
-def compute_absolute_difference(a: Value, b: Value) -> float | None:
+def compute_absolute_difference(a: RationalExpression, b: RationalExpression) -> float | None:
     """Return the absolute difference of two closed forms without symbols; None if one of them
     cannot be evaluated.
     """
@@ -132,19 +136,19 @@ def compute_absolute_difference(a: Value, b: Value) -> float | None:
     return None if left is None or right is None else abs(left - right)
 
 
-def overflows_float(a: Value) -> bool:
+def overflows_float(a: RationalExpression) -> bool:
     """Return whether a closed form without symbols, or a part of it, is too large for a float."""
     if get_free_symbols(a):
         return False
     try:
-        return not cmath.isfinite(_evaluate_quotient(a.num, a.den, {}))
+        return not cmath.isfinite(_evaluate_quotient(a.numerator, a.denominator, {}))
     except OverflowError:
         return True
     except (ZeroDivisionError, ValueError, KeyError):
         return False
 
 
-def evaluate_as_real(a: Value) -> float | None:
+def evaluate_as_real(a: RationalExpression) -> float | None:
     """Return the value of a closed form without symbols if it is a real number; None otherwise."""
     result = evaluate_at_point(a)
     if result is None or abs(result.imag) > 1e-12 * max(1.0, abs(result.real)):
@@ -152,8 +156,8 @@ def evaluate_as_real(a: Value) -> float | None:
     return result.real
 
 
-def _evaluate_quotient(num: Any, den: Any, point: Mapping[str, float]) -> complex:
-    return _evaluate_polynomial(num, point) / _evaluate_polynomial(den, point)
+def _evaluate_quotient(numerator: Any, denominator: Any, point: Mapping[str, float]) -> complex:
+    return _evaluate_polynomial(numerator, point) / _evaluate_polynomial(denominator, point)
 
 
 def _evaluate_polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
@@ -237,8 +241,8 @@ def _evaluate_binomial(n: complex, k: complex) -> complex:
 
 
 def _evaluate_argument_key(parts: Any, point: Mapping[str, float]) -> complex:
-    num, den = parts
-    return _evaluate_quotient(dict(num), dict(den), point)
+    numerator, denominator = parts
+    return _evaluate_quotient(dict(numerator), dict(denominator), point)
 
 
 _CONSTANTS = {"π": complex(math.pi), "e": complex(math.e), "i": 1j}

@@ -17,7 +17,7 @@ from sympy.core.relational import Relational
 
 from mclabel.answers.comparison.compare import FormComparer
 from mclabel.answers.reading.structure import read_form
-from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.forms import ClosedForm, Form, Number, Reals, UnparsedText
 from mclabel.answers.values.monomials import Atom, Polynomial
 from mclabel.answers.values.powers import BARE_LOG
@@ -267,8 +267,8 @@ def _strip_name_markup(name: str) -> str:
     return name.replace("{", "").replace("}", "").replace("\\", "")
 
 
-def _value_to_sympy(value: Value) -> sympy.Expr:
-    return _polynomial_to_sympy(value.num) / _polynomial_to_sympy(value.den)
+def _value_to_sympy(value: RationalExpression) -> sympy.Expr:
+    return _polynomial_to_sympy(value.numerator) / _polynomial_to_sympy(value.denominator)
 
 
 def _polynomial_to_sympy(terms: Polynomial) -> sympy.Expr:

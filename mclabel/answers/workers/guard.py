@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mclabel.answers.values.algebra import Value, get_free_symbols
+from mclabel.answers.values.algebra import RationalExpression, get_free_symbols
 from mclabel.answers.values.forms import ClosedForm, Form, Number, Reals, UnparsedText
 from mclabel.answers.values.monomials import UNIT, Monomial, list_argument_monomials
 from mclabel.answers.values.sampling import evaluate_at_point, overflows_float
@@ -119,13 +119,13 @@ def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
     return functions > MAX_INTEGRATED or bool(_VARIABLE_POWER.search(text))
 
 
-def _explain_refused_value(value: Value) -> str | None:
+def _explain_refused_value(value: RationalExpression) -> str | None:
     """Return the reason why a closed form is not sent to the worker; None if it is sent.
 
     Exponents and arguments are bounded, so that no single operation of the worker takes long.
     """
     waiting: list[tuple[Monomial, int]] = [
-        (mono, 0) for part in (value.num, value.den) for mono in part
+        (mono, 0) for part in (value.numerator, value.denominator) for mono in part
     ]
     while waiting:
         mono, depth = waiting.pop()
@@ -148,8 +148,8 @@ def _explain_refused_value(value: Value) -> str | None:
 
 def _is_argument_larger_than(argument_key: Any, limit: int) -> bool:
     """Return whether an argument is a number larger than `limit`; False if it has symbols."""
-    num, den = (dict(part) for part in argument_key)
-    value = Value(num, UNIT if den == UNIT else den)
+    numerator, denominator = (dict(part) for part in argument_key)
+    value = RationalExpression(numerator, UNIT if denominator == UNIT else denominator)
     if get_free_symbols(value):
         return False
     size = evaluate_at_point(value)

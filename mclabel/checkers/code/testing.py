@@ -36,7 +36,7 @@ class _MissingNameType(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _make_missing_type(
+        return _make_placeholder_type(
             f"{cls.__module__}.{cls.__qualname__}".removeprefix(".") + f".{name}"
         )
 
@@ -53,8 +53,8 @@ class _MissingNameType(type):
     __hash__ = type.__hash__
 
 
-def _make_missing_type(name: str) -> Any:
-    module, _, rest = name.partition(".")
+def _make_placeholder_type(dotted_name: str) -> Any:
+    module, _, rest = dotted_name.partition(".")
     return _MissingNameType(rest, (), {"__module__": module})
 
 
@@ -66,7 +66,7 @@ class _MissingModules:
 
     def create_module(self, spec: Any) -> Any:
         module = types.ModuleType(spec.name)
-        vars(module)["__getattr__"] = lambda name: _make_missing_type(f"{spec.name}.{name}")
+        vars(module)["__getattr__"] = lambda name: _make_placeholder_type(f"{spec.name}.{name}")
         return module
 
     def exec_module(self, module: Any) -> None:

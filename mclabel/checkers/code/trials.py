@@ -129,7 +129,7 @@ class BoxPair:
             if gold.script_runs:
                 return self._run_scripts(gold, code)
             if gold.shares_process:
-                return self._test_in_process(gold, code, deadline)
+                return self._test_inside_program_process(gold, code, deadline)
             return self._test_in_two_processes(gold, code, deadline)
         except BaseException:
             self.close()  # the state of the boxes is unknown
@@ -186,7 +186,7 @@ class BoxPair:
                 return f"test_failed:{index}"
         return PASSED
 
-    def _test_in_process(self, gold: Gold, code: str, deadline: float) -> str:
+    def _test_inside_program_process(self, gold: Gold, code: str, deadline: float) -> str:
         job = self._start_box_job("solution", "inside", code=code, **self._build_tests_job(gold))
         kind, content = job.receive_frame(deadline)
         job.stop()

@@ -69,15 +69,17 @@ def load_config(
         find_config_file(path).resolve().is_relative_to(find_bundled_folder("configs").resolve())
     )
     source = None if is_bundled else str(path or "the file")
-    return load_content(config_class, content, overrides, allow=allow, remedy=remedy, source=source)
+    return load_config_from_mapping(
+        config_class, content, overrides, allowed_components=allow, remedy=remedy, source=source
+    )
 
 
-def load_content(
+def load_config_from_mapping(
     config_class: type[C],
-    content: dict[str, Any],
+    config_mapping: dict[str, Any],
     overrides: Sequence[str] = (),
     *,
-    allow: Sequence[str] = (),
+    allowed_components: Sequence[str] = (),
     remedy: str = "",
     source: str | None = "the recorded configuration",
 ) -> C:
@@ -86,21 +88,24 @@ def load_content(
 
     Args:
         config_class: class of the configuration.
-        content: untrusted keys and values; overrides are written into this mapping.
+        config_mapping: untrusted keys and values; overrides are written into this mapping.
         overrides: texts `dotted.key=value`.
-        allow: modules and packages, or names `module:Class`, that `content` may use.
+        allowed_components: modules and packages, or names `module:Class`, that `config_mapping` may
+            use.
         remedy: last sentence of the error message.
         source: name of the document for messages; None prints no message about ignored keys.
     """
-    document = deepcopy(content)
+    document = deepcopy(config_mapping)
     for override in _sort_overrides(overrides):
-        _apply_override(content, override)
+        _apply_override(config_mapping, override)
     override_values = {
         key: parse_document(raw)
         for key, _, raw in (key_value.partition("=") for key_value in overrides)
     }
-    with allow_components({*allow, *_iterate_strings(list(override_values.values()))}):
-        for dropped in drop_replaced_settings(config_class, document, content, override_values):
+    with allow_components({*allowed_components, *_iterate_strings(list(override_values.values()))}):
+        for dropped in drop_replaced_settings(
+            config_class, document, config_mapping, override_values
+        ):
             if source is None:
                 continue
             keys, verb = ", ".join(dropped.keys), "are" if len(dropped.keys) > 1 else "is"
@@ -109,7 +114,7 @@ def load_content(
                 f"the place of kind={dropped.replaced_component} and has no such setting",
                 file=sys.stderr,
             )
-        checked = check_config(config_class, content, remedy=remedy)
+        checked = check_config(config_class, config_mapping, remedy=remedy)
     refused = [
         f"  {key}: {risk}, so a file alone must not set it to {_shorten_repr(value)}. If you trust "
         f"it, pass {key}={json.dumps(value)} on the command line"

@@ -77,9 +77,9 @@ class Format(Protocol):
     in `read`. A format that can only be read raises ConfigError in `write`.
     """
 
-    losses: ClassVar[str]
+    lost_information: ClassVar[str]
     """Clause for the data set's card that names the lost information, such as "ids are lost"."""
-    is_cut: ClassVar[bool]
+    stops_at_unlabeled_step: ClassVar[bool]
     """True if a solution is written only up to its first step without a label, because the format
     needs a label for each step."""
 
@@ -236,10 +236,14 @@ def find_format(name: str) -> Format:
     target = find_component("formats", name)
     if not isinstance(target, type):
         raise ConfigError(
-            f"{name}: is a {type(target).__name__}, must be a class with write, read, losses and "
-            "is_cut (docs/extending-formats.md)"
+            f"{name}: is a {type(target).__name__}, must be a class with write, read, "
+            "lost_information and stops_at_unlabeled_step (docs/extending-formats.md)"
         )
-    missing = [part for part in ("write", "read", "losses", "is_cut") if not hasattr(target, part)]
+    missing = [
+        part
+        for part in ("write", "read", "lost_information", "stops_at_unlabeled_step")
+        if not hasattr(target, part)
+    ]
     if missing:
         raise ConfigError(
             f"{name}: is not an exchange format, because it lacks {', '.join(missing)} "
@@ -249,8 +253,10 @@ def find_format(name: str) -> Format:
     exchange_format: Format = around.call("__init__", target)
     if around.is_built_in:
         return exchange_format
-    around.call("losses", lambda: exchange_format.losses, result_type=str)
-    around.call("is_cut", lambda: exchange_format.is_cut, result_type=bool)
+    around.call("lost_information", lambda: exchange_format.lost_information, result_type=str)
+    around.call(
+        "stops_at_unlabeled_step", lambda: exchange_format.stops_at_unlabeled_step, result_type=bool
+    )
     return cast(Format, Guard(exchange_format, Format, around, {"read": _find_ratings_fault}))
 
 

@@ -137,7 +137,7 @@ def export_run(
                     )
                 )
                 continue
-            num_cut += exchange_format.is_cut and None in texts.ratings
+            num_cut += exchange_format.stops_at_unlabeled_step and None in texts.ratings
             num_rows += 1
             file.write(_format_json_line(exported, to))
     num_left_out = len(left_out)
@@ -155,7 +155,7 @@ def export_run(
     )
     return ExportReport(
         to=to,
-        losses=exchange_format.losses,
+        losses=exchange_format.lost_information,
         path=str(folder / DATA),
         num_rows=num_rows,
         num_left_out=num_left_out,
@@ -301,8 +301,8 @@ configs:
 How steps came to their labels: {sources}. A label from rollouts shows whether the labelling policy
 still reaches the right answer from a step on; it is not a proof that the step is right.
 
-Limits of this format: {form.losses}. {num_left_out} solutions were left out, and {num_cut} were cut
-before their first step without a label.
+Limits of this format: {form.lost_information}. {num_left_out} solutions were left out, and
+{num_cut} were cut before their first step without a label.
 """
 
 

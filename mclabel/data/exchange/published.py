@@ -35,11 +35,11 @@ class MathShepherd:
     with `+` or `-` in place of each mark.
     """
 
-    losses: ClassVar[str] = (
+    lost_information: ClassVar[str] = (
         "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
         "are lost; the first step without a label and all later steps are left out"
     )
-    is_cut: ClassVar[bool] = True
+    stops_at_unlabeled_step: ClassVar[bool] = True
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it."""
@@ -88,11 +88,11 @@ class Prm800k:
     which are rated, too.
     """
 
-    losses: ClassVar[str] = (
+    lost_information: ClassVar[str] = (
         "ratings are -1, 0 or 1 up to the first error: values, counts, intervals and ids "
         "are lost; the labels after the first error are lost"
     )
-    is_cut: ClassVar[bool] = False
+    stops_at_unlabeled_step: ClassVar[bool] = False
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it.
@@ -245,12 +245,12 @@ class ProcessBench:
     Its label is the 0-based index of the first wrong step, or -1 if no step is wrong.
     """
 
-    losses: ClassVar[str] = (
+    lost_information: ClassVar[str] = (
         "labels are the first error of each solution: values, counts, intervals and the gold "
         "answer are lost; the labels after the first error are lost; solutions without an outcome, "
         "and solutions without an error in which some step has no label, are left out"
     )
-    is_cut: ClassVar[bool] = False
+    stops_at_unlabeled_step: ClassVar[bool] = False
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it."""
@@ -291,11 +291,11 @@ class Rlhflow:
     or `-`. The first message begins with the problem.
     """
 
-    losses: ClassVar[str] = (
+    lost_information: ClassVar[str] = (
         "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
         "are lost; the first step without a label and all later steps are left out"
     )
-    is_cut: ClassVar[bool] = True
+    stops_at_unlabeled_step: ClassVar[bool] = True
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it."""
@@ -328,11 +328,11 @@ class Trl:
     a solution before its first step without a label (`is_cut`); `losses` names what else is lost.
     """
 
-    losses: ClassVar[str] = (
+    lost_information: ClassVar[str] = (
         "labels are booleans: values, counts, intervals, the gold answer, the outcome and "
         "ids are lost; the first step without a label and all later steps are left out"
     )
-    is_cut: ClassVar[bool] = True
+    stops_at_unlabeled_step: ClassVar[bool] = True
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it."""

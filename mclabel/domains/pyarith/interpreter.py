@@ -212,7 +212,7 @@ class LineInterpreter:
             self._variables[name] = self._evaluate(value, self._variables)
         else:
             self._loop.body.append(statement)
-            self._variables = self._run_loop(self._loop)
+            self._variables = self._compute_variables_after_loop(self._loop)
             if name not in self._variables:
                 raise MalformedError  # the variable is unset for an input with no turns
         return Event(
@@ -223,7 +223,7 @@ class LineInterpreter:
             is_copy=isinstance(value, ast.Name) or _read_number(value) is not None,
         )
 
-    def _run_loop(self, loop: _Loop) -> dict[str, State]:
+    def _compute_variables_after_loop(self, loop: _Loop) -> dict[str, State]:
         """Run a loop with the body lines read so far, and return the variables after it."""
         results: list[dict[str, int]] = []
         for input_index, count in enumerate(loop.counts):

@@ -50,38 +50,42 @@ class ProblemSamples:
     """Group of the problem by metadata field, such as `level` or `family`."""
 
 
-def compute_method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
+def compute_method_accuracy(
+    problem: ProblemSamples, subset_size: int, *, seed: int
+) -> dict[str, float]:
     """Return the probability that the chosen answer is right, by method.
 
     Args:
         problem: samples of the problem.
-        size: number N of samples among which a method chooses, at most the number of the problem's
-            samples.
+        subset_size: number N of samples among which a method chooses, at most the number of the
+            problem's samples.
         seed: seed of the random subsets for votes.
     """
     num_right, num_samples = sum(problem.is_right), len(problem.is_right)
     result = {
         RANDOM: num_right / num_samples,
-        **compute_vote_accuracy(problem, size, seed=seed),
-        PASS: compute_pass_probability(size, num_right, num_samples),
+        **compute_vote_accuracy(problem, subset_size, seed=seed),
+        PASS: compute_pass_probability(subset_size, num_right, num_samples),
     }
     for name, scores in problem.scores.items():
-        result[name] = compute_argmax_accuracy(scores, problem.is_right, size)
+        result[name] = compute_argmax_accuracy(scores, problem.is_right, subset_size)
     return result
 
 
-def compute_pass_probability(size: int, num_right: int, num_samples: int) -> float:
+def compute_pass_probability(subset_size: int, num_right: int, num_samples: int) -> float:
     """Return the probability that a random subset has a right sample (arXiv 2107.03374, eq. 1).
 
     Args:
-        size: number of samples in the subset.
+        subset_size: number of samples in the subset.
         num_right: number of right samples.
         num_samples: number of all samples.
     """
-    return 1 - comb(num_samples - num_right, size) / comb(num_samples, size)
+    return 1 - comb(num_samples - num_right, subset_size) / comb(num_samples, subset_size)
 
 
-def compute_argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size: int) -> float:
+def compute_argmax_accuracy(
+    scores: Sequence[float], is_right: Sequence[bool], subset_size: int
+) -> float:
     """Return the probability that the highest-scored sample of a random subset is right.
 
     With M samples and a subset of N, the sample of rank r (0 has the highest score) is the best of
@@ -90,27 +94,35 @@ def compute_argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size
 
     Args:
         scores: scores of the samples.
-        right: True for each sample that is right.
-        size: number of samples in the subset.
+        is_right: True for each sample that is right.
+        subset_size: number of samples in the subset.
     """
     _, place, count = np.unique(
         -np.asarray(scores, dtype=np.float64), return_inverse=True, return_counts=True
     )
     ends = np.cumsum(count)
-    mass = np.append(0.0, np.cumsum(_compute_best_chances(len(scores), size)))
+    mass = np.append(
+        0.0, np.cumsum(_compute_best_of_subset_probabilities(len(scores), subset_size))
+    )
     chance = mass[ends] - mass[ends - count]
-    num_right = np.bincount(place, weights=np.asarray(right, dtype=np.float64))
+    num_right = np.bincount(place, weights=np.asarray(is_right, dtype=np.float64))
     return float((chance * num_right / count).sum())
 
 
 @lru_cache
-def _compute_best_chances(num_samples: int, size: int) -> NDArray[np.float64]:
+def _compute_best_of_subset_probabilities(
+    num_samples: int, subset_size: int
+) -> NDArray[np.float64]:
     """Return the probability that the sample of each rank is the best of a subset, [samples]."""
-    total = comb(num_samples, size)
-    return np.array([comb(num_samples - 1 - r, size - 1) / total for r in range(num_samples)])
+    total = comb(num_samples, subset_size)
+    return np.array(
+        [comb(num_samples - 1 - r, subset_size - 1) / total for r in range(num_samples)]
+    )
 
 
-def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
+def compute_vote_accuracy(
+    problem: ProblemSamples, subset_size: int, *, seed: int
+) -> dict[str, float]:
     """Return the probability that the winner of a vote in a random subset is right, by method.
 
     `majority` gives each sample one vote for its answer (self-consistency, arXiv 2203.11171).
@@ -118,7 +130,7 @@ def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> d
 
     Args:
         problem: samples of the problem.
-        size: number of samples in the subset.
+        subset_size: number of samples in the subset.
         seed: seed of the random subsets.
     """
     answers = list(dict.fromkeys(key for key in problem.answer_keys if key is not None))
@@ -129,9 +141,9 @@ def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> d
     right = np.zeros(len(answers), dtype=bool)
     right[voted[np.array(problem.is_right) & (voted >= 0)]] = True
     subset, sample = np.nonzero(
-        _draw_subset_masks(len(problem.answer_keys), size, seed) & (voted >= 0)
+        _draw_subset_masks(len(problem.answer_keys), subset_size, seed) & (voted >= 0)
     )
-    shape = (1 if size == len(problem.answer_keys) else NUM_SUBSETS, len(answers))
+    shape = (1 if subset_size == len(problem.answer_keys) else NUM_SUBSETS, len(answers))
 
     def sum_votes(weight: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the total weight of each answer in each subset, [subsets, answers]."""
@@ -163,14 +175,14 @@ def compute_pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> flo
     return sum(pairs) / len(pairs) if pairs else float("nan")
 
 
-def _draw_subset_masks(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
+def _draw_subset_masks(num_samples: int, subset_size: int, seed: int) -> NDArray[np.bool_]:
     """Return masks [subsets, samples] that are True for the samples in each random subset.
 
     If a subset has all samples, there is only one mask.
     """
-    if size == num_samples:
+    if subset_size == num_samples:
         return np.ones((1, num_samples), dtype=bool)
-    return _draw_random_ranks(num_samples, seed) < size
+    return _draw_random_ranks(num_samples, seed) < subset_size
 
 
 @lru_cache(maxsize=1)
@@ -180,16 +192,20 @@ def _draw_random_ranks(num_samples: int, seed: int) -> NDArray[np.int64]:
 
 
 def _compute_right_share(
-    votes: NDArray[np.float64], count: NDArray[np.float64], right: NDArray[np.bool_]
+    vote_weights: NDArray[np.float64],
+    sample_counts: NDArray[np.float64],
+    is_right: NDArray[np.bool_],
 ) -> float:
     """Return the mean over subsets of the share of right answers among the answers with most votes.
 
     Args:
-        votes: total weight of each answer in each subset, [subsets, answers].
-        count: number of samples with each answer in each subset, [subsets, answers].
-        right: whether each answer is right, [answers].
+        vote_weights: total weight of each answer in each subset, [subsets, answers].
+        sample_counts: number of samples with each answer in each subset, [subsets, answers].
+        is_right: whether each answer is right, [answers].
     """
-    votes = np.where(count > 0, votes, -1.0)  # an answer that is not in the subset has no chance
-    top = votes >= votes.max(1, keepdims=True) - 1e-12
-    top &= count > 0
-    return float(((top & right).sum(1) / np.maximum(top.sum(1), 1)).mean())
+    vote_weights = np.where(
+        sample_counts > 0, vote_weights, -1.0
+    )  # an answer that is not in the subset has no chance
+    top = vote_weights >= vote_weights.max(1, keepdims=True) - 1e-12
+    top &= sample_counts > 0
+    return float(((top & is_right).sum(1) / np.maximum(top.sum(1), 1)).mean())

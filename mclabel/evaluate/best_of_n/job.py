@@ -245,10 +245,10 @@ def _check_config(config: BestOfNConfig) -> None:
     for name, model in config.likelihood.items():
         key = f"likelihood.{name}"
         check_model(
-            resolve_model(model, key=key),
+            resolve_model(model, setting_key=key),
             PromptParts(template=config.policy.template, system=config.policy.system),
             trust_remote_code=name in config.trust_remote_code,
-            key=key,
+            setting_key=key,
         )
     for other in [*config.exclude, *([_locate_samples_run(config.run)] if config.run else [])]:
         next(read_labels(Store(other)))
@@ -392,7 +392,7 @@ def _compute_likelihoods(
         template=config.policy.template,
         system=config.policy.system,
         trust_remote_code=name in config.trust_remote_code,
-        key=f"likelihood.{name}",
+        setting_key=f"likelihood.{name}",
     )
     encoded = _encode_rows(rows, scorer.encoder)
     pairs = scorer.extract_total_and_minimum(

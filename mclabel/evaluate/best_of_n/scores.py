@@ -59,9 +59,9 @@ class ScoreCache:
                 solutions.
         """
         from mclabel.prm.scoring.manifest import compute_scorer_fingerprint
-        from mclabel.prm.scoring.reading import find_body_for_likelihoods, score_likelihoods
+        from mclabel.prm.scoring.reading import get_likelihood_only_network, score_likelihoods
 
-        body = find_body_for_likelihoods(prm.model)
+        body = get_likelihood_only_network(prm.model)
         if body is not None:
             return score_likelihoods(prm.model, self.get_likelihoods(body, encoded, on_progress))
         return self._compute_or_read_cached(

@@ -176,8 +176,8 @@ class IntervalCheck:
 class _ComparedInterval:
     problem_id: str
     step: StepLabel
-    own: Counts
-    reference: Counts
+    own_counts: Counts
+    reference_counts: Counts
 
 
 def check_intervals(
@@ -197,8 +197,8 @@ def check_intervals(
         step.prefix_id: _ComparedInterval(
             problem_id=row.problem.id,
             step=step,
-            own=row.value_counts(number),
-            reference=reference.get(step.prefix_id, Counts()),
+            own_counts=row.value_counts(number),
+            reference_counts=reference.get(step.prefix_id, Counts()),
         )
         for row in rows
         for number, step in enumerate(row.steps)
@@ -210,7 +210,7 @@ def check_intervals(
             interval for interval in by_prefix.values() if interval.step.source == source
         ]
     usable = {
-        name: [interval for interval in group if count_trials(interval.reference)]
+        name: [interval for interval in group if count_trials(interval.reference_counts)]
         for name, group in groups.items()
     }
     return {
@@ -248,10 +248,14 @@ def _measure_coverage(
 ) -> IntervalCheck:
     low = np.array([interval.step.low for interval in group], dtype=np.float64)
     high = np.array([interval.step.high for interval in group], dtype=np.float64)
-    right = np.array([interval.reference.num_right for interval in group], dtype=np.float64)
-    trials = np.array([count_trials(interval.reference) for interval in group], dtype=np.float64)
-    own_right = np.array([interval.own.num_right for interval in group], dtype=np.float64)
-    own_trials = np.array([count_trials(interval.own) for interval in group], dtype=np.float64)
+    right = np.array([interval.reference_counts.num_right for interval in group], dtype=np.float64)
+    trials = np.array(
+        [count_trials(interval.reference_counts) for interval in group], dtype=np.float64
+    )
+    own_right = np.array([interval.own_counts.num_right for interval in group], dtype=np.float64)
+    own_trials = np.array(
+        [count_trials(interval.own_counts) for interval in group], dtype=np.float64
+    )
     successes, both = right + own_right + 0.5, trials + own_trials + 1
     chance = betainc(successes, both - successes, high) - betainc(successes, both - successes, low)
     share = right / trials

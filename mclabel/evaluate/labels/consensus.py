@@ -76,13 +76,15 @@ class JudgeRates:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReport:
-    """Quality of one source (the rollouts or a judge), measured without the other sources.
+    """Quality of one source of opinions (the rollouts or a judge), measured without the others.
 
-    The quality is measured over the solutions on which the source has an opinion. `claim` is the
-    kind of statement that its opinions make about the first error.
+    It is measured on the solutions on which the source has an opinion. `claim` is the kind of
+    statement that its opinions make about the first error.
     """
 
     claim: Claim
+    """Kind of statement that the source's opinions make about the first error, such as its exact
+    step."""
     labels: KeptQuality
     """Quality of the labels that the source's first errors give. The accuracy of first errors is
     missing if the source does not claim to name them exactly."""
@@ -250,7 +252,7 @@ def _measure_source(
         claim=claim,
         labels=labels,
         flags=flags,
-        rates=_measure_judge_rates(_label_by_opinions(rows, opinions), comparison)
+        rates=_measure_judge_error_rates(_label_by_opinions(rows, opinions), comparison)
         if source_index
         else None,
         learned_rates=dict(learned_rates),
@@ -288,7 +290,7 @@ def _measure_flag_quality(
     return FlagQuality(flagged=flagged, holding=holding, flagged_sound=sound)
 
 
-def _measure_judge_rates(
+def _measure_judge_error_rates(
     labelled: Sequence[LabeledSolution], comparison: _Comparison
 ) -> JudgeRates | None:
     if comparison.truth is None:

@@ -78,7 +78,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         rows,
         loaded_truth,
         reference,
-        judge_rates=_read_judge_rates(Store(shards), rows),
+        learned_error_rates=_read_judge_error_rates(Store(shards), rows),
         seed=seed,
     )
     if out is not None:
@@ -264,7 +264,7 @@ def _read_reference_counts(
     }
 
 
-def _read_judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
+def _read_judge_error_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
     """Return the error rates that `mclabel combine` estimated, by judge and name of the rate.
 
     They are empty for other runs.

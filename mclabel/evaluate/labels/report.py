@@ -209,7 +209,7 @@ def measure_labels(
     truth: Truth | None,
     reference: Mapping[str, Counts] | None = None,
     *,
-    judge_rates: Mapping[str, Mapping[str, float]] | None = None,
+    learned_error_rates: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 0,
 ) -> LabelReport:
     """Compute all measures of a run's labels, for all solutions and for each group.
@@ -219,7 +219,8 @@ def measure_labels(
         truth: the true first errors; None if they are unknown.
         reference: counts of another run's rollouts by prefix id. The labels must not be computed
             from these rollouts.
-        judge_rates: error rates that `mclabel combine` estimated, by judge and name of the rate.
+        learned_error_rates: error rates that `mclabel combine` estimated, by judge and name of the
+            rate.
         seed: seed of the bootstrap.
     """
     rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
@@ -232,7 +233,7 @@ def measure_labels(
             for name, members in group_rows(rows).items()
         },
         describes=find_described_population(rows),
-        sources=measure_consensus(judged_rows, true_error, judge_rates or {}, seed=seed),
+        sources=measure_consensus(judged_rows, true_error, learned_error_rates or {}, seed=seed),
     )
 
 

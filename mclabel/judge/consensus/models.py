@@ -125,7 +125,7 @@ class JudgeModel(Protocol):
         ...
 
     @abstractmethod
-    def rates(self) -> Mapping[str, float]:
+    def error_rates(self) -> Mapping[str, float]:
         """Return the judge's error rates by name; empty if the model has none."""
         ...
 
@@ -136,24 +136,25 @@ class JudgeModel(Protocol):
 
 
 def compute_step_log_likelihood(
-    opinion_table: Floats | None, context_categories: Ints, opinions: Ints
+    opinion_probabilities: Floats | None, step_contexts: Ints, opinions: Ints
 ) -> Floats:
     """Return the log-likelihood of a judge's opinions on steps, given each possible first error.
 
     Args:
-        opinion_table: probabilities of the judge's opinion on a step given the step's context (a
-            category such as the opinion of another judge), [kind, context, opinion]. The kinds are
-            a sound step, the first wrong step, and a later step. None gives a log-likelihood of 0.
-        context_categories: context of each step, [solution, T].
+        opinion_probabilities: probabilities of the judge's opinion on a step given the step's
+            context (a category such as the opinion of another judge), [kind, context, opinion]. The
+            kinds are a sound step, the first wrong step, and a later step. None gives a
+            log-likelihood of 0.
+        step_contexts: context of each step, [solution, T].
         opinions: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
 
     Returns:
         The log-likelihoods, [solution, T + 1]: column t is the first error at step t, and the
         column at the number of steps is no error.
     """
-    if opinion_table is None:
+    if opinion_probabilities is None:
         return np.zeros((len(opinions), opinions.shape[1] + 1))
-    by_kind = np.log(opinion_table)[:, context_categories, np.maximum(opinions, 0)]
+    by_kind = np.log(opinion_probabilities)[:, step_contexts, np.maximum(opinions, 0)]
     sound, first, later = np.where(opinions >= 0, by_kind, 0.0)
     zero = np.zeros((len(sound), 1))
     before = np.concatenate([zero, np.cumsum(sound, 1)], axis=1)
@@ -161,9 +162,9 @@ def compute_step_log_likelihood(
     return np.asarray(before + np.concatenate([first + after[:, 1:], zero], axis=1))
 
 
-def estimate_opinion_table(
+def estimate_opinion_probabilities(
     first_error_chances: Floats,
-    context_categories: Ints,
+    step_contexts: Ints,
     opinions: Ints,
     shape: tuple[int, int],
     prior_counts: Floats,
@@ -175,7 +176,7 @@ def estimate_opinion_table(
 
     Args:
         first_error_chances: probability of each first error, [solution, T + 1].
-        context_categories: context of each step, [solution, T].
+        step_contexts: context of each step, [solution, T].
         opinions: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
         shape: number of contexts, and number of different opinions.
         prior_counts: prior count of each opinion, [opinion], which is added to the counts of every
@@ -191,7 +192,7 @@ def estimate_opinion_table(
     kinds = np.stack([1 - is_first - is_later, is_first, is_later])
     counts = np.zeros((3, *shape))
     for kind in range(3):
-        np.add.at(counts[kind], (context_categories[there], opinions[there]), kinds[kind][there])
+        np.add.at(counts[kind], (step_contexts[there], opinions[there]), kinds[kind][there])
     together = counts.sum(0) + prior_counts
     counts = counts + STRENGTH * together / together.sum(1, keepdims=True)
     return np.asarray(counts / counts.sum(-1, keepdims=True))
@@ -269,8 +270,8 @@ class FirstErrorJudgeModel:
             sureness_chances=sure / sure.sum(1, keepdims=True),
         )
 
-    def rates(self) -> Mapping[str, float]:
-        """Return the error rates `false_alarm`, `detection` and `later`."""
+    def error_rates(self) -> Mapping[str, float]:
+        """Return the rates `false_alarm`, `detection` and `later`."""
         return {
             "false_alarm": self.false_alarm,
             "detection": self.detection,
@@ -376,12 +377,12 @@ class ScorerModel:
         return type(self)(
             num_steps=self.num_steps,
             levels=self.levels,
-            level_transitions=estimate_opinion_table(
+            level_transitions=estimate_opinion_probabilities(
                 first_error_chances, self._preceding_levels, self.levels, shape, prior_counts
             ),
         )
 
-    def rates(self) -> Mapping[str, float]:
+    def error_rates(self) -> Mapping[str, float]:
         """Return no rates: a scorer has no error rates that can be reported."""
         return {}
 

@@ -57,7 +57,7 @@ from mclabel.judge.consensus.models import (
     SourceOpinions,
     StepCategories,
     compute_step_log_likelihood,
-    estimate_opinion_table,
+    estimate_opinion_probabilities,
 )
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
@@ -103,7 +103,7 @@ def fuse_judges_with_rollouts(
             if there are no labels.
     """
     evidence = RolloutEvidence(chances=rollout_chances, num_steps=num_steps)
-    apart = find_repeating_sources(evidence, models, labels)
+    apart = model_dependent_sources(evidence, models, labels)
     learned = fit_independent_posterior(evidence, apart.models)
     return FusedPosterior(chances=learned.chances, models=learned.models, groups=apart.groups)
 
@@ -131,7 +131,9 @@ def fit_independent_posterior(
         np.where(evidence.is_possible, weakened, 0.0), evidence.average_by_solution_length()
     )
     fitted = list(learned.models.values())
-    chances, _ = multiply_by_opinion_likelihoods(own, learned.chances, evidence.num_steps, fitted)
+    chances, _ = compute_posterior_and_log_likelihood(
+        own, learned.chances, evidence.num_steps, fitted
+    )
     return replace(learned, chances=chances)
 
 
@@ -210,13 +212,13 @@ def fit_rates_and_posterior(
     chances, current, likelihood = rollout_chances, dict(models), 0.0
     for _ in range(rounds):
         current = {name: model.fit(chances) for name, model in current.items()}
-        chances, likelihood = multiply_by_opinion_likelihoods(
+        chances, likelihood = compute_posterior_and_log_likelihood(
             rollout_chances, chances, num_steps, list(current.values())
         )
     return LearnedRates(chances=chances, models=current, log_likelihood=likelihood)
 
 
-def multiply_by_opinion_likelihoods(
+def compute_posterior_and_log_likelihood(
     rollout_chances: Floats,
     previous_posterior: Floats,
     num_steps: Ints,
@@ -251,14 +253,17 @@ def multiply_by_opinion_likelihoods(
     return np.asarray(product / whole), likelihood + float(log(whole).sum())
 
 
-def mix_with_expected_probabilities(likely: Floats, expected: Floats) -> Floats:
+def mix_with_expected_probabilities(likelihoods: Floats, expected_probabilities: Floats) -> Floats:
     """Return a mixture of normalised likelihoods and of expected probabilities.
 
     Args:
-        likely: likelihoods of first errors, [solution, T + 1], with the weight 1 - `DOUBT`.
-        expected: expected probabilities, [solution, T + 1], with the weight `DOUBT`.
+        likelihoods: likelihoods of first errors, [solution, T + 1], with the weight 1 - `DOUBT`.
+        expected_probabilities: expected probabilities, [solution, T + 1], with the weight `DOUBT`.
     """
-    return np.asarray((1 - DOUBT) * likely / likely.sum(1, keepdims=True) + DOUBT * expected)
+    return np.asarray(
+        (1 - DOUBT) * likelihoods / likelihoods.sum(1, keepdims=True)
+        + DOUBT * expected_probabilities
+    )
 
 
 def average_chances_by_length(chances: Floats, num_steps: Ints) -> Floats:
@@ -311,7 +316,7 @@ class RepeatingJudgeModel:
     """Model of the judge alone, which holds its error rates."""
     earlier_opinions: StepCategories
     """Combined opinions of the earlier sources of the group at each step."""
-    opinion_table: Floats | None = None
+    opinion_probabilities: Floats | None = None
     """Probabilities of the judge's opinion at a step, given the combined opinion of the other
     sources, [kind, others' opinion, own opinion]. The kinds are a sound step, the first wrong step,
     and a later step. None means equal probabilities."""
@@ -319,7 +324,7 @@ class RepeatingJudgeModel:
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
         return compute_step_log_likelihood(
-            self.opinion_table, self.earlier_opinions.values, self._own_opinions.values
+            self.opinion_probabilities, self.earlier_opinions.values, self._own_opinions.values
         )
 
     def fit(self, first_error_chances: Floats) -> Self:
@@ -329,7 +334,7 @@ class RepeatingJudgeModel:
         return replace(
             self,
             judge_alone=self.judge_alone.fit(first_error_chances),
-            opinion_table=estimate_opinion_table(
+            opinion_probabilities=estimate_opinion_probabilities(
                 first_error_chances,
                 self.earlier_opinions.values,
                 own.values,
@@ -338,9 +343,9 @@ class RepeatingJudgeModel:
             ),
         )
 
-    def rates(self) -> Mapping[str, float]:
+    def error_rates(self) -> Mapping[str, float]:
         """Return the error rates of the judge alone."""
-        return self.judge_alone.rates()
+        return self.judge_alone.error_rates()
 
     def step_opinions(self) -> SourceOpinions:
         """Return the judge's opinions as one category per step."""
@@ -356,7 +361,7 @@ class RepeatingJudgeModel:
         return np.asarray(0.5 * counts / counts.sum())
 
 
-def find_repeating_sources(
+def model_dependent_sources(
     evidence: RolloutEvidence, models: Mapping[str, JudgeModel], labels: Ints | None = None
 ) -> SourceModels:
     """Find the sources that depend on each other, and model their dependence.
@@ -370,7 +375,7 @@ def find_repeating_sources(
     if not models:
         return SourceModels(models=models, groups=())
     pairs = _DependenceGains(evidence, models)
-    own, gains = _find_repeated_run_opinions(pairs, evidence, labels)
+    own, gains = _choose_run_opinions_and_gains(pairs, evidence, labels)
     gains += [(pairs.compute_repetition_gain(a, b), a, b) for a, b in combinations(models, 2)]
     links = [
         (gain, a, b)
@@ -460,7 +465,7 @@ class _DependenceGains:
         ).log_likelihood
 
 
-def _find_repeated_run_opinions(
+def _choose_run_opinions_and_gains(
     dependence_gains: _DependenceGains, evidence: RolloutEvidence, labels: Ints | None
 ) -> tuple[SourceOpinions, list[tuple[float, str, str]]]:
     """Return the run's own opinions (`ROLLOUTS`), and how strongly each judge repeats them.

@@ -123,24 +123,24 @@ def _is_negated(text: str, start: int) -> bool:
     return before.endswith("-") and not before[:-1].endswith("-") and not before[-2:-1].isalnum()
 
 
-def normalize_box_content(content: str) -> str:
+def normalize_box_content(box_content: str) -> str:
     """Return the normalised content of a box: lower case, ASCII digits, no LaTeX or quotes."""
-    text = unicodedata.normalize("NFKC", content[:MAX_CONTENT]).translate(_MINUS)
+    text = unicodedata.normalize("NFKC", box_content[:MAX_CONTENT]).translate(_MINUS)
     text = _SPACING.sub(" ", _WRAPPERS.sub("", text))
     text = text.replace("\\_", "_").replace("{", "").replace("}", "").replace("\\", "")
     words = " ".join(text.split()).strip(_QUOTES).lower()
     return words.strip(_SIGNS) or words
 
 
-def says_correct(content: str) -> bool | None:
+def means_correct(normalized_content: str) -> bool | None:
     """Return True for content that means correct, False for incorrect, None for other content.
 
     Args:
-        content: content that `normalize_box_content` has normalised.
+        normalized_content: content that `normalize_box_content` has normalised.
     """
-    if content in _CORRECT:
+    if normalized_content in _CORRECT:
         return True
-    return False if content in _INCORRECT else None
+    return False if normalized_content in _INCORRECT else None
 
 
 def is_refusal(text: str) -> bool:

@@ -301,23 +301,25 @@ class CriticJudge(Judge):
         return parse_output(answer.text, parser, len(item.steps), truncated)
 
 
-def _make_failed_answer(prompt: str, number: int, max_tokens: int, why: str) -> Answer:
+def _make_failed_answer(
+    prompt: str, sample_number: int, max_tokens: int, failure_message: str
+) -> Answer:
     return Answer(
         prompt=prompt,
-        number=number,
+        number=sample_number,
         max_tokens=max_tokens,
-        text=why[:MAX_REASON],
+        text=failure_message[:MAX_REASON],
         finish_reason="failed",
         num_tokens=0,
     )
 
 
 def _make_opinion(
-    result: VoteResult, seen: list[Vote], answers: list[Answer], num_steps: int
+    result: VoteResult, votes: list[Vote], answers: list[Answer], num_steps: int
 ) -> Opinion:
     """Return the opinion that results from the votes on a solution with `num_steps` steps."""
     lead = result.counts.get(result.first_error, 0) if result.is_decided else 0
-    reasons = [vote.reason for vote in seen if not vote.is_known]
+    reasons = [vote.reason for vote in votes if not vote.is_known]
     counts = [answer.num_tokens for answer in answers]
     undecided = "the votes have not decided" if result.counts else ""
     return Opinion(
@@ -325,7 +327,7 @@ def _make_opinion(
         first_error=result.first_error,
         sureness=lead / sum(result.counts.values()) if lead else None,
         reason="" if result.is_decided else undecided or (reasons[0] if reasons else ""),
-        votes=tuple(_encode_vote(vote, num_steps) for vote in seen),
+        votes=tuple(_encode_vote(vote, num_steps) for vote in votes),
         answers=tuple(answers),
         num_tokens=None if None in counts else sum(count or 0 for count in counts),
     )

@@ -35,8 +35,8 @@ from mclabel.judge.critic.answer_text import (
     MAX_CONTENT,
     find_boxes,
     is_refusal,
+    means_correct,
     normalize_box_content,
-    says_correct,
     split_thoughts,
 )
 from mclabel.judge.critic.verdicts import VerdictFault, read_verdicts
@@ -221,7 +221,7 @@ def _read_conclusion_and_fault(text: str, start: int, truncated: bool) -> tuple[
     content = normalize_box_content(window[: closing.start()] if closing else window)
     if not content:
         return None, ""
-    says = says_correct(content)
+    says = means_correct(content)
     return says, "" if says is not None else f"conclusion: {content[:_MAX_REASON]}"
 
 
@@ -274,20 +274,20 @@ class VoteCounter:
     A vote is known if the critic's answer gives a verdict. An unknown vote is requested once more,
     unless `Vote.is_never_retried` is set.
 
-    With at least `least` known votes, the solution is decided as soon as all known votes agree, or
-    as soon as the remaining votes cannot change which first error leads. After `most` requested
-    votes, the leading first error also decides, unless there is a tie.
+    With at least `min_votes` known votes, the solution is decided as soon as all known votes agree,
+    or as soon as the remaining votes cannot change which first error leads. After `max_votes`
+    requested votes, the leading first error also decides, unless there is a tie.
     """
 
-    def __init__(self, least: int = 3, most: int = 8) -> None:
+    def __init__(self, min_votes: int = 3, max_votes: int = 8) -> None:
         """Begin the voting on a solution.
 
         Args:
-            least: minimum number of known votes for a decision, at least 1.
-            most: maximum number of requested votes, at least `least`. The second request for an
-                unknown vote does not count.
+            min_votes: minimum number of known votes for a decision, at least 1.
+            max_votes: maximum number of requested votes, at least `min_votes`. The second request
+                for an unknown vote does not count.
         """
-        self._least, self._most = least, most
+        self._min_votes, self._max_votes = min_votes, max_votes
         self._counts: Counter[int | None] = Counter()
         self._num_asked = 0
         self._num_unknown = 0
@@ -326,7 +326,7 @@ class VoteCounter:
     def result(self) -> VoteResult:
         """Return the result of the votes of all rounds so far."""
         leader, lead = self._find_leader_and_votes()
-        is_decided = self._due == 0 and lead > 0 and self._num_known_votes >= self._least
+        is_decided = self._due == 0 and lead > 0 and self._num_known_votes >= self._min_votes
         return VoteResult(
             counts=dict(
                 sorted(self._counts.items(), key=lambda entry: -1 if entry[0] is None else entry[0])
@@ -351,7 +351,7 @@ class VoteCounter:
 
     def _has_certain_leader(self) -> bool:
         """Return whether enough votes are known and no remaining vote could change which leads."""
-        if self._num_known_votes < self._least:
+        if self._num_known_votes < self._min_votes:
             return False
         return (
             len(self._counts) == 1
@@ -360,12 +360,12 @@ class VoteCounter:
 
     def _count_remaining_votes(self) -> int:
         """Return the number of new votes that may still be requested."""
-        return self._most - self._num_asked
+        return self._max_votes - self._num_asked
 
     def _count_votes_to_decide(self) -> int:
         """Return the fewest new votes after which a decision is possible; 0 if none are left."""
         num_left = self._count_remaining_votes()
-        missing = max(self._least - self._num_known_votes, 1)
+        missing = max(self._min_votes - self._num_known_votes, 1)
         if len(self._counts) <= 1:
             return min(missing, num_left)
         to_lead = (num_left - self._find_leader_and_votes()[1]) // 2 + 1

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mclabel.judge.critic.answer_text import find_boxes, says_correct
+from mclabel.judge.critic.answer_text import find_boxes, means_correct
 
 FIRST_STEP = 1
 """Number of the first step in critics' texts, which count from 1."""
@@ -89,31 +89,33 @@ def judges_whole_solution(text: str) -> bool:
 
 def _find_verdicts_fault(
     verdicts: tuple[bool | None, ...],
-    by_number: dict[int, set[bool]],
+    verdicts_by_step_number: dict[int, set[bool]],
     verdicts_on_whole: list[bool],
 ) -> tuple[VerdictFault | None, str]:
     """Return the fault of verdicts, and its description. Without a fault, return None and "".
 
     Args:
         verdicts: verdict on each step.
-        by_number: verdicts by the step numbers, from 1, that the text names.
+        verdicts_by_step_number: verdicts by the step numbers, from 1, that the text names.
         verdicts_on_whole: verdicts on the whole solution in the order of the text, True for
             correct.
     """
-    if _NOWHERE in by_number:
+    if _NOWHERE in verdicts_by_step_number:
         return VerdictFault.BEFORE_FIRST, "verdict before the first step"
-    for number, verdicts_on_step in by_number.items():
+    for number, verdicts_on_step in verdicts_by_step_number.items():
         if len(verdicts_on_step) > 1:
             return VerdictFault.CONTRADICTION, f"contradictory verdicts on step {number}"
     num_steps = len(verdicts)
-    for number in (min(by_number), max(by_number)):
+    for number in (min(verdicts_by_step_number), max(verdicts_by_step_number)):
         if not FIRST_STEP <= number < FIRST_STEP + num_steps:
             return VerdictFault.MORE_STEPS, f"index {number} of {num_steps} steps"
     until = verdicts.index(False) if False in verdicts else num_steps
     if None in verdicts[:until]:
         number = verdicts.index(None) + FIRST_STEP
-        is_short = len(by_number) < num_steps and max(by_number) < number
-        words = f"verdicts on {len(by_number)} of {num_steps} steps"
+        is_short = (
+            len(verdicts_by_step_number) < num_steps and max(verdicts_by_step_number) < number
+        )
+        words = f"verdicts on {len(verdicts_by_step_number)} of {num_steps} steps"
         return VerdictFault.MISSING, words if is_short else f"no verdict on step {number}"
     if verdicts_on_whole and verdicts_on_whole[-1] != (False not in verdicts):
         return VerdictFault.CONTRADICTION, "verdict on the whole contradicts the steps"
@@ -308,10 +310,10 @@ def _find_verdict_marks(text: str) -> list[_VerdictMark]:
     return sorted(marks, key=lambda mark: mark.start)
 
 
-def _read_boxed_verdict(content: str) -> bool | None:
+def _read_boxed_verdict(box_content: str) -> bool | None:
     """Return True if the content of a box means correct, False if incorrect, else None."""
-    word = _REASON.split(_ABOUT.sub("", content), maxsplit=1)[0].strip()
-    return word in _YES if word in _YES or word in _NO else says_correct(word)
+    word = _REASON.split(_ABOUT.sub("", box_content), maxsplit=1)[0].strip()
+    return word in _YES if word in _YES or word in _NO else means_correct(word)
 
 
 def _read_step_numbers(first: str | None, last: str | None = None, *others: str | None) -> range:

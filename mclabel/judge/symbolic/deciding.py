@@ -15,7 +15,7 @@ from itertools import product
 from mclabel.answers.effort import TooMuchWork, set_work_limit
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.sampling import evaluate_as_real
 from mclabel.judge.symbolic.lexing import Side
@@ -91,7 +91,7 @@ def decide_equality(
 
 
 @lru_cache(maxsize=8192)
-def evaluate_formula(text: str) -> Value | None:
+def evaluate_formula(text: str) -> RationalExpression | None:
     """Return the exact value of a formula; None if it has none or needs too much work."""
     set_work_limit(_MAX_UNITS_OF_WORK)
     try:
@@ -121,7 +121,12 @@ def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
 
 
 def _decide_irrational_equality(
-    left: Side, right: Side, left_value: Value, right_value: Value, *, is_approximate: bool
+    left: Side,
+    right: Side,
+    left_value: RationalExpression,
+    right_value: RationalExpression,
+    *,
+    is_approximate: bool,
 ) -> EqualityOutcome | None:
     """Decide an equality with roots, logarithms or pi.
 

@@ -216,19 +216,19 @@ def _make_symbol_token(text: str, start: int, end: int) -> Token | None:
     return Token(TokenKind.UNKNOWN, text, start, end)
 
 
-def _make_text_token(content: str, start: int, end: int) -> Token:
+def _make_text_token(text_in_formula: str, start: int, end: int) -> Token:
     r"""Return the token of a text inside of a formula, such as `\text{apples}`.
 
     Its kind is UNKNOWN if the text contains something else than words.
     """
-    plain = content.strip().strip("().,")
+    plain = text_in_formula.strip().strip("().,")
     if len(plain) == 1 and plain.isalpha():
         return Token(TokenKind.LETTER, plain, start, end)
     if plain.replace(" ", "").replace("-", "").replace("/", "").replace("'", "").isalpha():
         return Token(TokenKind.WORD, plain, start, end)
     if not plain:
         return Token(TokenKind.WORD, "unit", start, end)
-    return Token(TokenKind.UNKNOWN, content, start, end)
+    return Token(TokenKind.UNKNOWN, text_in_formula, start, end)
 
 
 def _make_word_token(text: str, start: int, end: int, is_in_formula: bool) -> Token:

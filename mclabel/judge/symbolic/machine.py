@@ -364,18 +364,23 @@ class SideParser:
             return self._read_words(follows)
         return False
 
-    def _opens_formula_with_minus(self, at: int) -> bool:
+    def _opens_formula_with_minus(self, token_index: int) -> bool:
         """Return whether the delimiter before a minus opens a formula, as in `yields $-x + 6$`."""
-        if self.tokens[at].text != "-":
+        if self.tokens[token_index].text != "-":
             return False
-        if self.tokens[at - 1].text in ("\\(", "\\["):
+        if self.tokens[token_index - 1].text in ("\\(", "\\["):
             return True
-        if at + 1 < len(self.tokens) and self.tokens[at + 1].text in ("\\(", "\\["):
+        if token_index + 1 < len(self.tokens) and self.tokens[token_index + 1].text in (
+            "\\(",
+            "\\[",
+        ):
             raise UnreadableFormula  # either a difference, or two list items on one line
         tight = (
-            self.tokens[at].is_glued and at + 1 < len(self.tokens) and self.tokens[at + 1].is_glued
+            self.tokens[token_index].is_glued
+            and token_index + 1 < len(self.tokens)
+            and self.tokens[token_index + 1].is_glued
         )
-        return tight and self.tokens[at + 1].kind is not TokenKind.DELIMITER
+        return tight and self.tokens[token_index + 1].kind is not TokenKind.DELIMITER
 
     def _read_words(self, token: Token) -> bool:
         """Read the units of a number, `of` as a product, or the words after the formula."""
@@ -403,14 +408,18 @@ class SideParser:
             return True
         return False
 
-    def _is_times_sign(self, at: int) -> bool:
+    def _is_times_sign(self, token_index: int) -> bool:
         """Return whether the token at an index is an x that means times, as in `42 x 75`."""
-        if at + 1 >= len(self.tokens) or self.letters or self.tokens[at].text not in ("x", "X"):
+        if (
+            token_index + 1 >= len(self.tokens)
+            or self.letters
+            or self.tokens[token_index].text not in ("x", "X")
+        ):
             return False
-        return self.tokens[at + 1].kind in (TokenKind.NUMBER, TokenKind.DELIMITER)
+        return self.tokens[token_index + 1].kind in (TokenKind.NUMBER, TokenKind.DELIMITER)
 
-    def _word_continues_number(self, at: int) -> bool:
+    def _word_continues_number(self, token_index: int) -> bool:
         """Return whether a word continues the number, as in `3 and 1/2` or `1/2 of it`."""
-        if self.tokens[at].text == "of":
+        if self.tokens[token_index].text == "of":
             return self.side.num_operations > 0 or self.side.has_percent
-        return is_number_among_next_two(self.tokens, at)
+        return is_number_among_next_two(self.tokens, token_index)

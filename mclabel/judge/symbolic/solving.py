@@ -197,10 +197,10 @@ def _compute_coefficients(left: Side, right: Side, letter: str) -> Quadratic | N
         difference = algebra.add(a, algebra.negate(b))
     except NotClosed:
         return None
-    if difference.den is not UNIT:
+    if difference.denominator is not UNIT:
         return None
     coefficients = [Fraction(0)] * 3
-    for mono, coefficient in difference.num.items():
+    for mono, coefficient in difference.numerator.items():
         power = 0
         if mono != NO_ATOMS:
             ((name, exponent), *more) = mono
@@ -375,8 +375,14 @@ def _begins_whole_formula(tokens: Sequence[Token], start: int, part_start: int) 
     return owner.kind is TokenKind.WORD and owner.text.lower() not in CHANGE_BEFORE
 
 
-def _operator_precedes_words(tokens: Sequence[Token], at: int, first: int) -> bool:
+def _operator_precedes_words(tokens: Sequence[Token], token_index: int, first: int) -> bool:
     """Return whether an operator precedes the words before a side, as in `boys + his 1 teacher`."""
-    while at >= first and tokens[at].kind in (TokenKind.WORD, TokenKind.DELIMITER):
-        at -= 1
-    return at >= first and tokens[at].kind in (TokenKind.OPERATOR, TokenKind.COMMAND)
+    while token_index >= first and tokens[token_index].kind in (
+        TokenKind.WORD,
+        TokenKind.DELIMITER,
+    ):
+        token_index -= 1
+    return token_index >= first and tokens[token_index].kind in (
+        TokenKind.OPERATOR,
+        TokenKind.COMMAND,
+    )

@@ -149,27 +149,31 @@ def read_unit_words(tokens: Sequence[Token], start: int, end_index: int) -> tupl
     return names, at
 
 
-def is_number_among_next_two(tokens: Sequence[Token], at: int) -> bool:
+def is_number_among_next_two(tokens: Sequence[Token], token_index: int) -> bool:
     """Return whether one of the two tokens after an index is a number or a word such as `half`."""
     return any(
         token.kind is TokenKind.NUMBER or token.text.lower() in ("half", "third", "quarter")
-        for token in tokens[at + 1 : at + 3]
+        for token in tokens[token_index + 1 : token_index + 3]
     )
 
 
-def skip_unit_power(tokens: Sequence[Token], at: int) -> tuple[int, Token | None]:
+def skip_unit_power(tokens: Sequence[Token], token_index: int) -> tuple[int, Token | None]:
     """Return the index after the power of a unit (`cm^2`, `cm^{2}`), and the token there.
 
-    If there is no power at `at`, the index is unchanged. At the end, the token is None.
+    If there is no power at `token_index`, the index is unchanged. At the end, the token is None.
     """
-    if at < len(tokens) and tokens[at].text == "^":
-        if at + 1 < len(tokens) and tokens[at + 1].kind is TokenKind.NUMBER:
-            at += 2
-        elif at + 3 < len(tokens) and tokens[at + 1].text == "{" and tokens[at + 3].text == "}":
-            at += 4
+    if token_index < len(tokens) and tokens[token_index].text == "^":
+        if token_index + 1 < len(tokens) and tokens[token_index + 1].kind is TokenKind.NUMBER:
+            token_index += 2
+        elif (
+            token_index + 3 < len(tokens)
+            and tokens[token_index + 1].text == "{"
+            and tokens[token_index + 3].text == "}"
+        ):
+            token_index += 4
         else:
             raise UnreadableFormula
-    return at, tokens[at] if at < len(tokens) else None
+    return token_index, tokens[token_index] if token_index < len(tokens) else None
 
 
 def read_single_number(parts: Sequence[str]) -> str | None:

@@ -117,7 +117,7 @@ def make_examples(
             examples.num_unlabeled += 1
             continue
         try:
-            encoded = encoder.encode_labelled(row, cut=settings.too_long == "cut")
+            encoded = encoder.encode_labelled(row, truncate_if_too_long=settings.too_long == "cut")
         except DataError as error:
             if settings.strict:
                 raise

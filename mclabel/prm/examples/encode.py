@@ -84,7 +84,9 @@ class StepEncoder:
         self.prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
         self._most_chars = max_tokens * text.max_token_chars
 
-    def encode_labelled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
+    def encode_labelled(
+        self, row: LabeledSolution, *, truncate_if_too_long: bool = False
+    ) -> EncodedSolution:
         """Encode a labelled solution, whose token ids by the policy are known.
 
         The policy's token ids are used if this tokenizer decodes them to the same text, as it does
@@ -92,20 +94,29 @@ class StepEncoder:
 
         Args:
             row: the labelled solution.
-            cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
+            truncate_if_too_long: true to drop the first step that ends beyond `max_tokens`, and all
+                later steps.
 
         Raises:
-            TooLongError: the solution is too long or, with `cut`, its first step is.
+            TooLongError: the solution is too long or, with `truncate_if_too_long`, its first step
+                is.
             DataError: the solution has no steps, or the tokenizer does not reproduce its text.
         """
         solution, place = row.solution, f"solution {row.solution.id}"
         self._check_text_length(row.problem.text, place)
         if solution.ids and self._decodes_to_steps(solution.ids, solution.steps):
             return self._encode_prompt_and_steps(
-                row.problem.text, solution.ids, solution.steps, place, cut=cut
+                row.problem.text,
+                solution.ids,
+                solution.steps,
+                place,
+                truncate_if_too_long=truncate_if_too_long,
             )
         return self.encode_text(
-            row.problem.text, [step.text for step in solution.steps], place, cut=cut
+            row.problem.text,
+            [step.text for step in solution.steps],
+            place,
+            truncate_if_too_long=truncate_if_too_long,
         )
 
     def encode_text(
@@ -114,7 +125,7 @@ class StepEncoder:
         solution: str | Sequence[str],
         name_in_errors: str = "solution",
         *,
-        cut: bool = False,
+        truncate_if_too_long: bool = False,
     ) -> EncodedSolution:
         """Encode a solution given as one text with a step per line, or as the texts of its steps.
 
@@ -123,16 +134,18 @@ class StepEncoder:
             solution: one text, or one text per step. Step texts are concatenated as they are, so
                 they must include their line ends.
             name_in_errors: description of the solution for error messages.
-            cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
+            truncate_if_too_long: true to drop the first step that ends beyond `max_tokens`, and all
+                later steps.
 
         Raises:
-            TooLongError: the solution is too long or, with `cut`, its first step is.
+            TooLongError: the solution is too long or, with `truncate_if_too_long`, its first step
+                is.
             DataError: the solution has no steps, the tokenizer does not reproduce its text, or two
                 steps end within the same token.
         """
         text = solution if isinstance(solution, str) else "".join(solution)
         self._check_text_length(problem, name_in_errors)
-        if not cut:
+        if not truncate_if_too_long:
             self._check_text_length(text, name_in_errors)
         ids = self._text.encode(text)
         if self._text.decode(ids) != text:
@@ -150,7 +163,9 @@ class StepEncoder:
                 f"{name_in_errors}: {len(ends)} steps, but only {len(steps)} of them end where a "
                 "token ends"
             )
-        return self._encode_prompt_and_steps(problem, ids, steps, name_in_errors, cut=cut)
+        return self._encode_prompt_and_steps(
+            problem, ids, steps, name_in_errors, truncate_if_too_long=truncate_if_too_long
+        )
 
     def decodes_to(self, ids: Sequence[int], text: str) -> bool:
         """Return whether the scorer's tokenizer decodes ids to a given text."""
@@ -171,14 +186,17 @@ class StepEncoder:
         steps: Sequence[Step],
         name_in_errors: str,
         *,
-        cut: bool,
+        truncate_if_too_long: bool,
     ) -> EncodedSolution:
         self._check_free_of_step_token(ids, name_in_errors)
         prompt = self.prompt_ids(problem)
         starts = [0, *(step.end for step in steps)]
         parts = [ids[start : step.end] for start, step in zip(starts, steps, strict=False)]
         joined, positions = self.join_steps(
-            parts, name_in_errors, num_tokens_before=len(prompt), cut=cut
+            parts,
+            name_in_errors,
+            num_tokens_before=len(prompt),
+            truncate_if_too_long=truncate_if_too_long,
         )
         return EncodedSolution(ids=prompt + joined, num_prompt=len(prompt), positions=positions)
 
@@ -188,7 +206,7 @@ class StepEncoder:
         name_in_errors: str = "solution",
         *,
         num_tokens_before: int,
-        cut: bool = False,
+        truncate_if_too_long: bool = False,
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Join the token ids of steps, adding the scorer's step token, if any, after each.
 
@@ -196,14 +214,16 @@ class StepEncoder:
             steps: token ids of each step.
             name_in_errors: description of the solution for error messages.
             num_tokens_before: number of tokens of the prompt and of all earlier steps.
-            cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
+            truncate_if_too_long: true to drop the first step that ends beyond `max_tokens`, and all
+                later steps.
 
         Returns:
             The joined ids, and for each step the index at which it is scored, counted from the
             start of the prompt.
 
         Raises:
-            TooLongError: all tokens together are too many or, with `cut`, those of the first step.
+            TooLongError: all tokens together are too many or, with `truncate_if_too_long`, those of
+                the first step.
             DataError: there are no steps, or a step contains the step token.
         """
         if not steps:
@@ -214,7 +234,7 @@ class StepEncoder:
         for step in steps:
             self._check_free_of_step_token(step, name_in_errors)
             num_tokens = num_tokens_before + len(joined) + len(step) + len(mark)
-            if cut and positions and num_tokens > self._max_tokens:
+            if truncate_if_too_long and positions and num_tokens > self._max_tokens:
                 break
             joined += [*step, *mark]
             positions.append(num_tokens - 1)

@@ -69,17 +69,17 @@ def compute_step_targets(row: LabeledSolution, target: str) -> Targets:
     )
 
 
-def compute_step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
+def compute_step_weights(row: LabeledSolution, weighting_name: str) -> tuple[float, ...]:
     """Return the weight of every step of a solution in the loss, in [0, 1].
 
     Args:
         row: the labelled solution.
-        weights: name of the weighting scheme.
+        weighting_name: name of the weighting scheme.
 
     Raises:
         ComponentError: a user's own scheme fails, or returns no valid weights.
     """
-    weigh, boundary = find_component("weights", weights), Boundary("weights", weights)
+    weigh, boundary = find_component("weights", weighting_name), Boundary("weights", weighting_name)
     row_weights: tuple[float, ...] = boundary.call(
         "weights", weigh, row, result_type=TupleOf[Probability], rule=_find_count_fault
     )

@@ -39,21 +39,21 @@ low precision are allowed a larger error."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NewTokens:
+class PrefixContinuation:
     """One continuation of a prefix: tokens to compute, with the cache of the preceding tokens."""
 
-    ids: Sequence[int]
+    token_ids: Sequence[int]
     """Ids of the tokens to compute."""
-    cached_values: Sequence[Tensor] = ()
+    cached_keys_and_values: Sequence[Tensor] = ()
     """Keys and values of the preceding tokens, in text order, in pieces as `CachedBody.run` returns
     them."""
-    num_cached: int = 0
+    num_cached_tokens: int = 0
     """Number of tokens before the new ones."""
     prefix_key: Hashable
     """Key of the prefix. Two requests with the same prefix have equal keys."""
 
 
-Row = list[NewTokens]
+Row = list[PrefixContinuation]
 """Continuations of one prefix that are computed in one row of a batch."""
 
 
@@ -100,12 +100,22 @@ class CachedBody:
         half = NUM_PROBED // 2
         [(begun, long), (_, short)] = body.run(
             [
-                [NewTokens(ids=first[:half], prefix_key=0)],
-                [NewTokens(ids=first[:1], prefix_key=1)],
+                [PrefixContinuation(token_ids=first[:half], prefix_key=0)],
+                [PrefixContinuation(token_ids=first[:1], prefix_key=1)],
             ]
         )
-        rest = NewTokens(ids=first[half:], cached_values=[long], num_cached=half, prefix_key=2)
-        again = NewTokens(ids=first[1:half], cached_values=[short], num_cached=1, prefix_key=3)
+        rest = PrefixContinuation(
+            token_ids=first[half:],
+            cached_keys_and_values=[long],
+            num_cached_tokens=half,
+            prefix_key=2,
+        )
+        again = PrefixContinuation(
+            token_ids=first[1:half],
+            cached_keys_and_values=[short],
+            num_cached_tokens=1,
+            prefix_key=3,
+        )
         [(ended, _), _, (repeated, _)] = body.run([[rest], [again, again]])
         wanted = out.last_hidden_state[0]
         states = torch.cat([begun, ended, repeated])
@@ -114,7 +124,7 @@ class CachedBody:
         return body if float((states - wanted).abs().max()) <= allowed else None
 
     def group_into_batches(
-        self, requests: Sequence[NewTokens], *, num_workers: int
+        self, requests: Sequence[PrefixContinuation], *, num_workers: int
     ) -> list[list[Row]]:
         """Group requests into batches whose rows have similar lengths.
 
@@ -122,13 +132,13 @@ class CachedBody:
             requests: continuations to compute, in any order.
             num_workers: number of batches that run in parallel.
         """
-        rows = sorted(_group_into_rows(requests), key=_count_new_and_cached)
-        most = -(-sum(len(request.ids) for request in requests) // num_workers)
+        rows = sorted(_group_into_rows(requests), key=_count_new_and_cached_tokens)
+        most = -(-sum(len(request.token_ids) for request in requests) // num_workers)
         allowed = MAX_PADDING.get(self._network.device.type, MAX_PADDING_ELSEWHERE)
         batches: list[list[Row]] = []
         num_new = longest = 0
         for row in rows:
-            new, past = _count_new_and_cached(row)
+            new, past = _count_new_and_cached_tokens(row)
             count = len(batches[-1]) + 1 if batches else 0
             if (
                 not batches
@@ -147,14 +157,17 @@ class CachedBody:
 
         Returns:
             One pair per continuation, in the order of `rows`: the last layer's hidden states of its
-            tokens [tokens, width], and its keys and values for use in `NewTokens.past`.
+            tokens [tokens, width], and its keys and values for use in
+            `PrefixContinuation.cached_keys_and_values`.
         """
         shape, device = self._shape, self._network.device
-        num_new = max(_count_new_and_cached(row)[0] for row in rows)
-        num_past = max(row[0].num_cached for row in rows)
+        num_new = max(_count_new_and_cached_tokens(row)[0] for row in rows)
+        num_past = max(row[0].num_cached_tokens for row in rows)
         length = num_past + num_new
-        kept = shape.join_cached_values(
-            [(row[0].cached_values, row[0].num_cached) for row in rows], num_past, num_new
+        kept = shape.join_cached_keys_and_values(
+            [(row[0].cached_keys_and_values, row[0].num_cached_tokens) for row in rows],
+            num_past,
+            num_new,
         )
         ids, depth, mask = _build_network_inputs(rows, num_past, num_new)
         out = self._network.base_model(
@@ -168,7 +181,7 @@ class CachedBody:
         for index, row in enumerate(rows):
             start = 0
             for request in row:
-                end = start + len(request.ids)
+                end = start + len(request.token_ids)
                 place = index * length + num_past
                 new = kept[:, place + start : place + end].clone()
                 results.append((out.last_hidden_state[index, start:end], new))
@@ -209,8 +222,11 @@ class _CacheShape:
             device=keys[0].device,
         )
 
-    def join_cached_values(
-        self, pasts: Sequence[tuple[Sequence[Tensor], int]], num_past: int, num_new: int
+    def join_cached_keys_and_values(
+        self,
+        cached_parts_and_lengths: Sequence[tuple[Sequence[Tensor], int]],
+        num_past: int,
+        num_new: int,
     ) -> Tensor:
         """Join the cached keys and values of a batch into one tensor with room for new tokens.
 
@@ -219,7 +235,8 @@ class _CacheShape:
         be finite.
 
         Args:
-            pasts: cached keys and values, and number of cached tokens, one pair per row.
+            cached_parts_and_lengths: cached keys and values, and number of cached tokens, one pair
+                per row.
             num_past: largest number of cached tokens in a row.
             num_new: largest number of new tokens in a row.
         """
@@ -228,21 +245,21 @@ class _CacheShape:
         nothing = nothing.to(self.device)
         pieces: list[Tensor] = []
         gap = 0
-        for past, length in pasts:
+        for past, length in cached_parts_and_lengths:
             pieces += [nothing[:, : gap + num_past - length], *past]
             gap = num_new
         return torch.cat([*pieces, nothing[:, :gap]], dim=1)
 
-    def make_cache(self, cached_values: Tensor, num_rows: int, num_past: int) -> Cache:
-        """Return a transformers cache that reads and extends `cached_values`.
+    def make_cache(self, cached_keys_and_values: Tensor, num_rows: int, num_past: int) -> Cache:
+        """Return a transformers cache that reads and extends `cached_keys_and_values`.
 
         Args:
-            cached_values: result of `join_cached_values`.
+            cached_keys_and_values: result of `join_cached_keys_and_values`.
             num_rows: number of rows of the batch.
             num_past: largest number of cached tokens in a row.
         """
-        views = cached_values.view(
-            len(cached_values), num_rows, -1, self.num_heads, self.head_dim
+        views = cached_keys_and_values.view(
+            len(cached_keys_and_values), num_rows, -1, self.num_heads, self.head_dim
         ).transpose(2, 3)
         pairs = zip(views[0::2], views[1::2], strict=True)
         return Cache(
@@ -270,24 +287,27 @@ class _PreallocatedCacheLayer(DynamicLayer):
         return self._num_past
 
 
-def _group_into_rows(requests: Sequence[NewTokens]) -> Iterator[Row]:
+def _group_into_rows(requests: Sequence[PrefixContinuation]) -> Iterator[Row]:
     """Yield rows of at most `ROW_TOKENS` tokens that group the continuations of one prefix."""
     alike: defaultdict[Hashable, Row] = defaultdict(list)
     for request in requests:
         alike[request.prefix_key].append(request)
     for all_of_one in alike.values():
         row: Row = []
-        for request in sorted(all_of_one, key=lambda request: len(request.ids)):
-            if row and sum(len(other.ids) for other in row) + len(request.ids) > ROW_TOKENS:
+        for request in sorted(all_of_one, key=lambda request: len(request.token_ids)):
+            if (
+                row
+                and sum(len(other.token_ids) for other in row) + len(request.token_ids) > ROW_TOKENS
+            ):
                 yield row
                 row = []
             row.append(request)
         yield row
 
 
-def _count_new_and_cached(row: Row) -> tuple[int, int]:
+def _count_new_and_cached_tokens(row: Row) -> tuple[int, int]:
     """Return a row's number of new tokens, and the number of cached tokens before them."""
-    return sum(len(request.ids) for request in row), row[0].num_cached
+    return sum(len(request.token_ids) for request in row), row[0].num_cached_tokens
 
 
 def _build_network_inputs(
@@ -301,19 +321,19 @@ def _build_network_inputs(
     ids, depth = torch.zeros(2, len(rows), num_new, dtype=torch.long)
     owner = torch.full((len(rows), num_new), -1)
     for index, row in enumerate(rows):
-        flat = [token for request in row for token in request.ids]
+        flat = [token for request in row for token in request.token_ids]
         ids[index, : len(flat)] = torch.tensor(flat)
         start = 0
         for number, request in enumerate(row):
-            end = start + len(request.ids)
+            end = start + len(request.token_ids)
             depth[index, start:end] = torch.arange(
-                request.num_cached, request.num_cached + len(request.ids)
+                request.num_cached_tokens, request.num_cached_tokens + len(request.token_ids)
             )
             owner[index, start:end] = number
             start = end
     # Padding tokens attend to some tokens, too: attention to no token would give NaN.
     own = (owner[:, :, None] == owner[:, None]) & torch.ones(num_new, num_new).tril().bool()
-    lengths = torch.tensor([row[0].num_cached for row in rows])
+    lengths = torch.tensor([row[0].num_cached_tokens for row in rows])
     there = torch.arange(num_past) >= num_past - lengths[:, None]
     return ids, depth, torch.cat([there[:, None].expand(-1, num_new, -1), own], dim=-1)
 

@@ -53,7 +53,7 @@ class LikelihoodHead(StepModel):
         cls,
         settings: ModelSettings,
         *,
-        key: str = "base",
+        setting_key: str = "base",
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
@@ -65,7 +65,7 @@ class LikelihoodHead(StepModel):
             revision=settings.revision,
             dtype=settings.dtype,
             trust_remote_code=settings.trust_remote_code,
-            key=key,
+            setting_key=setting_key,
         )
         return cls(network, sees_states=trains_body if settings.states is None else settings.states)
 
@@ -78,7 +78,7 @@ class LikelihoodHead(StepModel):
             str(folder),
             dtype=dtype,
             trust_remote_code=trust_remote_code,
-            key="",
+            setting_key="",
         )
         model = cls(network, sees_states="hidden.weight" in weights)
         wanted = {name: tuple(tensor.shape) for name, tensor in model.get_head_weights().items()}
@@ -278,7 +278,7 @@ class TokenHead(StepModel):
         cls,
         settings: ModelSettings,
         *,
-        key: str = "base",
+        setting_key: str = "base",
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
@@ -290,9 +290,9 @@ class TokenHead(StepModel):
             revision=settings.revision,
             dtype=settings.dtype,
             trust_remote_code=settings.trust_remote_code,
-            key=key,
+            setting_key=setting_key,
             num_labels=len(names),
-            new_weights=("score.", "classifier."),
+            optional_weight_prefixes=("score.", "classifier."),
         )
         for part in network.modules():  # the default dropout before the head is 0.1
             if isinstance(part, nn.Dropout):
@@ -310,7 +310,7 @@ class TokenHead(StepModel):
                 str(folder),
                 dtype=dtype,
                 trust_remote_code=trust_remote_code,
-                key="",
+                setting_key="",
             )
         )
 

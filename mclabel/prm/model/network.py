@@ -35,7 +35,7 @@ class StepModel(nn.Module, ABC):
         cls,
         settings: ModelSettings,
         *,
-        key: str = "base",
+        setting_key: str = "base",
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
@@ -201,7 +201,7 @@ def start_step_model(
     has_neutral: bool = False,
     trains_body: bool = True,
     device: str = "cpu",
-    key: str = "base",
+    setting_key: str = "base",
 ) -> StepModel:
     """Return a step model with a new head on a pretrained language model.
 
@@ -211,7 +211,7 @@ def start_step_model(
         trains_body: true if the body will be trained. If `settings.states` is None, the likelihood
             head receives hidden states only if this is true.
         device: torch device on which the model will be trained.
-        key: key of the setting that names the base, for error messages.
+        setting_key: key of the setting that names the base, for error messages.
 
     Raises:
         EngineError: the base cannot be loaded, or its architecture has no token classifier.
@@ -221,7 +221,9 @@ def start_step_model(
     )
     kind = _import_step_model(settings.head)
     settings = settings.model_copy(update={"dtype": dtype})
-    return kind.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
+    return kind.start(
+        settings, setting_key=setting_key, has_neutral=has_neutral, trains_body=trains_body
+    )
 
 
 def load_step_model(

@@ -90,7 +90,7 @@ class AdaptedPRM(ABC):
         own = LayoutSettings() if layout is None else layout
         self.layout = merge_layout_settings(self.format_name, own)
         self._is_set = own.classes is not None
-        self._good, self._bad = self._find_class_indices(
+        self._good, self._bad = self._find_good_and_bad_indices(
             *cast(tuple[str, str], self.layout.classes)
         )
 
@@ -118,7 +118,7 @@ class AdaptedPRM(ABC):
         """
         silence_transformers()
         device = check_device(device)
-        of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": ""}
+        of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "setting_key": ""}
         tokenizer = load_tokenizer(str(path), **of)
         network: Any = load_model(cls.network_class, str(path), **of)
         return cls(network.to(device), tokenizer, layout)
@@ -213,12 +213,12 @@ class AdaptedPRM(ABC):
         return step.strip("\n")
 
     @abstractmethod
-    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
+    def _find_good_and_bad_indices(self, good_class: str, bad_class: str) -> tuple[int, int]:
         """Return the indices of the good and the bad class among the network's logits.
 
         Args:
-            good: name or token of the good class, as in `LayoutSettings.classes`.
-            bad: name or token of the bad class.
+            good_class: name or token of the good class, as in `LayoutSettings.classes`.
+            bad_class: name or token of the bad class.
         """
 
     def _tokenise(self, text: str) -> list[int]:
@@ -263,15 +263,15 @@ class AdaptedPRM(ABC):
 class _ClassifierPRM(AdaptedPRM):
     """Base class of PRMs whose network has a classification head."""
 
-    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
+    def _find_good_and_bad_indices(self, good_class: str, bad_class: str) -> tuple[int, int]:
         names = self.network.config.id2label
         if set(names) == {0, 1} and not self._is_set:
-            return _find_classes_by_name(names)
+            return _find_good_and_bad_by_name(names)
         class_indices = {str(index): index for index in names} | {
             str(name): index for index, name in names.items()
         }
-        if self._is_set and {good, bad} <= class_indices.keys():
-            return class_indices[good], class_indices[bad]
+        if self._is_set and {good_class, bad_class} <= class_indices.keys():
+            return class_indices[good_class], class_indices[bad_class]
         if len(names) < 2:
             raise DataError(
                 "its head has one class, but step scores need a good and a bad class. The model "
@@ -279,12 +279,12 @@ class _ClassifierPRM(AdaptedPRM):
             )
         listed = ", ".join(f"{index} ({name})" for index, name in names.items())
         raise DataError(
-            f"its head has the classes {listed}, and layout.classes is {good}, {bad}. Set "
-            "layout.classes=[GOOD, BAD] to two of them"
+            f"its head has the classes {listed}, and layout.classes is {good_class}, "
+            f"{bad_class}. Set layout.classes=[GOOD, BAD] to two of them"
         )
 
 
-def _find_classes_by_name(names: Mapping[int, str]) -> tuple[int, int]:
+def _find_good_and_bad_by_name(names: Mapping[int, str]) -> tuple[int, int]:
     """Return the indices of the good and the bad class, according to their names.
 
     Args:
@@ -345,11 +345,11 @@ class ShepherdPRM(_TwoTokenPRM):
         ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
         return self._encode_with_score_marks(ids, self._mark_id, len(steps))
 
-    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
+    def _find_good_and_bad_indices(self, good_class: str, bad_class: str) -> tuple[int, int]:
         self._mark_id = self._find_single_token_id(f" {self.layout.separator}", preceding_text="a")
-        good_id = self._find_single_token_id(good)
+        good_id = self._find_single_token_id(good_class)
         return good_id, self._find_single_token_id(
-            f" {bad}", preceding_text=good
+            f" {bad_class}", preceding_text=good_class
         )  # as "+ -" is read
 
 
@@ -395,8 +395,8 @@ class RlhflowPRM(_TwoTokenPRM):
     def _strip_step(self, step: str) -> str:
         return step.strip()
 
-    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
-        return self._find_single_token_id(good), self._find_single_token_id(bad)
+    def _find_good_and_bad_indices(self, good_class: str, bad_class: str) -> tuple[int, int]:
+        return self._find_single_token_id(good_class), self._find_single_token_id(bad_class)
 
 
 class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
@@ -434,6 +434,6 @@ class QwenPRM(_ClassifierPRM):
         ids = self._tokenise(render_chat(self.tokenizer, turns, add_generation_prompt=False))
         return self._encode_with_score_marks(ids, self._mark_id, len(steps))
 
-    def _find_class_indices(self, good: str, bad: str) -> tuple[int, int]:
+    def _find_good_and_bad_indices(self, good_class: str, bad_class: str) -> tuple[int, int]:
         self._mark_id = self._find_single_token_id(cast(str, self.layout.separator))
-        return super()._find_class_indices(good, bad)
+        return super()._find_good_and_bad_indices(good_class, bad_class)

@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mclabel.core.errors import DataError
 from mclabel.prm.examples.batch import PADDING, count_parallel_batches, open_parallel_map
-from mclabel.prm.model.cached import CachedBody, NewTokens, Row
+from mclabel.prm.model.cached import CachedBody, PrefixContinuation, Row
 from mclabel.prm.model.heads import (
     LikelihoodHead,
     TokenHead,
@@ -196,7 +196,7 @@ class IncrementalPRM:
                 places.setdefault((prefix, ids, positions), []).append(place)
             except DataError as error:
                 refused[place] = error.with_traceback(None)  # its frames would keep tensors alive
-        restored = self._restore_states([prefix for prefix, _, _ in places])
+        restored = self._restore_states_and_count_tokens([prefix for prefix, _, _ in places])
         results: dict[int, ScoredPrefix | DataError] = {**refused}
         self.last_computed = [0] * len(requests)
         computed = self._compute_pending_prefixes([_PendingPrefix(*key) for key in places])
@@ -208,7 +208,9 @@ class IncrementalPRM:
         self._keep_recent_states(computed)
         return [results[place] for place in range(len(requests))]
 
-    def _restore_states(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
+    def _restore_states_and_count_tokens(
+        self, prefixes: Sequence[ScoredPrefix]
+    ) -> dict[ScoredPrefix, int]:
         """Compute the missing tensors of prefixes and of their ancestors.
 
         Tensors are missing for new prompts, and if they were dropped to save memory.
@@ -255,7 +257,7 @@ class IncrementalPRM:
     def _compute_pending_prefixes(self, pending: Sequence[_PendingPrefix]) -> list[ScoredPrefix]:
         """Compute the tokens of pending prefixes, and return the scored prefixes in order."""
         network = self._model.network
-        pending_by_tokens = {entry.new_tokens: entry for entry in pending}
+        pending_by_tokens = {entry.continuation: entry for entry in pending}
         batches = self._body.group_into_batches(
             list(pending_by_tokens), num_workers=count_parallel_batches(network, self._threads)
         )
@@ -349,10 +351,10 @@ class _PendingPrefix:
         self.num_before = 0 if prefix is None else prefix.num_tokens
         self.old_positions = () if prefix is None else prefix.positions
         self.old_scores = () if prefix is None else prefix.scores
-        self.new_tokens = NewTokens(
-            ids=ids,
-            cached_values=[ancestor._required_state.cache for ancestor in self.path],
-            num_cached=self.num_before,
+        self.continuation = PrefixContinuation(
+            token_ids=ids,
+            cached_keys_and_values=[ancestor._required_state.cache for ancestor in self.path],
+            num_cached_tokens=self.num_before,
             prefix_key=object() if prefix is None else prefix,
         )
 

@@ -77,7 +77,7 @@ def compute_solution_likelihoods(
     )
 
 
-def find_body_for_likelihoods(model: StepModel) -> PreTrainedModel | None:
+def get_likelihood_only_network(model: StepModel) -> PreTrainedModel | None:
     """Return a scorer's language model if its likelihoods alone determine the scores, else None."""
     if isinstance(model, LikelihoodHead) and model.hidden is None:
         return model.network
@@ -90,7 +90,7 @@ def score_likelihoods(
     """Return the scores of the steps of solutions, computed from their likelihoods.
 
     Args:
-        model: step model for which `find_body_for_likelihoods` returns a language model.
+        model: step model for which `get_likelihood_only_network` returns a language model.
         likelihoods: likelihoods of the solutions by that language model.
     """
     if not likelihoods:
@@ -132,7 +132,7 @@ class LikelihoodScorer:
         template: str | None,
         system: str | None,
         trust_remote_code: bool = False,
-        key: str = "",
+        setting_key: str = "",
     ) -> None:
         """Load a language model.
 
@@ -142,12 +142,12 @@ class LikelihoodScorer:
                 template.
             system: system message in the chat template; None omits it.
             trust_remote_code: true if Python code that comes with the model may run.
-            key: key of the setting that names the model, for error messages.
+            setting_key: key of the setting that names the model, for error messages.
 
         Raises:
             EngineError: the model cannot be loaded.
         """
-        of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": key}
+        of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "setting_key": setting_key}
         self.network = load_network(AutoModelForCausalLM, model, dtype="float32", **of).eval()
         """Language model to pass to `compute_solution_likelihoods`."""
         limit = load_model_config(model, **of).get_text_config().max_position_embeddings

@@ -74,7 +74,7 @@ class PRM:
             str(folder),
             manifest.prompt_parts,
             trust_remote_code=trust_remote_code,
-            key="",
+            setting_key="",
         )
         model = load_step_model(
             folder,

@@ -63,7 +63,7 @@ class ServedPRM:
             str(folder),
             self.manifest.prompt_parts,
             trust_remote_code=trust_remote_code,
-            key="",
+            setting_key="",
         )
         self.encoder = make_step_encoder(text, self.manifest)
         self._runner, self._head = HEADS[self.manifest.head].runner, {}
@@ -266,7 +266,7 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
         str(folder),
         manifest.prompt_parts,
         trust_remote_code=any(a.replace("_", "-") == "--trust-remote-code" for a in arguments),
-        key="",
+        setting_key="",
     )
     if HEADS[manifest.head].reads_logprobs:
         load_tensors(folder / HEAD_FILE)

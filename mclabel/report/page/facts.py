@@ -40,7 +40,7 @@ from mclabel.run.progress_log import read_job_starts
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, flatten_config
 from mclabel.show.solutions import describe_rule, get_shown_value
-from mclabel.show.texts import classify_answer
+from mclabel.show.texts import find_answer_kind
 
 VERDICTS = {True: "sound", False: "wrong", None: "no verdict"}
 """Names of the verdicts on a step."""
@@ -136,7 +136,7 @@ class GatheredRun:
             kept_meta = {
                 key: row.problem.meta[key] for key in GROUP_KEYS if key in row.problem.meta
             }
-            kept_meta.setdefault("answer_type", classify_answer(row.problem.answer))
+            kept_meta.setdefault("answer_type", find_answer_kind(row.problem.answer))
             problem = Problem(id=row.problem.id, text="", answer="", meta=kept_meta)
             self._problems[row.problem.id] = problem
         return replace(

@@ -25,7 +25,7 @@ from mclabel.domains.registry import find_true_first_error, has_known_truth
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.run.kinds import Run
 from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
-from mclabel.show.texts import classify_answer
+from mclabel.show.texts import find_answer_kind
 
 MAX_MEMORY = "128MB"
 """Maximum memory of DuckDB."""
@@ -366,7 +366,7 @@ def build_index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
     }
     columns["answer_type"] = pa.array(
         [
-            fields.get("answer_type", "")[:MAX_FACET] or classify_answer(answer)
+            fields.get("answer_type", "")[:MAX_FACET] or find_answer_kind(answer)
             for fields, answer in zip(metadata_of_rows, answers, strict=True)
         ],
         pa.string(),

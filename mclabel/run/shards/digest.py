@@ -53,23 +53,23 @@ def encode_parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
     return b"".join((content[:start], digest.encode(), content[end:]))
 
 
-def check_parquet_digest(content: bytes) -> Check:
+def check_parquet_digest(file_bytes: bytes) -> Check:
     """Compare the bytes of a Parquet file with the digest that it stores."""
-    start = _find_footer_start(content)
+    start = _find_footer_start(file_bytes)
     if start < 0:
         return "damaged"
-    mark = _MARK.search(content, start)
+    mark = _MARK.search(file_bytes, start)
     if mark is None:
         return "none"
-    whole = memoryview(content)
+    whole = memoryview(file_bytes)
     digest = _hash_sha256(whole[: mark.start(1)], _ZEROS, whole[mark.end(1) :])
     return "sound" if digest.encode() == mark[1] else "damaged"
 
 
-def read_parquet_digest(content: bytes) -> str | None:
+def read_parquet_digest(file_bytes: bytes) -> str | None:
     """Return the digest that a Parquet file stores, without checking it; None if it stores none."""
-    start = _find_footer_start(content)
-    mark = _MARK.search(content, start) if start >= 0 else None
+    start = _find_footer_start(file_bytes)
+    mark = _MARK.search(file_bytes, start) if start >= 0 else None
     return None if mark is None else mark[1].decode()
 
 
@@ -82,9 +82,9 @@ def is_truncated_parquet(tail: bytes) -> bool:
     return not tail.endswith(_MAGIC)
 
 
-def add_digest(content: Mapping[str, Any]) -> dict[str, Any]:
+def add_digest(json_object: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with its digest added under `digest`."""
-    return {**content, KEY: f"sha256:{hashlib.sha256(canonical_json(content)).hexdigest()}"}
+    return {**json_object, KEY: f"sha256:{hashlib.sha256(canonical_json(json_object)).hexdigest()}"}
 
 
 def parse_checked_object(raw: bytes | str) -> tuple[dict[str, Any], Check]:
@@ -163,11 +163,15 @@ def _encode_parquet(table: pa.Table, placeholder: str, options: Mapping[str, Any
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _find_footer_start(content: bytes) -> int:
+def _find_footer_start(file_bytes: bytes) -> int:
     """Return the byte offset of the footer; negative if the file has none."""
-    if not content.startswith(_MAGIC) or is_truncated_parquet(content) or len(content) < 12:
+    if (
+        not file_bytes.startswith(_MAGIC)
+        or is_truncated_parquet(file_bytes)
+        or len(file_bytes) < 12
+    ):
         return -1
-    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    return len(file_bytes) - 8 - int.from_bytes(file_bytes[-8:-4], "little")
 
 
 def _hash_sha256(*parts: bytes | memoryview) -> str:

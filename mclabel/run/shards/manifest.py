@@ -263,20 +263,20 @@ def read_run_id(store: Store) -> str | None:
     return None if manifest is None else manifest["id"]
 
 
-def _flatten_as_json(content: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_as_json(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return `flatten_config` of a mapping after its values were converted to JSON and back."""
-    return flatten_config(json.loads(json.dumps(content)))
+    return flatten_config(json.loads(json.dumps(config)))
 
 
-def flatten_config(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
+def flatten_config(config: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
     """Return a flat mapping, with nested keys joined by dots.
 
     Args:
-        content: mapping that can contain mappings.
+        config: mapping that can contain mappings.
         parent: prefix of all keys.
     """
     result: dict[str, Any] = {}
-    for key, item in content.items():
+    for key, item in config.items():
         if isinstance(item, Mapping):
             result |= flatten_config(item, f"{parent}{key}.")
         else:

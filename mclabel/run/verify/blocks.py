@@ -38,8 +38,8 @@ class PlannedProblems:
         """
         planned, superseded = [np.zeros(0, _ENTRY)], [np.zeros(0, _ENTRY)]
         for part in read_plan_parts(store):
-            planned.append(_hash_entries(part.filter(pc.invert(part["superseded"]))))
-            superseded.append(_hash_entries(part.filter(part["superseded"])))
+            planned.append(_hash_block_and_item_ids(part.filter(pc.invert(part["superseded"]))))
+            superseded.append(_hash_block_and_item_ids(part.filter(part["superseded"])))
         self.is_there = len(planned) > 1
         """True if the run has a plan. Imported runs and runs that were graded again have none."""
         self._entries = np.setdiff1d(np.concatenate(planned), np.concatenate(superseded))
@@ -67,7 +67,7 @@ class PlannedProblems:
         )
 
 
-def _hash_entries(part: pa.Table) -> NDArray[np.void]:
+def _hash_block_and_item_ids(part: pa.Table) -> NDArray[np.void]:
     entries = np.zeros(part.num_rows, _ENTRY)
     entries["block"] = hash_names(part["block"].to_pylist())
     entries["problem"] = hash_names(part["item_id"].to_pylist())

@@ -15,7 +15,7 @@ from mclabel.checkers import GradeItem
 from mclabel.checkers.code.checker import CodeChecker
 from mclabel.checkers.code.completions import NoCodeFound, extract_program
 from mclabel.checkers.code.golds import Gold, read_gold
-from mclabel.checkers.guarded import is_weak_verdict
+from mclabel.checkers.guarded import is_guessed_or_forgeable
 from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades, problem, refusal
 
@@ -113,7 +113,7 @@ def test_verdicts(checker: CodeChecker) -> None:
         weak = "weak: " if graded.layer == "inside" else ""
         verdict, reason, layer = wanted
         assert [graded.verdict, graded.reason, graded.layer] == [verdict, weak + reason, layer]
-        assert is_weak_verdict(graded.reason) == (layer == "inside")
+        assert is_guessed_or_forgeable(graded.reason) == (layer == "inside")
 
 
 def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeChecker) -> None:
