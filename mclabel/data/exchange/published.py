@@ -1,7 +1,6 @@
 """The exchange formats of Math-Shepherd, PRM800K, ProcessBench, RLHFlow and TRL.
 
-`Format` explains the class attributes `losses` (information that an export loses) and `is_cut`
-(whether an export ends a solution before its first step without a label).
+`Format` explains the class attributes `lost_information` and `stops_at_unlabeled_step`.
 """
 
 from __future__ import annotations
@@ -325,7 +324,7 @@ class Trl:
     """The format of TRL's stepwise supervision, one solution per row.
 
     `completions` are the texts of the steps, and `labels` are true for sound steps. An export ends
-    a solution before its first step without a label (`is_cut`); `losses` names what else is lost.
+    a solution before its first step without a label.
     """
 
     lost_information: ClassVar[str] = (
