@@ -324,8 +324,8 @@ def _convert_classes_to_json(classes: Mapping[str, ClassPriors]) -> dict[str, An
 def _parse_classes(classes: _NumbersByField) -> dict[str, ClassPriors]:
     if POOLED not in classes:
         raise ValueError(
-            f"classes: priors of the answer classes must include {POOLED}, "
-            f"but include {', '.join(classes) or 'none'}"
+            f"classes: must have an entry {POOLED} (priors of all answer classes together), "
+            f"has {', '.join(classes) or 'none'}"
         )
     return {name: _parse_class_priors(name, arrays) for name, arrays in classes.items()}
 
