@@ -32,9 +32,10 @@ from mclabel.engines.cascade import (
 from mclabel.engines.prefixes import EndedRollout, EndedRolloutCache, Prefix, PrefixCache
 
 WINDOW = 16
-"""Number of full steps after which `LaneLimit` measures the speed of sampling."""
+"""Number of steps without a free lane after which `LaneLimit` measures the speed of sampling."""
 MIN_SPEEDUP = 1.1
-"""Minimum ratio of the speeds with a limit and with half of it for which the limit is doubled."""
+"""The limit is doubled if sampling is faster than at the latest doubling by more than this factor.
+"""
 HELD_SHARE = 4
 """Maximum memory for ended rollouts that may be continued, as a multiple of `prefix_cache_bytes`.
 """
@@ -43,8 +44,9 @@ HELD_SHARE = 4
 class LaneLimit:
     """Maximum number of lanes per step, which doubles as long as this makes sampling faster.
 
-    With few lanes per step the earliest requests end first, with many the fixed cost of a step is
-    shared. The limit depends on the machine, so it decides only when rollouts are sampled.
+    With few lanes the earliest requests end first; with many lanes more rollouts share the fixed
+    cost of a step. The limit depends on the speed of the machine. It decides when a rollout is
+    sampled, but never which tokens.
     """
 
     def __init__(self, first: int) -> None:
