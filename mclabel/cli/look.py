@@ -115,13 +115,12 @@ def labels(shards: str) -> None:
     SHARDS is the folder or URL of a run of labels. Label quality compares the labels with true
     labels, if these are known.
     """
-    from mclabel.evaluate.grouping import get_solution_meta, group_by_dividing_fields
     from mclabel.evaluate.health import assess_run_health, convert_health_to_json
     from mclabel.evaluate.labels.quality import (
         compute_label_cost,
         find_described_population,
         has_exact_truth,
-        measure_label_quality,
+        measure_quality_by_answer_type,
     )
     from mclabel.evaluate.labels.show import (
         count_solutions_kept_by_consensus,
@@ -142,14 +141,7 @@ def labels(shards: str) -> None:
     has_parts, blocks_left = find_unfinished_blocks(
         store, committed := read_committed_block_ids(store)
     )
-    groups = {}
-    if has_exact_truth(rows):
-        groups = {"all": measure_label_quality(rows)}
-        groups_by_field = group_by_dividing_fields(rows, get_solution_meta, keys=["answer_type"])
-        groups |= {
-            name: measure_label_quality(group)
-            for name, group in groups_by_field.get("answer_type", {}).items()
-        }
+    groups = measure_quality_by_answer_type(rows) if has_exact_truth(rows) else {}
     content = {
         "num_blocks": len(committed),
         "num_blocks_left": len(blocks_left) if has_parts else None,

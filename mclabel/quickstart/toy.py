@@ -31,17 +31,12 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
 from mclabel.evaluate.best_of_n.show import make_best_of_n_grid
-from mclabel.evaluate.grouping import (
-    MIN_GROUP_PROBLEMS,
-    get_solution_meta,
-    group_by_dividing_fields,
-)
 from mclabel.evaluate.labels.quality import (
     LabelCost,
     LabelQuality,
     compute_label_cost,
     find_exact_first_error,
-    measure_label_quality,
+    measure_quality_by_answer_type,
 )
 from mclabel.evaluate.labels.show import make_quality_grid
 from mclabel.labeling.config import LabelConfig
@@ -153,14 +148,8 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         label(config, job)
     with record_duration(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
         rows = list(read_labels(Store(str(run))))
-        groups_by_field = group_by_dividing_fields(rows, get_solution_meta, keys=["answer_type"])
-        groups = {"all": rows, **groups_by_field.get("answer_type", {})}
-        quality: dict[str, LabelQuality] = {}
-        for number, (name, group) in enumerate(groups.items(), 1):
-            group_quality = measure_label_quality(group)
-            if name == "all" or group_quality.num_problems >= MIN_GROUP_PROBLEMS:
-                quality[name] = group_quality
-            stage.update(number, len(groups))
+        quality = measure_quality_by_answer_type(rows)
+        stage.update(1, 1)
         cost = compute_label_cost(rows)
     with record_duration(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
         draw_labels_picture(rows, out / "labels.png")

@@ -315,6 +315,7 @@ def test_what_is_no_format_is_refused(
     name = name.format(format_package=format_package)
     command = ["export", run, "--to", name, "-o", str(tmp_path / "out")]
     assert fault in " ".join(run_verb(command, code=2).output.split())
+    assert not [*(tmp_path / "out").glob("*")]
     if "write" not in fault.split(":")[0] and "Unprintable" not in name:
         file = tmp_path / "x.jsonl"
         file.write_text("{}")

@@ -118,38 +118,39 @@ def export_run(
     num_rows = num_cut = num_not_kept = 0
     left_out: list[Reject] = []
     partial = folder / f"{DATA}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        for row in rows:
-            if not row.is_kept:
-                num_not_kept += 1
-                continue
-            texts = convert_to_labeled_texts(row)
-            exported = _write_exported_row(exchange_format, texts, to)
-            if isinstance(exported, str):
-                if strict:
-                    partial.unlink()
-                    raise DataError(f"{run}: solution {row.solution.id}: {exported}")
-                left_out.append(
-                    Reject(
-                        problem_id=row.problem.id,
-                        reason="not_held",
-                        detail=f"solution {row.solution.id}: {exported}",
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            for row in rows:
+                if not row.is_kept:
+                    num_not_kept += 1
+                    continue
+                texts = convert_to_labeled_texts(row)
+                exported = _write_exported_row(exchange_format, texts, to)
+                if isinstance(exported, str):
+                    if strict:
+                        raise DataError(f"{run}: solution {row.solution.id}: {exported}")
+                    left_out.append(
+                        Reject(
+                            problem_id=row.problem.id,
+                            reason="not_held",
+                            detail=f"solution {row.solution.id}: {exported}",
+                        )
                     )
-                )
-                continue
-            num_cut += exchange_format.stops_at_unlabeled_step and None in texts.ratings
-            num_rows += 1
-            file.write(_format_json_line(exported, to))
-    num_left_out = len(left_out)
-    if not num_rows:
-        partial.unlink()
-        first_reject = f"; the first: {left_out[0].detail}" if left_out else ""
-        raise DataError(
-            f"{run}: none of its {num_left_out} solutions can be written in the "
-            f"format {to}{first_reject}. Choose another --to"
-        )
-    write_reject_lines(folder / REJECTS, left_out)
-    partial.rename(folder / DATA)
+                    continue
+                num_cut += exchange_format.stops_at_unlabeled_step and None in texts.ratings
+                num_rows += 1
+                file.write(_format_json_line(exported, to))
+        num_left_out = len(left_out)
+        if not num_rows:
+            first_reject = f"; the first: {left_out[0].detail}" if left_out else ""
+            raise DataError(
+                f"{run}: none of its {num_left_out} solutions can be written in the "
+                f"format {to}{first_reject}. Choose another --to"
+            )
+        write_reject_lines(folder / REJECTS, left_out)
+        partial.rename(folder / DATA)
+    finally:
+        partial.unlink(missing_ok=True)
     (folder / CARD).write_text(
         _make_card_text(run, to, exchange_format, num_rows, num_left_out, num_cut), encoding="utf-8"
     )

@@ -30,6 +30,7 @@ from mclabel.core.stats.bootstrap import (
     sum_by_problem,
 )
 from mclabel.domains.registry import find_true_first_error, has_known_truth
+from mclabel.evaluate.grouping import MIN_GROUP_PROBLEMS, get_solution_meta, group_by_meta
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +126,22 @@ def find_described_population(rows: Iterable[LabeledSolution]) -> DescribedPopul
         return None
     some_drawn = any(row.pool_weight > 1 or not row.chosen_by_outcome for row in chosen)
     return "pool" if some_drawn else "selection"
+
+
+def measure_quality_by_answer_type(rows: Sequence[LabeledSolution]) -> dict[str, LabelQuality]:
+    """Compare labels with the exact truth: all of them (`all`), and those of each answer type.
+
+    If there is only one answer type, only `all` is returned. Answer types with fewer than
+    `MIN_GROUP_PROBLEMS` problems are left out.
+    """
+    groups = group_by_meta(rows, "answer_type", get_solution_meta)
+    by_type = {name: measure_label_quality(group) for name, group in groups.items()}
+    shown = {
+        name: quality
+        for name, quality in by_type.items()
+        if len(groups) > 1 and quality.num_problems >= MIN_GROUP_PROBLEMS
+    }
+    return {"all": measure_label_quality(rows), **shown}
 
 
 def measure_label_quality(
