@@ -302,8 +302,9 @@ class AnnotationService:
     def get_item_texts(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the texts of a solution to label, without its labels and its outcome."""
         item = self._require_assigned_item(person, query.get("id", ""))
-        shown = ("id", "problem", "answer", "steps", "digest")
-        return {name: getattr(item, name) for name in shown}
+        return {
+            name: getattr(item, name) for name in ("id", "problem", "answer", "steps", "digest")
+        }
 
     def get_run_labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the run's labels of a solution on which the person has submitted an opinion."""

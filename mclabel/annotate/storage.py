@@ -380,12 +380,18 @@ class _FolderReader:
             num, is_whole = len(lines.digests), name == ITEMS
             if num < end.num or (is_whole and num > end.num):
                 cut = " and an incomplete line" if lines.num_partial_bytes else ""
-                written = f"{MANIFEST} counts {end.num:,}"
-                self._add_fault(name, None, f"has {num:,} complete lines{cut}, but {written}")
+                self._add_fault(
+                    name,
+                    None,
+                    f"has {num:,} complete lines{cut}, but {MANIFEST} counts {end.num:,}",
+                )
             elif end.num and lines.digests[end.num - 1] != end.check:
-                carried = lines.digests[end.num - 1]
-                fault = f"has the digest {carried!r}, but {MANIFEST} records {end.check!r} for it"
-                self._add_fault(name, end.num, fault)
+                self._add_fault(
+                    name,
+                    end.num,
+                    f"has the digest {lines.digests[end.num - 1]!r}, but {MANIFEST} records "
+                    f"{end.check!r} for it",
+                )
             elif lines.num_partial_bytes and is_whole:
                 self._add_fault(
                     name, end.num + 1, f"was added: {MANIFEST} does not count this line"
@@ -442,8 +448,12 @@ def _require_regular_file(folder: Path, name: str) -> None:
         DamagedFile: the file is missing, or is not a regular file.
     """
     if not (folder / name).is_file():
-        fault = "is missing or not a regular file, but a folder of annotations must have it"
-        raise DamagedFile(str(folder), name, fault, _RESTORE_ADVICE)
+        raise DamagedFile(
+            str(folder),
+            name,
+            "is missing or not a regular file, but a folder of annotations must have it",
+            _RESTORE_ADVICE,
+        )
 
 
 def _encode_chained_lines(

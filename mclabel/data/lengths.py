@@ -190,7 +190,6 @@ class _LongStep:
             last_cut: boundary of the previous cut.
             max_ids: maximum number of the solution's token ids before the cut.
         """
-        is_settled = self._is_whole or (self._sentences and self._sentences[-1].num_ids > max_ids)
         for boundaries in (self._sentences, self._lines):
             number = bisect_right(boundaries, max_ids, key=lambda boundary: boundary.num_ids)
             if number and (cut := boundaries[number - 1]) > last_cut:
@@ -200,8 +199,12 @@ class _LongStep:
             if near is None:
                 return None
             cut = near
-        # An open mark may become a block, in which no sentence ends. No block is this long.
-        is_settled = is_settled or self._end.num_chars - cut.num_chars > 2 * MAX_CODE
+        is_settled = (
+            self._is_whole
+            or (self._sentences and self._sentences[-1].num_ids > max_ids)
+            # An open mark may become a block, in which no sentence ends. No block is this long.
+            or self._end.num_chars - cut.num_chars > 2 * MAX_CODE
+        )
         return cut if is_settled else None
 
     def _find_boundary_near(self, last_cut: TokenBoundary, max_ids: int) -> TokenBoundary | None:

@@ -220,8 +220,12 @@ class Connection(H11Protocol):
 
     def _wait_for_header(self) -> None:
         if self._header_timer is None:
-            reason = f"the header of the request did not arrive within {HEADER_TIMEOUT_S:.0f} s"
-            self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.end, 408, reason)
+            self._header_timer = self.loop.call_later(
+                HEADER_TIMEOUT_S,
+                self.end,
+                408,
+                f"the header of the request did not arrive within {HEADER_TIMEOUT_S:.0f} s",
+            )
 
     def _stop_waiting(self) -> None:
         if self._header_timer is not None:
