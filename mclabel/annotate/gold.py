@@ -181,10 +181,10 @@ def _insert_gold_at_random(
     own_ids: list[str], gold_ids: list[str], person: str, settings: AnnotationSettings
 ) -> tuple[str, ...]:
     total = len(own_ids) + len(gold_ids)
-    chance = random.Random(content_id("mixed", settings.seed, person))
-    places = set(chance.sample(range(total), len(gold_ids)))
+    rng = random.Random(content_id("mixed", settings.seed, person))
+    gold_places = set(rng.sample(range(total), len(gold_ids)))
     sources = iter(_shuffle_gold_ids_for_person(gold_ids, person, settings)), iter(own_ids)
-    return tuple(next(sources[place not in places]) for place in range(total))
+    return tuple(next(sources[place not in gold_places]) for place in range(total))
 
 
 @dataclass(frozen=True, kw_only=True)

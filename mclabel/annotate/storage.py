@@ -249,17 +249,17 @@ class EventLog:
             _write_manifest(self._folder, manifest)
             self._manifest = manifest
 
-    def events(self) -> list[Event]:
+    def list_events(self) -> list[Event]:
         """Return all events, in the order in which they were recorded."""
         with self._lock:
             return list(self._events.values())
 
-    def last_events(self) -> dict[tuple[str, str], Event]:
+    def copy_last_events(self) -> dict[tuple[str, str], Event]:
         """Return the last event of each person on each solution, by (person, solution id)."""
         with self._lock:
             return dict(self._last)
 
-    def first_event(self, person: str, solution: str) -> Event | None:
+    def get_first_event(self, person: str, solution: str) -> Event | None:
         """Return the first event of a person on a solution; None if there is none."""
         return self._first.get((person, solution))
 

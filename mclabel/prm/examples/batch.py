@@ -39,14 +39,14 @@ class TokenTree:
     Each node is one token. Solutions share the nodes of their common prefix.
     """
 
-    ids: Tensor
+    token_ids: Tensor
     """Token id of each node [nodes]."""
-    depth: Tensor
+    token_positions: Tensor
     """Position of each node's token in its solutions, from 0 [nodes]."""
     attention_mask: Tensor
     """Attention mask [nodes, nodes]: True if the row's node attends to the column's node, which is
     the same node or an ancestor."""
-    nodes: Tensor
+    node_indices: Tensor
     """Node index of every token of every solution [batch, seq]; 0 at padding."""
 
     def to(self, device: torch.device) -> TokenTree:
@@ -78,10 +78,10 @@ def make_tree(solutions: Sequence[EncodedSolution]) -> TokenTree:
             depth[node] = depth[parent] + 1
         attention_mask[node, node] = True
     return TokenTree(
-        ids=torch.tensor(ids),
-        depth=torch.from_numpy(depth),
+        token_ids=torch.tensor(ids),
+        token_positions=torch.from_numpy(depth),
         attention_mask=torch.from_numpy(attention_mask),
-        nodes=torch.from_numpy(nodes),
+        node_indices=torch.from_numpy(nodes),
     )
 
 
@@ -167,13 +167,13 @@ class StepBatch:
         tree = self.tree
         states = output(
             network(
-                input_ids=tree.ids[None],
-                position_ids=tree.depth[None],
+                input_ids=tree.token_ids[None],
+                position_ids=tree.token_positions[None],
                 attention_mask=tree.attention_mask[None, None],
                 use_cache=False,
             )
         )
-        return states[0][tree.nodes]
+        return states[0][tree.node_indices]
 
 
 def make_batch(solutions: Sequence[EncodedSolution], *, as_tree: bool = False) -> StepBatch:
