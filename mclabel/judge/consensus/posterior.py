@@ -411,7 +411,7 @@ def _make_evidence_sort_key(source: SourceOpinions) -> tuple[bool, int]:
 
 
 class SourceLink(NamedTuple):
-    """A judge whose opinions repeat those of another source, and the strength of this dependence."""
+    """A judge that repeats the opinions of another source, and the strength of this dependence."""
 
     gain: float
     """Rise of the log-likelihood per solution if the sources are modelled as dependent."""
