@@ -82,7 +82,7 @@ def export_annotations(
     check_no_other_output(out, EXPORT, "-o ")
     annotated, form = AnnotationFolder.read(folder), _FORMS[format_name]
     opinions = [
-        (item, event) for item in annotated.items for event in annotated.last_opinions_on(item)
+        (item, event) for item in annotated.items for event in annotated.list_last_opinions(item)
     ]
     if not opinions:
         raise DataError(

@@ -68,20 +68,20 @@ class AnnotationFolder:
         """
         return collect_first_opinions(self.events)
 
-    def last_opinions_on(self, item: Item) -> list[Event]:
+    def list_last_opinions(self, item: Item) -> list[Event]:
         """Return the last opinion of each person on an item; that of the overseer comes last."""
         people = [*item.people, OVERSEER]
         return [
             e for person in people if (e := self.last_events.get((person, item.id))) is not None
         ]
 
-    def decisive_opinions(self, item: Item) -> list[Event]:
+    def list_decisive_opinions(self, item: Item) -> list[Event]:
         """Return the opinions that determine the truth of an item.
 
         If the overseer has an opinion, it alone is returned; otherwise the last opinion of each
         person.
         """
-        events = self.last_opinions_on(item)
+        events = self.list_last_opinions(item)
         return [event for event in events if event.person == OVERSEER] or events
 
     @property
@@ -92,7 +92,7 @@ class AnnotationFolder:
         """
         disagreements = []
         for item in self.items:
-            events = self.last_opinions_on(item)
+            events = self.list_last_opinions(item)
             answers = {describe_opinion(event) for event in events if event.person != OVERSEER}
             if item.gold is None and len(answers) > 1:
                 disagreements.append((item, events))
@@ -225,7 +225,7 @@ def collect_human_truth(annotated: AnnotationFolder) -> HumanTruth:
         if item.probability is None:
             continue
         num_drawn += 1
-        events = annotated.decisive_opinions(item)
+        events = annotated.list_decisive_opinions(item)
         num_open += item.gold is None and not events
         errors = item.gold or [event.first_error for event in events if event.is_sure]
         if errors:

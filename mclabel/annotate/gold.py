@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mclabel.annotate.events import Event
-from mclabel.annotate.items import GOLD, AnnotationSettings, Item, make_item
+from mclabel.annotate.items import GOLD, AnnotationSettings, Draw, Item, make_item
 from mclabel.core.errors import DataError
 from mclabel.core.records import Index, LabeledSolution, TupleOf
 from mclabel.core.seeds import content_id
@@ -42,7 +42,7 @@ class GoldLine:
 
     @property
     def fault(self) -> str | None:
-        """Return a message about the rule that the line breaks; None if the line is valid."""
+        """Message about the rule that the line breaks; None if the line is valid."""
         texts = (self.problem, self.answer, *self.steps)
         own = bool(self.steps) and all(text.strip() for text in texts)
         if not self.acceptable_errors:
@@ -146,7 +146,7 @@ def _make_gold_item(
             f"--gold: solution_id={line.solution_id[:80]!r} is not a solution with steps in the "
             "run. Give the id of a solution with steps, or give problem, answer and steps"
         )
-    return make_item(row, GOLD, None, ())
+    return make_item(row, Draw(stratum=GOLD, probability=None), people=())
 
 
 def is_run_solution(item: Item) -> bool:
@@ -181,10 +181,10 @@ def _insert_gold_at_random(
     own_ids: list[str], gold_ids: list[str], person: str, settings: AnnotationSettings
 ) -> tuple[str, ...]:
     total = len(own_ids) + len(gold_ids)
-    chance = random.Random(content_id("mixed", settings.seed, person))
-    places = set(chance.sample(range(total), len(gold_ids)))
+    rng = random.Random(content_id("mixed", settings.seed, person))
+    gold_places = set(rng.sample(range(total), len(gold_ids)))
     sources = iter(_shuffle_gold_ids_for_person(gold_ids, person, settings)), iter(own_ids)
-    return tuple(next(sources[place not in places]) for place in range(total))
+    return tuple(next(sources[place not in gold_places]) for place in range(total))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,9 +205,9 @@ class GoldAccuracy:
     @property
     def text(self) -> str:
         """The counts and the rate with its interval, as text for a terminal."""
-        share = self.num_right / self.num
         return (
-            f"{self.num_right} of {self.num} right, {share:.2f} [{self.low:.2f}, {self.high:.2f}]"
+            f"{self.num_right} of {self.num} right, {self.num_right / self.num:.2f} "
+            f"[{self.low:.2f}, {self.high:.2f}]"
         )
 
 

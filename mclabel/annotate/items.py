@@ -14,7 +14,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution
@@ -62,13 +63,13 @@ class Item:
         """Message with the first field that breaks a rule; None if all fields are valid."""
         if not self.id or not self.steps:
             return f"id={self.id[:80]!r}: an item must have an id and at least one step"
-        if self.digest != (wanted := hash_problem_and_steps(self.problem, self.steps)):
-            return f"digest={self.digest[:80]!r}: must be {wanted!r}, the digest of its texts"
-        chance = self.probability
-        if chance is not None and not MIN_PROBABILITY <= chance <= 1:
-            return f"probability={chance}: must be a probability in [{MIN_PROBABILITY:g}, 1]"
-        wrong = [e for e in self.gold or () if e is not None and not 0 <= e < len(self.steps)]
-        if wrong or self.gold == ():
+        if self.digest != (expected := hash_problem_and_steps(self.problem, self.steps)):
+            return f"digest={self.digest[:80]!r}: must be {expected!r}, the digest of its texts"
+        probability = self.probability
+        if probability is not None and not MIN_PROBABILITY <= probability <= 1:
+            return f"probability={probability}: must be a probability in [{MIN_PROBABILITY:g}, 1]"
+        invalid = [e for e in self.gold or () if e is not None and not 0 <= e < len(self.steps)]
+        if invalid or self.gold == ():
             return f"gold={list(self.gold or ())}: must have steps from 0 to {len(self.steps) - 1}"
         if len(set(self.people)) < len(self.people) or OVERSEER in self.people:
             return f"people={list(self.people)}: must be different names, without {OVERSEER}"
@@ -153,17 +154,26 @@ def draw_items(
     order = sorted(drawn, key=lambda item_id: content_id("order", settings.seed, item_id))
     people = dict(zip(order, _assign_people(len(order), settings), strict=True))
     items = {
-        row.solution.id: make_item(row, *drawn[row.solution.id], people[row.solution.id])
+        row.solution.id: make_item(row, drawn[row.solution.id], people[row.solution.id])
         for row in rows()
         if row.solution.id in drawn
     }
     return [items[item_id] for item_id in order]
 
 
+class Draw(NamedTuple):
+    """The way in which a solution came into the folder."""
+
+    stratum: str
+    """Stratum from which the solution was drawn, or `gold` or `selected`."""
+    probability: float | None
+    """Sampling probability in (0, 1]; None for gold that was not drawn."""
+
+
 def _draw_solutions(
     rows: Iterable[LabeledSolution], settings: AnnotationSettings
-) -> dict[str, tuple[str, float]]:
-    """Draw solutions; return the stratum and the sampling probability of each, by its id."""
+) -> dict[str, Draw]:
+    """Draw solutions within strata, and return the draw of each by the solution's id."""
     strata: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for row in rows:
         if row.steps:
@@ -173,60 +183,69 @@ def _draw_solutions(
     while len(strata) > max(1, settings.sample):  # one solution of each stratum must be drawn
         strata = _merge_strata(strata)
     counts = _allocate_sample({name: len(ids) for name, ids in strata.items()}, settings.sample)
-    drawn: dict[str, tuple[str, float]] = {}
-    for name, ids in strata.items():
-        ranked = sorted(ids, key=lambda item_id: content_id("draw", settings.seed, item_id))
-        label = ", ".join(name) or "all"
-        drawn |= {item_id: (label, counts[name] / len(ids)) for item_id in ranked[: counts[name]]}
-    return drawn
+    return {
+        item_id: Draw(stratum=", ".join(name) or "all", probability=counts[name] / len(ids))
+        for name, ids in strata.items()
+        for item_id in sorted(ids, key=partial(content_id, "draw", settings.seed))[: counts[name]]
+    }
 
 
 def _list_selected_solutions(
     rows: Iterable[LabeledSolution], selected: SelectionManifest, run: str
-) -> dict[str, tuple[str, float]]:
-    there = set()
+) -> dict[str, Draw]:
+    """Check that a run has all selected solutions, and return the draw of each by its id."""
+    found_ids = set()
     for row in rows:
         if row.solution.id in selected.text_hashes and row.steps:
             selected.check_text(row.solution.id, row.problem.text, row.solution.text)
-            there.add(row.solution.id)
-    selected.check_none_missing(there, run)
-    return {item_id: (SELECTED, chance) for item_id, chance in selected.probabilities.items()}
+            found_ids.add(row.solution.id)
+    selected.check_none_missing(found_ids, run)
+    return {
+        item_id: Draw(stratum=SELECTED, probability=probability)
+        for item_id, probability in selected.probabilities.items()
+    }
 
 
 def check_same_settings(
-    wanted: Mapping[str, Any], recorded: AnnotationSettings, folder: str
+    given: Mapping[str, Any], recorded: AnnotationSettings, folder: str
 ) -> None:
     """Check that a folder is continued with the settings with which it was created.
+
+    Args:
+        given: settings that the user has given, by name.
+        recorded: settings with which the folder was created.
+        folder: path of the folder, for the message.
 
     Raises:
         ConfigError: settings differ; the message lists them with both values.
     """
-    differ = [
+    differences = [
         f"{name}={str(value)[:80]!r}, was {str(getattr(recorded, name))[:80]!r}"
-        for name, value in wanted.items()
+        for name, value in given.items()
         if value != getattr(recorded, name)
     ]
-    if differ:
+    if differences:
         raise ConfigError(
-            f"-o {folder}: was created with other settings: {'; '.join(differ)}. Leave these "
+            f"-o {folder}: was created with other settings: {'; '.join(differences)}. Leave these "
             "options out to continue, or give another folder"
         )
 
 
 def _classify_stratum(row: LabeledSolution) -> tuple[str, ...]:
-    labelled = "undecided"
+    """Return the name of a solution's stratum: its outcome, label and number of steps."""
+    label = "undecided"
     if row.is_decided:
-        labelled = "no error" if row.first_error is None else "error"
-    size = next((name for most, name in _STEP_COUNT_CLASSES if len(row.steps) <= most), _MANY)
-    return str(row.solution.outcome), labelled, size
+        label = "no error" if row.first_error is None else "error"
+    steps = next((name for most, name in _STEP_COUNT_CLASSES if len(row.steps) <= most), _MANY)
+    return str(row.solution.outcome), label, steps
 
 
 def _merge_strata(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str, ...], list[str]]:
     """Merge strata whose names differ only in the last property, which is removed."""
-    strata_ids: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    merged: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, ids in strata.items():
-        strata_ids[name[:-1]] += ids
-    return strata_ids
+        merged[name[:-1]] += ids
+    return merged
 
 
 def _allocate_sample(
@@ -251,23 +270,27 @@ def _allocate_sample(
 
 def _assign_people(num_items: int, settings: AnnotationSettings) -> list[tuple[str, ...]]:
     """Return the people of each item. Items with two people are spread evenly over all items."""
-    people, num = settings.people, len(settings.people)
-    share = settings.overlap if num > 1 else 0.0
-    by_item, num_twice = [], 0
+    people, num_people = settings.people, len(settings.people)
+    share = settings.overlap if num_people > 1 else 0.0
+    people_of_items, num_shared = [], 0
     for index in range(num_items):
-        first = index % num
-        given = [people[first]]
-        if math.floor((index + 1) * share + 0.5) > num_twice:
-            given.append(people[(first + 1 + num_twice % (num - 1)) % num])
-            num_twice += 1
-        by_item.append(tuple(given))
-    return by_item
+        first = index % num_people
+        assigned = [people[first]]
+        if math.floor((index + 1) * share + 0.5) > num_shared:
+            assigned.append(people[(first + 1 + num_shared % (num_people - 1)) % num_people])
+            num_shared += 1
+        people_of_items.append(tuple(assigned))
+    return people_of_items
 
 
-def make_item(
-    row: LabeledSolution, stratum: str, probability: float | None, people: tuple[str, ...]
-) -> Item:
-    """Make the item of a solution of the run."""
+def make_item(row: LabeledSolution, draw: Draw, people: tuple[str, ...]) -> Item:
+    """Make the item of a solution of the run.
+
+    Args:
+        row: the solution with its labels.
+        draw: stratum and sampling probability of the solution.
+        people: names of the people who label the solution.
+    """
     return Item(
         id=row.solution.id,
         problem=row.problem.text,
@@ -275,7 +298,7 @@ def make_item(
         steps=tuple(step.text for step in row.solution.steps),
         prediction=row.solution.prediction,
         digest=hash_solution_texts(row),
-        stratum=stratum,
-        probability=probability,
+        stratum=draw.stratum,
+        probability=draw.probability,
         people=people,
     )

@@ -109,8 +109,9 @@ def annotate(
         stored = _open_or_create_folder(labelled, folder, given_settings, lines, selected)
         rows = _read_rows_of_items(labelled, stored.items, out)
         annotations = AnnotationService(stored, rows, EventLog(folder, file, stored))
-        names = (*stored.settings.people, OVERSEER)
-        tokens = {secrets.token_urlsafe(24): person for person in names}
+        tokens = {
+            secrets.token_urlsafe(24): person for person in (*stored.settings.people, OVERSEER)
+        }
         app = make_app(annotations, tokens)
         address = format_page_address(listening)
         with suppress(KeyboardInterrupt):  # Ctrl-C before the server has its own signal handler
@@ -121,7 +122,7 @@ def annotate(
                 }
             )
             serve_page(app, listening)
-        return annotations.summary()
+        return annotations.summarise()
 
 
 def _find_labelling_run(place: str) -> Run:
@@ -236,16 +237,16 @@ class AnnotationService:
         return AnnotationFolder(
             settings=self.settings,
             items=self._items,
-            events=self._log.events(),
+            events=self._log.list_events(),
         )
 
-    def summary(self) -> Summary:
+    def summarise(self) -> Summary:
         """Return the summary of people's work and agreement so far."""
         return summarise(self.make_snapshot())
 
     def make_visible_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
         """Return the summary as JSON. Rates on gold, which reveal gold, go only to the overseer."""
-        content = asdict(self.summary())
+        content = asdict(self.summarise())
         if person != OVERSEER:
             for summary in content["people"]:
                 del summary["hidden"]
@@ -282,7 +283,7 @@ class AnnotationService:
         done = {
             solution: {"ratings": e.ratings, "finish": e.finish, "note": e.note, "ms": e.ms,
                        "revision": e.revision}
-            for (name, solution), e in self._log.last_events().items() if name == person
+            for (name, solution), e in self._log.copy_last_events().items() if name == person
         }  # fmt: skip
         items = (
             [item.id for item, _ in self.make_snapshot().disagreements]
@@ -302,8 +303,9 @@ class AnnotationService:
     def get_item_texts(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the texts of a solution to label, without its labels and its outcome."""
         item = self._require_assigned_item(person, query.get("id", ""))
-        shown = ("id", "problem", "answer", "steps", "digest")
-        return {name: getattr(item, name) for name in shown}
+        return {
+            name: getattr(item, name) for name in ("id", "problem", "answer", "steps", "digest")
+        }
 
     def get_run_labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the run's labels of a solution on which the person has submitted an opinion."""
@@ -314,7 +316,7 @@ class AnnotationService:
                 "the labels of the run are not shown in a folder with gold, because they would "
                 "show which solutions are gold",
             )
-        if self._log.first_event(person, item.id) is None:
+        if self._log.get_first_event(person, item.id) is None:
             raise Refused(
                 403, "the labels of the run are shown only after you have submitted an opinion"
             )

@@ -249,17 +249,17 @@ class EventLog:
             _write_manifest(self._folder, manifest)
             self._manifest = manifest
 
-    def events(self) -> list[Event]:
+    def list_events(self) -> list[Event]:
         """Return all events, in the order in which they were recorded."""
         with self._lock:
             return list(self._events.values())
 
-    def last_events(self) -> dict[tuple[str, str], Event]:
+    def copy_last_events(self) -> dict[tuple[str, str], Event]:
         """Return the last event of each person on each solution, by (person, solution id)."""
         with self._lock:
             return dict(self._last)
 
-    def first_event(self, person: str, solution: str) -> Event | None:
+    def get_first_event(self, person: str, solution: str) -> Event | None:
         """Return the first event of a person on a solution; None if there is none."""
         return self._first.get((person, solution))
 
@@ -380,12 +380,18 @@ class _FolderReader:
             num, is_whole = len(lines.digests), name == ITEMS
             if num < end.num or (is_whole and num > end.num):
                 cut = " and an incomplete line" if lines.num_partial_bytes else ""
-                written = f"{MANIFEST} counts {end.num:,}"
-                self._add_fault(name, None, f"has {num:,} complete lines{cut}, but {written}")
+                self._add_fault(
+                    name,
+                    None,
+                    f"has {num:,} complete lines{cut}, but {MANIFEST} counts {end.num:,}",
+                )
             elif end.num and lines.digests[end.num - 1] != end.check:
-                carried = lines.digests[end.num - 1]
-                fault = f"has the digest {carried!r}, but {MANIFEST} records {end.check!r} for it"
-                self._add_fault(name, end.num, fault)
+                self._add_fault(
+                    name,
+                    end.num,
+                    f"has the digest {lines.digests[end.num - 1]!r}, but {MANIFEST} records "
+                    f"{end.check!r} for it",
+                )
             elif lines.num_partial_bytes and is_whole:
                 self._add_fault(
                     name, end.num + 1, f"was added: {MANIFEST} does not count this line"
@@ -442,8 +448,12 @@ def _require_regular_file(folder: Path, name: str) -> None:
         DamagedFile: the file is missing, or is not a regular file.
     """
     if not (folder / name).is_file():
-        fault = "is missing or not a regular file, but a folder of annotations must have it"
-        raise DamagedFile(str(folder), name, fault, _RESTORE_ADVICE)
+        raise DamagedFile(
+            str(folder),
+            name,
+            "is missing or not a regular file, but a folder of annotations must have it",
+            _RESTORE_ADVICE,
+        )
 
 
 def _encode_chained_lines(

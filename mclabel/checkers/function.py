@@ -208,9 +208,7 @@ def find_reward_adapter(
         return partial(_bind_trl_reward, function, names, chat)
     if {"solution_str", "ground_truth"} <= names:
         return partial(_bind_verl_reward, function, names)
-    if {"answer", "entry"} <= names:
-        return partial(_bind_reasoning_gym_score, function)
-    return None
+    return partial(_bind_reasoning_gym_score, function) if {"answer", "entry"} <= names else None
 
 
 def grade_from_reward(reward: Any, right_from: float) -> Grade:

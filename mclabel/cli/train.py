@@ -116,6 +116,7 @@ def train(
 )
 @click.option(
     "--filter",
+    "chain_filter",
     type=click.Choice(["process", "outcome", "none"]),
     cls=LibraryDefaultOption,
     show_default="process",
@@ -157,7 +158,11 @@ def export_labels(
     push_to_hub: str | None,
     strict: bool,
     labels: str | None,
-    **chain_options: Any,
+    chain_filter: str | None,
+    max_tokens: int | None,
+    per_solution: int | None,
+    prompt: str | None,
+    seed: int | None,
 ) -> None:
     """Write a run's labels as Parquet, or for TRL and others.
 
@@ -172,8 +177,16 @@ def export_labels(
     from mclabel.data.exchange.job import ExportReport, TablesReport, export_run, export_tables
     from mclabel.judge.verifier_chains import ChainSelection, ChainsReport, export_chains
 
-    given_chain_options = {
-        name: value for name, value in chain_options.items() if value is not None
+    given_chain_options: dict[str, Any] = {
+        name: value
+        for name, value in {
+            "filter": chain_filter,
+            "max_tokens": max_tokens,
+            "per_solution": per_solution,
+            "prompt": prompt,
+            "seed": seed,
+        }.items()
+        if value is not None
     }
     report: ExportReport | TablesReport | ChainsReport
     if to == VERIFIER_CHAINS:

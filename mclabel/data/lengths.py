@@ -10,13 +10,20 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from mclabel.core.records import Step
 from mclabel.data.blocks import MAX_CODE
 from mclabel.data.boundaries import LINE, find_sentence_ends
 
-TokenBoundary = tuple[int, int]
-"""Token boundary in a solution, as the numbers of token ids and of characters before it."""
+
+class TokenBoundary(NamedTuple):
+    """A position between two tokens of a solution."""
+
+    num_ids: int
+    """Number of token ids before the boundary."""
+    num_chars: int
+    """Number of characters before the boundary."""
 
 
 def merge_short_steps(steps: Sequence[Step], min_tokens: int, start: int) -> list[Step]:
@@ -101,7 +108,7 @@ def cut_long_steps(
     Args:
         steps: consecutive steps.
         max_tokens: maximum number of tokens of a step.
-        start: numbers of token ids and of characters before the first step.
+        start: boundary at which the first step begins.
         ids: token ids of the whole solution.
         text: text of the whole solution.
         decode: function that converts token ids to text.
@@ -109,15 +116,18 @@ def cut_long_steps(
     """
     short_steps: list[Step] = []
     for step in steps:
-        end = (step.end, start[1] + len(step.text))
-        if step.end - start[0] <= max_tokens:
+        end = TokenBoundary(step.end, start.num_chars + len(step.text))
+        if step.end - start.num_ids <= max_tokens:
             short_steps.append(step)
         else:
             long = _LongStep(
                 start, end, ids, text, decode, is_whole=is_complete or step is not steps[-1]
             )
-            places = [start, *long.find_cut_boundaries(max_tokens), end]
-            short_steps += [Step(text=text[a[1] : b[1]], end=b[0]) for a, b in pairwise(places)]
+            boundaries = [start, *long.find_cut_boundaries(max_tokens), end]
+            short_steps += [
+                Step(text=text[before.num_chars : after.num_chars], end=after.num_ids)
+                for before, after in pairwise(boundaries)
+            ]
         start = end
     return short_steps
 
@@ -137,7 +147,7 @@ class _LongStep:
     ) -> None:
         self._start, self._end, self._is_whole = start, end, is_whole
         self._ids, self._text, self._decode = ids, text, decode
-        own = text[start[1] : end[1]]
+        own = text[start.num_chars : end.num_chars]
         self._sentences = self._find_token_boundaries(find_sentence_ends(own, is_complete=is_whole))
         self._lines = self._find_token_boundaries(
             [match.end() for match in LINE.finditer(own.rstrip())]
@@ -145,13 +155,13 @@ class _LongStep:
 
     def find_cut_boundaries(self, max_tokens: int) -> list[TokenBoundary]:
         """Return the token boundaries at which to cut the step, from left to right."""
-        positions, last = [], self._start
-        while self._end[0] - last[0] > max_tokens:
-            cut = self._find_next_cut(last, last[0] + max_tokens)
+        cuts, last = [], self._start
+        while self._end.num_ids - last.num_ids > max_tokens:
+            cut = self._find_next_cut(last, last.num_ids + max_tokens)
             if cut is None:
                 break
-            positions.append(last := cut)
-        return positions
+            cuts.append(last := cut)
+        return cuts
 
     def _find_token_boundaries(self, ends: Sequence[int]) -> list[TokenBoundary]:
         """Return the token boundaries near character positions inside the step.
@@ -160,55 +170,61 @@ class _LongStep:
             ends: increasing character positions from the beginning of the step. A position without
                 a token boundary nearby is left out.
         """
-        places, last = [], self._start
+        boundaries, last = [], self._start
         for end in ends:
-            wanted = self._start[1] + end
-            if not last[1] < wanted < self._end[1]:
+            wanted = self._start.num_chars + end
+            if not last.num_chars < wanted < self._end.num_chars:
                 continue
-            place = find_token_boundary(self._ids, self._text, self._decode, *last, wanted)
-            if place is not None and last < place < self._end:
-                places.append(last := place)
-        return places
+            boundary = find_token_boundary(self._ids, self._text, self._decode, last, wanted)
+            if boundary is not None and last < boundary < self._end:
+                boundaries.append(last := boundary)
+        return boundaries
 
-    def _find_next_cut(self, at: TokenBoundary, max_ids: int) -> TokenBoundary | None:
+    def _find_next_cut(self, last_cut: TokenBoundary, max_ids: int) -> TokenBoundary | None:
         """Return the token boundary of the next cut.
 
         The cut is after a sentence, else after a line, else between tokens. It is None if there is
         no boundary, or if following text may still change the choice.
 
         Args:
-            at: boundary of the previous cut.
+            last_cut: boundary of the previous cut.
             max_ids: maximum number of the solution's token ids before the cut.
         """
-        is_settled = self._is_whole or (self._sentences and self._sentences[-1][0] > max_ids)
-        for places in (self._sentences, self._lines):
-            number = bisect_right(places, max_ids, key=lambda place: place[0]) - 1
-            if number >= 0 and places[number] > at:
+        for boundaries in (self._sentences, self._lines):
+            number = bisect_right(boundaries, max_ids, key=lambda boundary: boundary.num_ids)
+            if number and (cut := boundaries[number - 1]) > last_cut:
                 break
         else:
-            place = self._find_boundary_near(at, max_ids)
-            if place is None:
+            near = self._find_boundary_near(last_cut, max_ids)
+            if near is None:
                 return None
-            number, places = 0, [place]
-        # An open mark may become a block, in which no sentence ends. No block is this long.
-        is_settled = is_settled or self._end[1] - places[number][1] > 2 * MAX_CODE
-        return places[number] if is_settled else None
+            cut = near
+        is_settled = (
+            self._is_whole
+            or (self._sentences and self._sentences[-1].num_ids > max_ids)
+            # An open mark may become a block, in which no sentence ends. No block is this long.
+            or self._end.num_chars - cut.num_chars > 2 * MAX_CODE
+        )
+        return cut if is_settled else None
 
-    def _find_boundary_near(self, at: TokenBoundary, max_ids: int) -> TokenBoundary | None:
+    def _find_boundary_near(self, last_cut: TokenBoundary, max_ids: int) -> TokenBoundary | None:
         """Return the last token boundary up to `max_ids`, else the first boundary after it.
 
         It is None if no boundary is near the limit.
 
         Args:
-            at: boundary of the previous cut.
+            last_cut: boundary of the previous cut.
             max_ids: number of the solution's token ids before which the boundary should be.
         """
-        below = range(max_ids, max(at[0], max_ids - CONTEXT), -1)
-        above = range(max_ids + 1, min(max_ids + MAX_FORWARD, self._end[0]))
+        below = range(max_ids, max(last_cut.num_ids, max_ids - CONTEXT), -1)
+        above = range(max_ids + 1, min(max_ids + MAX_FORWARD, self._end.num_ids))
         for end in (*below, *above):
-            place = find_exact_boundary(self._ids, self._text, self._decode, *at, end)
-            if place is not None and at[1] < place[1] < self._end[1]:
-                return place
+            boundary = find_exact_boundary(self._ids, self._text, self._decode, last_cut, end)
+            if (
+                boundary is not None
+                and last_cut.num_chars < boundary.num_chars < self._end.num_chars
+            ):
+                return boundary
         return None
 
 
@@ -239,25 +255,25 @@ def split_steps(
         decode: function that converts token ids to text.
     """
     steps: list[Step] = []
-    end = position = 0
+    start = TokenBoundary(num_ids=0, num_chars=0)
     for wanted in char_ends:
-        if wanted <= position:
+        if wanted <= start.num_chars:
             continue  # an earlier boundary moved past this one
-        boundary = (len(ids), len(text))
+        end = TokenBoundary(num_ids=len(ids), num_chars=len(text))
         if wanted < len(text):
-            nearest = find_token_boundary(ids, text, decode, end, position, wanted)
+            nearest = find_token_boundary(ids, text, decode, start, wanted)
             if nearest is None:
                 continue
-            if nearest[1] < len(text):
-                boundary = nearest
-        steps.append(Step(text=text[position : boundary[1]], end=boundary[0]))
-        end, position = boundary
+            if nearest.num_chars < len(text):
+                end = nearest
+        steps.append(Step(text=text[start.num_chars : end.num_chars], end=end.num_ids))
+        start = end
     return tuple(steps)
 
 
 def find_token_boundary(
-    ids: Sequence[int], text: str, decode: Decode, start: int, position: int, wanted: int
-) -> tuple[int, int] | None:
+    ids: Sequence[int], text: str, decode: Decode, start: TokenBoundary, wanted: int
+) -> TokenBoundary | None:
     """Return the token boundary nearest to a position in the text.
 
     It is the first boundary at or after the position if only white space lies between the two. An
@@ -270,24 +286,23 @@ def find_token_boundary(
         ids: token ids of the text.
         text: the whole text.
         decode: function that converts token ids to text.
-        start: number of token ids before an earlier boundary.
-        position: number of characters before that earlier boundary.
+        start: an earlier boundary.
         wanted: position in the text, in characters.
 
     Returns:
-        The number of token ids and the number of characters before the boundary. None if every
-        token near the position ends inside a character of several bytes.
+        The boundary. None if every token near the position ends inside a character of several
+        bytes.
     """
-    context = max(0, start - CONTEXT)
-    before = decode(ids[context:start])
+    context = max(0, start.num_ids - CONTEXT)
+    before = decode(ids[context : start.num_ids])
 
     def decode_until(end: int) -> str:
         return decode(ids[context:end])
 
-    need = len(before) + wanted - position
-    low, width = start, CONTEXT
+    need = len(before) + wanted - start.num_chars
+    low, width = start.num_ids, CONTEXT
     while True:
-        high = min(len(ids), start + width)
+        high = min(len(ids), start.num_ids + width)
         if high == len(ids) or len(decode_until(high)) >= need:
             break
         low, width = high, 2 * width
@@ -298,50 +313,51 @@ def find_token_boundary(
         else:
             low = middle + 1
 
-    def find_boundary_at(end: int) -> tuple[int, int] | None:
-        return _make_boundary_if_exact(text, position, before, end, decode_until(end))
+    def find_boundary_at(end: int) -> TokenBoundary | None:
+        return _make_boundary_if_exact(text, start.num_chars, before, end, decode_until(end))
 
     after = None
     for end in range(low, min(low + MAX_FORWARD, len(ids) + 1)):
         after = find_boundary_at(end)
-        if after is not None and after[1] >= wanted:
+        if after is not None and after.num_chars >= wanted:
             break
         after = None
-    if after is not None and text[wanted : after[1]].strip():
-        for end in range(low - 1, max(start, low - MAX_FORWARD), -1):
+    if after is not None and text[wanted : after.num_chars].strip():
+        for end in range(low - 1, max(start.num_ids, low - MAX_FORWARD), -1):
             earlier = find_boundary_at(end)
-            if earlier is not None and earlier[1] <= wanted:
-                is_blank = not text[earlier[1] : wanted].strip()
-                return earlier if is_blank and text[position : earlier[1]].strip() else after
+            if earlier is not None and earlier.num_chars <= wanted:
+                is_better = (
+                    text[start.num_chars : earlier.num_chars].strip()
+                    and not text[earlier.num_chars : wanted].strip()
+                )
+                return earlier if is_better else after
     return after
 
 
 def find_exact_boundary(
-    ids: Sequence[int], text: str, decode: Decode, start: int, position: int, end: int
-) -> tuple[int, int] | None:
+    ids: Sequence[int], text: str, decode: Decode, start: TokenBoundary, end: int
+) -> TokenBoundary | None:
     """Return the token boundary after a number of token ids.
 
     Args:
         ids: token ids of the text.
         text: the whole text.
         decode: function that converts token ids to text.
-        start: number of token ids before an earlier boundary.
-        position: number of characters before that earlier boundary.
+        start: an earlier boundary.
         end: number of token ids before the boundary.
 
     Returns:
-        The number of token ids and the number of characters before the boundary. None if the last
-        token ends inside a character of several bytes.
+        The boundary; None if the last token ends inside a character of several bytes.
     """
-    context = max(0, start - CONTEXT)
+    context = max(0, start.num_ids - CONTEXT)
     return _make_boundary_if_exact(
-        text, position, decode(ids[context:start]), end, decode(ids[context:end])
+        text, start.num_chars, decode(ids[context : start.num_ids]), end, decode(ids[context:end])
     )
 
 
 def _make_boundary_if_exact(
     text: str, position: int, before: str, end: int, piece: str
-) -> tuple[int, int] | None:
+) -> TokenBoundary | None:
     """Return the token boundary at the end of some decoded tokens, or None if the text differs.
 
     Args:
@@ -351,11 +367,8 @@ def _make_boundary_if_exact(
             tokens after them may depend on them.
         end: number of token ids before the boundary.
         piece: decoded text of the context tokens and the tokens after them.
-
-    Returns:
-        The number of token ids and the number of characters before the boundary.
     """
     if not piece.startswith(before):
         return None
     fresh = piece[len(before) :]
-    return (end, position + len(fresh)) if text.startswith(fresh, position) else None
+    return TokenBoundary(end, position + len(fresh)) if text.startswith(fresh, position) else None

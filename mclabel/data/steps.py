@@ -27,6 +27,7 @@ from mclabel.data.boundaries import (
 )
 from mclabel.data.lengths import (
     Decode,
+    TokenBoundary,
     cut_long_steps,
     limit_num_steps,
     merge_short_last_step,
@@ -193,13 +194,16 @@ class StepSplitter(Settings):
             decode: function that converts token ids to text.
             is_complete: True if the last step is complete.
         """
-        start = (before[-1].end, sum(len(step.text) for step in before)) if before else (0, 0)
-        steps = merge_short_steps(steps, self.min_tokens, start[0])
+        start = TokenBoundary(
+            num_ids=before[-1].end if before else 0,
+            num_chars=sum(len(step.text) for step in before),
+        )
+        steps = merge_short_steps(steps, self.min_tokens, start.num_ids)
         if self.max_tokens is not None:
             steps = cut_long_steps(
                 steps, self.max_tokens, start, ids, text, decode, is_complete=is_complete
             )
-        steps = merge_short_last_step(steps, self.min_tokens, self.max_tokens, start[0])
+        steps = merge_short_last_step(steps, self.min_tokens, self.max_tokens, start.num_ids)
         if self.max_steps is not None:
-            steps = limit_num_steps(steps, self.max_steps, start[0])
+            steps = limit_num_steps(steps, self.max_steps, start.num_ids)
         return tuple(steps)

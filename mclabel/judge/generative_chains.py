@@ -99,11 +99,11 @@ def hash_verifier_wording(template: str) -> str:
 class VerdictTokens:
     """Token ids of a question and of its two possible answers."""
 
-    question: tuple[int, ...]
+    question_ids: tuple[int, ...]
     """Token ids of the question and of the prefix that both answers share."""
-    good: int
+    correct_id: int
     """Token id of the answer that means "correct"."""
-    bad: int
+    incorrect_id: int
     """Token id of the answer that means "incorrect"."""
 
     @classmethod
@@ -134,10 +134,10 @@ class VerdictTokens:
                 )
         return cls(good[:num_common], good[num_common], bad[num_common])
 
-    async def estimate_good_probability(
+    async def estimate_correct_probability(
         self, engine: Engine, prompt: Sequence[int], prefix: Sequence[int]
     ) -> float | None:
-        """Return P(good) / (P(good) + P(bad)) after the question.
+        """Return P(correct) / (P(correct) + P(incorrect)) after the question.
 
         None if the engine gives no log-probabilities.
 
@@ -149,7 +149,9 @@ class VerdictTokens:
         Raises:
             EngineError: both log-probabilities are infinite or not numbers.
         """
-        logprobs = await engine.logprobs(prompt, (*prefix, *self.question), (self.good, self.bad))
+        logprobs = await engine.logprobs(
+            prompt, (*prefix, *self.question_ids), (self.correct_id, self.incorrect_id)
+        )
         if logprobs is None:
             return None
         good, bad = logprobs
@@ -316,7 +318,7 @@ class AllStepsVerifier(_EngineVerifier):
         chance = None
         if self._tokens is not None:
             ids, _ = self._cut_before_stop_text(completion, stops)
-            chance = await self._tokens.estimate_good_probability(
+            chance = await self._tokens.estimate_correct_probability(
                 self._engine, prompt, (*start, *ids)
             )
         is_right = vote.first_error is None
@@ -393,13 +395,15 @@ class StepByStepVerifier(_EngineVerifier):
         there is no readable judgement.
         """
         if self._tokens is not None:
-            return await self._tokens.estimate_good_probability(self._engine, prompt, prefix), 0
+            return await self._tokens.estimate_correct_probability(self._engine, prompt, prefix), 0
         forced = (*prefix, *self._engine.encode(self.question))
         completion = await self._sample_completion(
             prompt, forced, chain_index=chain_index, max_tokens=JUDGEMENT_TOKENS, stop=("}",)
         )
-        says = _JUDGEMENT.match(completion.text)
-        return None if says is None else float(says[1].lower() == "yes"), len(completion.ids)
+        judgement = _JUDGEMENT.match(completion.text)
+        return None if judgement is None else float(judgement[1].lower() == "yes"), len(
+            completion.ids
+        )
 
     def _encode_chat_with_question(
         self, turns: Sequence[tuple[str, str]], question: str

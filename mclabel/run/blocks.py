@@ -108,7 +108,7 @@ class JobBlocks:
             changes: changes of the input that this call has added to the plan.
         """
         self._items, self._outputs, self._plan = items, outputs, plan
-        numbers, counts = np.unique(plan.blocks[plan_indices], return_counts=True)
+        numbers, counts = np.unique(plan.block_indices[plan_indices], return_counts=True)
         self._counts = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
         self.num_items = len(plan_indices)
         self.num_plan_parts = plan.num_parts
@@ -120,7 +120,7 @@ class JobBlocks:
     def iter_item_counts(self) -> Iterator[tuple[str, int]]:
         """Yield the id of each block and the number of its items, in the order of the plan."""
         for number, count in self._counts.items():
-            yield self._plan.names[number], count
+            yield self._plan.block_ids[number], count
 
     def read_blocks(
         self, is_wanted: Callable[[str], bool] = lambda block_id: True
@@ -134,15 +134,19 @@ class JobBlocks:
             DataError: the input changes while it is read.
         """
         plan = self._plan
-        chosen = {n: count for n, count in self._counts.items() if is_wanted(plan.names[n])}
+        chosen = {n: count for n, count in self._counts.items() if is_wanted(plan.block_ids[n])}
         word = self._outputs.words.item
         # Items of incomplete blocks by block number, each with its position in the plan.
         parts: dict[int, list[tuple[int, Item]]] = {}
         for chunk in split_into_chunks(self._items, CHUNK):
-            plan_indices = plan.find(hash_ids(item.id for item in chunk))
+            plan_indices = plan.find_by_id_hash(hash_ids(item.id for item in chunk))
             if len(unknown := np.flatnonzero(plan_indices < 0)):
                 raise _make_changing_input_error(f"{word} {chunk[unknown[0]].id[:60]!r}")
-            columns = plan.blocks[plan_indices].tolist(), plan.order[plan_indices].tolist(), chunk
+            columns = (
+                plan.block_indices[plan_indices].tolist(),
+                plan.row_numbers[plan_indices].tolist(),
+                chunk,
+            )
             for number, order, item in zip(*columns, strict=True):
                 if number not in chosen:
                     continue
@@ -151,7 +155,7 @@ class JobBlocks:
                 if len(part) == chosen[number]:
                     in_order = sorted(parts.pop(number), key=itemgetter(0))
                     items = tuple(item for _, item in in_order)
-                    yield Block(id=plan.names[number], items=items, priority=number)
+                    yield Block(id=plan.block_ids[number], items=items, priority=number)
         for part in parts.values():
             raise _make_changing_input_error(f"{word} {part[0][1].id[:60]!r}")
 
@@ -199,11 +203,11 @@ def plan_blocks(
             taken_up = changes
         missing_ids: list[str] = []
         if store is not None and (changes.num_changed or changes.num_gone):
-            missing_ids = look_up_item_ids(store, plan.ids[compared.missing_plan_indices])
+            missing_ids = look_up_item_ids(store, plan.id_hashes[compared.missing_plan_indices])
             if not accept_changes:
                 blocks = [
-                    plan.names[number]
-                    for number in plan.blocks[compared.missing_plan_indices].tolist()
+                    plan.block_ids[number]
+                    for number in plan.block_indices[compared.missing_plan_indices].tolist()
                 ]
                 named = dict(zip(missing_ids[:MAX_NAMED], blocks, strict=False))
                 shown = _describe_missing_items(store, outputs, items, compared, named)
@@ -241,9 +245,9 @@ def _iter_new_parts(
         item.id for item, is_changed in zip(items, compared.is_changed, strict=True) if is_changed
     ]
     rows = [
-        _make_plan_row(name, b"", b"", plan.names[number], superseded=True)
+        _make_plan_row(name, b"", b"", plan.block_ids[number], superseded=True)
         for name, number in zip(
-            [*missing_ids, *changed], plan.blocks[superseded].tolist(), strict=True
+            [*missing_ids, *changed], plan.block_indices[superseded].tolist(), strict=True
         )
     ]
     number = plan.num_parts + 1

@@ -54,19 +54,19 @@ class PlanIndex:
 
     def __init__(self) -> None:
         """Start with an empty index."""
-        self.ids: Hashes = np.empty(0, np.uint64)
+        self.id_hashes: Hashes = np.empty(0, np.uint64)
         """Sorted hashes of the items' ids."""
-        self.contents: Hashes = np.empty(0, np.uint64)
+        self.content_hashes: Hashes = np.empty(0, np.uint64)
         """First eight bytes of the digest of each item's content."""
-        self.metas: Hashes = np.empty(0, np.uint64)
+        self.extra_hashes: Hashes = np.empty(0, np.uint64)
         """First eight bytes of the digest of each item's extras, the columns without effect on the
         result."""
-        self.blocks: NDArray[np.int64] = np.empty(0, np.int64)
-        """Index in `names` of each item's block; -1 if the item was superseded and not planned
+        self.block_indices: NDArray[np.int64] = np.empty(0, np.int64)
+        """Index in `block_ids` of each item's block; -1 if the item was superseded and not planned
         again."""
-        self.order: NDArray[np.int64] = np.empty(0, np.int64)
+        self.row_numbers: NDArray[np.int64] = np.empty(0, np.int64)
         """Row number of each item in the plan, over all parts, from 0."""
-        self.names: list[str] = []
+        self.block_ids: list[str] = []
         """Ids of the blocks, in the order of the plan."""
         self.num_parts = 0
 
@@ -83,21 +83,29 @@ class PlanIndex:
         ids, contents, metas, blocks = (np.concatenate(c) for c in zip(*columns, strict=True))
         by_id = np.argsort(ids, kind="stable")
         last = by_id[np.append(ids[by_id][1:] != ids[by_id][:-1], True)]
-        plan.ids, plan.contents, plan.metas = ids[last], contents[last], metas[last]
-        plan.blocks, plan.order = blocks[last], last
+        plan.id_hashes, plan.content_hashes, plan.extra_hashes = (
+            ids[last],
+            contents[last],
+            metas[last],
+        )
+        plan.block_indices, plan.row_numbers = blocks[last], last
         return plan
 
-    def find(self, ids: Hashes) -> NDArray[np.int64]:
-        """Return the indices of items in the arrays by the hashes of their ids; -1 if missing."""
-        if not len(self.ids):
+    def find_by_id_hash(self, ids: Hashes) -> NDArray[np.int64]:
+        """Return the indices of items in the arrays; -1 if missing.
+
+        Args:
+            ids: hashes of the items' ids (`hash_ids`).
+        """
+        if not len(self.id_hashes):
             return np.full(len(ids), -1, np.int64)
-        plan_indices = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return np.where(self.ids[plan_indices] == ids, plan_indices, -1)
+        plan_indices = np.minimum(np.searchsorted(self.id_hashes, ids), len(self.id_hashes) - 1)
+        return np.where(self.id_hashes[plan_indices] == ids, plan_indices, -1)
 
     def find_items(self, items: Items) -> NDArray[np.int64]:
         """Return the indices of all items of an input in the arrays; -1 if missing."""
         plan_indices = [
-            self.find(hash_ids(item.id for item in chunk))
+            self.find_by_id_hash(hash_ids(item.id for item in chunk))
             for chunk in split_into_chunks(items, CHUNK)
         ]
         return np.concatenate(plan_indices) if plan_indices else np.empty(0, np.int64)
@@ -105,8 +113,8 @@ class PlanIndex:
     def _index_part(self, part: pa.Table) -> tuple[NDArray[Any], ...]:
         superseded = part.column("superseded").to_numpy()
         named = part.column("block").combine_chunks().dictionary_encode()
-        blocks = named.indices.to_numpy() + len(self.names)
-        self.names += named.dictionary.to_pylist()
+        blocks = named.indices.to_numpy() + len(self.block_ids)
+        self.block_ids += named.dictionary.to_pylist()
         return (
             hash_ids(part.column("item_id").to_pylist()),
             _read_first_bytes(part.column("content"), CONTENT_BYTES),
@@ -147,40 +155,45 @@ class PlanComparison:
                 missing_plan_indices=np.empty(0, np.int64),
                 changes=InputChanges(num_added=count),
             )
-        places_of, changed_of, other_of = [], [], []
-        first: list[str] = []
+        index_chunks, changed_chunks, extras_chunks = [], [], []
+        changed_ids: list[str] = []
         for chunk in split_into_chunks(items, CHUNK):
-            plan_indices = plan.find(hash_ids(item.id for item in chunk))
+            plan_indices = plan.find_by_id_hash(hash_ids(item.id for item in chunk))
             digests = [digest_content_and_extras(item) for item in chunk]
             content = _shorten_digests([content for content, _ in digests])
             clipped_indices = np.maximum(plan_indices, 0)
             is_changed = (
                 (plan_indices >= 0)
-                & (plan.blocks[clipped_indices] >= 0)
-                & (plan.contents[clipped_indices] != content)
+                & (plan.block_indices[clipped_indices] >= 0)
+                & (plan.content_hashes[clipped_indices] != content)
             )
-            first += [chunk[i].id for i in np.flatnonzero(is_changed)[: MAX_NAMED - len(first)]]
-            places_of.append(plan_indices)
-            changed_of.append(is_changed)
-            other_of.append(
-                _shorten_digests([meta for _, meta in digests]) != plan.metas[clipped_indices]
+            changed_ids += [
+                chunk[i].id for i in np.flatnonzero(is_changed)[: MAX_NAMED - len(changed_ids)]
+            ]
+            index_chunks.append(plan_indices)
+            changed_chunks.append(is_changed)
+            extras_chunks.append(
+                _shorten_digests([extras for _, extras in digests])
+                != plan.extra_hashes[clipped_indices]
             )
-        plan_indices, is_changed, is_other = map(np.concatenate, (places_of, changed_of, other_of))
-        is_new = (plan_indices < 0) | (plan.blocks[np.maximum(plan_indices, 0)] < 0)
-        is_gone = plan.blocks >= 0
-        is_gone[plan_indices[~is_new]] = False
-        gone = np.flatnonzero(is_gone)
+        plan_indices, is_changed, has_other_extras = map(
+            np.concatenate, (index_chunks, changed_chunks, extras_chunks)
+        )
+        is_new = (plan_indices < 0) | (plan.block_indices[np.maximum(plan_indices, 0)] < 0)
+        is_missing = plan.block_indices >= 0
+        is_missing[plan_indices[~is_new]] = False
+        missing = np.flatnonzero(is_missing)
         return cls(
             plan_indices=plan_indices,
             is_new=is_new,
             is_changed=is_changed,
-            missing_plan_indices=gone[np.argsort(plan.order[gone])],
+            missing_plan_indices=missing[np.argsort(plan.row_numbers[missing])],
             changes=InputChanges(
                 num_added=int(is_new.sum()),
                 num_changed=int(is_changed.sum()),
-                num_gone=len(gone),
-                num_other_meta=int((is_other & ~is_new & ~is_changed).sum()),
-                changed=tuple(first),
+                num_gone=len(missing),
+                num_other_meta=int((has_other_extras & ~is_new & ~is_changed).sum()),
+                changed=tuple(changed_ids),
             ),
         )
 

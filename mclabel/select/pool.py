@@ -178,9 +178,7 @@ class ChosenSolutions:
 
 def compute_uniform_part(budget: int, uniform_share: float) -> int:
     """Return the size of the uniform part of a budget: at least 1 if the share is above 0."""
-    if uniform_share == 0:
-        return 0
-    return min(budget, max(1, round(uniform_share * budget)))
+    return 0 if uniform_share == 0 else min(budget, max(1, round(uniform_share * budget)))
 
 
 def choose_solutions(

@@ -99,9 +99,11 @@ class _ApiAccessControl:
         matches = hmac.compare_digest(sent_token.strip().encode("latin-1"), self._token.encode())
         if scheme.lower() == "bearer" and matches:
             return None
-        headers = {"www-authenticate": "Bearer"}
-        message = "the API key is missing or wrong. Send the server's token as the API key"
-        return Refused(401, message, headers=headers)
+        return Refused(
+            401,
+            "the API key is missing or wrong. Send the server's token as the API key",
+            headers={"www-authenticate": "Bearer"},
+        )
 
 
 MAX_THREADS = 4

@@ -260,9 +260,13 @@ class Refused(MclabelError):
     @property
     def body(self) -> dict[str, Any]:
         """Body of the response, in the format of the OpenAI API."""
-        error_type = _ERROR_TYPES.get(self.status, "invalid_request_error")
         return {
-            "error": {"message": str(self), "type": error_type, "param": self.param, "code": None}
+            "error": {
+                "message": str(self),
+                "type": _ERROR_TYPES.get(self.status, "invalid_request_error"),
+                "param": self.param,
+                "code": None,
+            }
         }
 
 

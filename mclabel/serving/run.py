@@ -182,20 +182,20 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit when the client has connected."""
         super().connection_made(transport)
-        self._wait_for_header()
+        self._start_header_timer()
         self._limiter.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes; the time limit ends once the header of a request is complete."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
-            self._wait_for_header()
+            self._start_header_timer()
         else:
-            self._stop_waiting()
+            self._cancel_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection when the client has disconnected."""
-        self._stop_waiting()
+        self._cancel_header_timer()
         self._limiter.remove(self)
         super().connection_lost(exc)
 
@@ -206,7 +206,7 @@ class Connection(H11Protocol):
             status: HTTP status of the error.
             reason: message to the client.
         """
-        self._stop_waiting()
+        self._cancel_header_timer()
         if self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete:
@@ -218,12 +218,16 @@ class Connection(H11Protocol):
         else:
             self.transport.abort()
 
-    def _wait_for_header(self) -> None:
+    def _start_header_timer(self) -> None:
         if self._header_timer is None:
-            reason = f"the header of the request did not arrive within {HEADER_TIMEOUT_S:.0f} s"
-            self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.end, 408, reason)
+            self._header_timer = self.loop.call_later(
+                HEADER_TIMEOUT_S,
+                self.end,
+                408,
+                f"the header of the request did not arrive within {HEADER_TIMEOUT_S:.0f} s",
+            )
 
-    def _stop_waiting(self) -> None:
+    def _cancel_header_timer(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None

@@ -42,7 +42,7 @@ def test_the_order_of_recording_counts_and_no_clock(tmp_path: Path) -> None:
                 DataError, match="must be 3, as ana has submitted 2 opinions on solution"
             ):
                 log.add(wrong)
-        assert log.first_event("ana", "solution-1") == blind
+        assert log.get_first_event("ana", "solution-1") == blind
     annotated = AnnotationFolder.read(str(tmp_path))
     key = ("ana", "solution-1")
     assert (annotated.first_events[key], annotated.last_events[key]) == (blind, later)

@@ -125,15 +125,21 @@ def test_the_chance_is_the_softmax_of_the_models_own_logits(tmp_path: Path) -> N
             VerdictTokens.from_texts(engine, " = ", ("yes", "no"))
         prompt, prefix = engine.prompt_ids("A boy has 1 apple."), engine.encode("1 + 1")
         chances = [
-            await verdict_tokens.estimate_good_probability(engine, prompt, prefix) for _ in range(2)
+            await verdict_tokens.estimate_correct_probability(engine, prompt, prefix)
+            for _ in range(2)
         ]
         await engine.close()
-        return verdict_tokens, [*prompt, *prefix, *verdict_tokens.question], chances[0], chances[1]
+        return (
+            verdict_tokens,
+            [*prompt, *prefix, *verdict_tokens.question_ids],
+            chances[0],
+            chances[1],
+        )
 
     tokens, ids, chance, again = asyncio.run(read_chances())
     with torch.inference_mode():
         logits = AutoModelForCausalLM.from_pretrained(folder)(torch.tensor([ids])).logits[0, -1]
-    exact = logits.double()[[tokens.good, tokens.bad]].softmax(0)[0].item()
+    exact = logits.double()[[tokens.correct_id, tokens.incorrect_id]].softmax(0)[0].item()
     assert chance == again == pytest.approx(exact, abs=1e-5)
     assert 0.01 < exact < 0.99
 

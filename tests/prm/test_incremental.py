@@ -343,9 +343,9 @@ def test_a_tree_by_hand() -> None:
     tree = make_tree(
         [make_solution(1, 2), make_solution(1, 2, 3), make_solution(1, 4), make_solution(5)]
     )
-    assert tree.ids.tolist() == [1, 2, 3, 4, 5]
-    assert tree.depth.tolist() == [0, 1, 2, 1, 0]
-    assert tree.nodes.tolist() == [[0, 1, 0], [0, 1, 2], [0, 3, 0], [4, 0, 0]]
+    assert tree.token_ids.tolist() == [1, 2, 3, 4, 5]
+    assert tree.token_positions.tolist() == [0, 1, 2, 1, 0]
+    assert tree.node_indices.tolist() == [[0, 1, 0], [0, 1, 2], [0, 3, 0], [4, 0, 0]]
     assert [row.nonzero()[:, 0].tolist() for row in tree.attention_mask] == [
         [0], [0, 1], [0, 1, 2], [0, 3], [4],
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
+from typing import NamedTuple
 
 from mclabel.answers.extraction.doubts import DENIED_BEFORE, is_followed_by_denial
 
@@ -65,8 +66,15 @@ _BARE_SIGN = re.compile(r"(?:^|(?<=\s))[-−]$")
 _APPLIED = re.compile(r"\\(?:sqrt|ln|log|sin|cos|tan|arcsin|arccos|arctan)(\{)?$")
 _FOLLOWING = re.compile(r" ?(?:\\pi(?![A-Za-z])|π|\\sqrt\{[^{}]{1,20}\}|\^\{?\\circ\}?)")
 
-Box = tuple[int, int, str]
-"""Start index, end index (exclusive) and content of a box."""
+
+class Box(NamedTuple):
+    r"""A box in a text, such as `\boxed{7}`."""
+
+    start: int
+    """Index of the first character of the box."""
+    end: int
+    """Index after the last character of the box."""
+    content: str
 
 
 def find_final_boxes(text: str) -> list[Box] | None:
@@ -89,7 +97,7 @@ def find_final_boxes(text: str) -> list[Box] | None:
             box = None
             if end is not None:
                 content = text[start + 1 : end].strip()
-                box = (end_of_rest, end + 1, content) if content else None
+                box = Box(end_of_rest, end + 1, content) if content else None
             elif not (boxes or mentioned or last_open) and _NOT_CLOSED.match(text, start) is None:
                 return None
         else:
@@ -105,7 +113,7 @@ def find_final_boxes(text: str) -> list[Box] | None:
                 continue
             if before.endswith(_DENIED_BEFORE):
                 continue
-        if not (len(text) - box[1] > _MIN_AFTER and _is_box_retracted(text, box[1])):
+        if not (len(text) - box.end > _MIN_AFTER and _is_box_retracted(text, box.end)):
             boxes.insert(0, box)
             low = max(0, end_of_rest - _MAX_DISTANCE)
     if boxes or mentioned:
@@ -140,7 +148,7 @@ def _read_unbraced_box(text: str, match: re.Match[str]) -> Box | None:
     bare = _WITHOUT_BRACES.match(text, match.end())
     if bare is None:
         return None
-    return match.start(), bare.end(), bare[1] if bare[1] and "," not in bare[1] else bare[0]
+    return Box(match.start(), bare.end(), bare[1] if bare[1] and "," not in bare[1] else bare[0])
 
 
 def _read_unclosed_box(text: str, match: re.Match[str]) -> Box | None:
@@ -150,7 +158,7 @@ def _read_unclosed_box(text: str, match: re.Match[str]) -> Box | None:
         return None
     content = opened[1].strip().rstrip(".")
     balanced = content.count("{") == content.count("}")
-    return (match.start(), opened.end(1), content) if content and balanced else None
+    return Box(match.start(), opened.end(1), content) if content and balanced else None
 
 
 def join_boxes(text: str, boxes: list[Box]) -> str:
@@ -168,12 +176,12 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
         return answer
     joined, label = answer, _read_equation_label_before(text, start)
     for before in reversed(boxes[:-1]):
-        joint = _find_box_separator(text[before[1] : start]) if before[1] <= start else None
+        joint = _find_box_separator(text[before.end : start]) if before.end <= start else None
         if joint is None or len(joined) > _MAX_BOX:
             break
         if joined is answer and label:
             joined = f"{label} = {answer}"
-        start = before[0]
+        start = before.start
         named, value = _read_equation_label_before(text, start), _extend_box_content(text, *before)
         joined = f"{named} = {value}{joint}{joined}" if named else f"{value}{joint}{joined}"
     return joined
@@ -190,7 +198,7 @@ def join_boxes_if_exactly(text: str, count: int) -> str | None:
         or sum(1 for _ in islice(_find_box_starts_backwards(text), count + 1)) != count
     ):
         return None
-    gaps = [text[box[1] : following[0]] for box, following in pairwise(boxes)]
+    gaps = [text[box.end : following.start] for box, following in pairwise(boxes)]
     if any(_TAKES_BACK.search(gap) for gap in gaps):
         return None
     return ", ".join(_extend_box_content(text, *box) for box in boxes)

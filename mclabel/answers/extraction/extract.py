@@ -148,8 +148,8 @@ def find_answer_or_guess(text: str) -> ExtractedAnswer | None:
     mark = marks[0]
     rest = text[mark.end() :]
     if not any(mark.groups()):  # the thinking never ended
-        tagged = _find_tag_end_and_answer(rest) if _TAG_END in rest else None
-        return None if tagged is None else ExtractedAnswer(tagged[1])
+        tagged = _find_tagged_answer(rest) if _TAG_END in rest else None
+        return None if tagged is None else ExtractedAnswer(tagged.answer)
     if rest.strip():
         return _extract_answer_from_text(_cut_at_next_problem(rest))
     answer = _find_marked_answer(text[: mark.start()])
@@ -172,10 +172,10 @@ def extract_reference_answer(text: str) -> str:
     Words such as "the answer is" and a last number do not mark the gold, because the whole text may
     be the gold.
     """
-    hashes = _find_hash_start_and_answer(text) if "####" in text else None
+    hashes = _find_answer_after_hashes(text) if "####" in text else None
     boxes = find_final_boxes(text) if "box" in text else None
-    if hashes is not None and (not boxes or hashes[0] > boxes[-1][1]):
-        return hashes[1]
+    if hashes is not None and (not boxes or hashes.position > boxes[-1].end):
+        return hashes.answer
     return join_boxes(text, boxes) if boxes else text.strip()
 
 
@@ -268,13 +268,13 @@ def _find_marked_answer(text: str) -> str | None:
     boxes = find_final_boxes(text) if "\\" in text or "boxed{" in text else []
     if boxes is None:
         return ""
-    hashes = _find_hash_start_and_answer(text) if "#" in text and "####" in text else None
-    tagged = _find_tag_end_and_answer(text) if "<" in text else None
-    end = boxes[-1][1] if boxes else -1
-    if tagged is not None and tagged[0] > end:
-        return _replace_retracted_answer(tagged[1], text[tagged[0] :].partition(">")[2])
-    if hashes is not None and hashes[0] > end:
-        return _replace_retracted_answer(hashes[1], text[hashes[0] :].partition("\n")[2])
+    hashes = _find_answer_after_hashes(text) if "#" in text and "####" in text else None
+    tagged = _find_tagged_answer(text) if "<" in text else None
+    end = boxes[-1].end if boxes else -1
+    if tagged is not None and tagged.position > end:
+        return _replace_retracted_answer(tagged.answer, text[tagged.position :].partition(">")[2])
+    if hashes is not None and hashes.position > end:
+        return _replace_retracted_answer(hashes.answer, text[hashes.position :].partition("\n")[2])
     if not boxes:
         return _find_answer_in_words(text)
     rest = text[end:]
@@ -368,11 +368,16 @@ _ANNOUNCED = re.compile(
 _DECIMAL = re.compile(r"\d\.\d|≈|approx|about|roughly")
 
 
-def _find_tag_end_and_answer(text: str) -> tuple[int, str] | None:
-    """Return the index at which the content of the last `<answer>` tag ends, and its answer.
+class _MarkedAnswer(NamedTuple):
+    """An answer that is marked by an `<answer>` tag or by `####`."""
 
-    The result is None if the text has no such tag.
-    """
+    position: int
+    """Index after the content of the tag, or index of `####`."""
+    answer: str
+
+
+def _find_tagged_answer(text: str) -> _MarkedAnswer | None:
+    """Return the answer in the last `<answer>` tag; None if the text has no such tag."""
     opening = text.rfind(_TAG)
     if opening < 0:
         return None
@@ -385,7 +390,7 @@ def _find_tag_end_and_answer(text: str) -> tuple[int, str] | None:
         if extracted is not None and extracted.answer
         else strip_answer_markup(inside)
     )
-    return (end, answer) if answer else None
+    return _MarkedAnswer(end, answer) if answer else None
 
 
 _HEADING = re.compile(
@@ -394,34 +399,34 @@ _HEADING = re.compile(
 )
 
 
-def _find_hash_start_and_answer(text: str) -> tuple[int, str] | None:
-    """Return the index of the last `####` that does not begin a heading, and the value after it.
+def _find_answer_after_hashes(text: str) -> _MarkedAnswer | None:
+    """Return the value after the last `####` that does not begin a heading.
 
-    The result is None if there is none.
+    The result is None if the text has no such value.
     """
     last_match = None
     for match in _HASHES.finditer(text):
         if not _HEADING.match(match[1]):
             last_match = match
     if last_match is None:
-        return _find_inline_hash_start_and_answer(text)
+        return _find_answer_after_inline_hashes(text)
     answer = find_numeric_predicate(last_match[1]) or strip_answer_markup(last_match[1])
     if len(answer.split()) > 6 and text[last_match.end() :].strip():
         return None
-    return (last_match.start(), answer) if answer else None
+    return _MarkedAnswer(last_match.start(), answer) if answer else None
 
 
-def _find_inline_hash_start_and_answer(text: str) -> tuple[int, str] | None:
-    """Return the index of the last `####` in the middle of a line, and the value after it.
+def _find_answer_after_inline_hashes(text: str) -> _MarkedAnswer | None:
+    """Return the value after the last `####` in the middle of a line.
 
-    The result is None if there is none.
+    The result is None if the text has no such value.
     """
     place = text.rfind("####")
     line = text[place + 4 :].partition("\n")[0].strip()
     if not line or len(line) > _MAX_HASH_LINE or _HEADING.match(line):
         return None
     answer = find_numeric_predicate(line) or strip_answer_markup(line)
-    return (place, answer) if answer else None
+    return _MarkedAnswer(place, answer) if answer else None
 
 
 _MAX_HASH_LINE = 100

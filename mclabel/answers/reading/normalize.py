@@ -118,8 +118,7 @@ def _convert_to_ascii(text: str) -> str:
     text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)
     text = text.translate(_TABLE)
     text = "".join(map(_convert_to_compatibility_form, text)).translate(_TABLE)
-    text = _ROOT.sub(r"\\sqrt{\1}", text)
-    return text.replace("√", "\\sqrt")
+    return _ROOT.sub(r"\\sqrt{\1}", text).replace("√", "\\sqrt")
 
 
 def _replace_fraction(match: re.Match[str]) -> str:

@@ -126,9 +126,7 @@ def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     extra = [word for word in longer if word not in shorter]
     if any(word in _CONTRARY or word.isdigit() for word in extra):
         return False
-    if all(word in _FILLERS or word in _LATER_FILLERS for word in extra):
-        return True
-    return None
+    return True if all(word in _FILLERS or word in _LATER_FILLERS for word in extra) else None
 
 
 def _contains_consecutive_words(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:

@@ -401,9 +401,7 @@ def denest_square_root(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction,
     Return None if there are none.
     """
     norm = find_rational_root(a * a - b * b * d, 2)
-    if norm is None or a <= 0:
-        return None
-    return (a + norm) / 2, (a - norm) / 2
+    return None if norm is None or a <= 0 else ((a + norm) / 2, (a - norm) / 2)
 
 
 def denest_cube_root(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:

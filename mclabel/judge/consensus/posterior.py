@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -376,11 +376,13 @@ def model_dependent_sources(
         return SourceModels(models=models, groups=())
     pairs = _DependenceGains(evidence, models)
     own, gains = _choose_run_opinions_and_gains(pairs, evidence, labels)
-    gains += [(pairs.compute_repetition_gain(a, b), a, b) for a, b in combinations(models, 2)]
+    gains += [
+        SourceLink(pairs.compute_repetition_gain(a, b), a, b) for a, b in combinations(models, 2)
+    ]
     links = [
-        (gain, a, b)
-        for gain, a, b in gains
-        if gain > (LEAST_GAIN_OF_ROLLOUTS if a == ROLLOUTS else LEAST_GAIN)
+        link
+        for link in gains
+        if link.gain > (LEAST_GAIN_OF_ROLLOUTS if link.source == ROLLOUTS else LEAST_GAIN)
     ]
     repeating, groups, seen = dict(models), [], set[str]()
     opinions = {ROLLOUTS: own, **{name: model.step_opinions() for name, model in models.items()}}
@@ -406,6 +408,17 @@ def model_dependent_sources(
 def _make_evidence_sort_key(source: SourceOpinions) -> tuple[bool, int]:
     """Return a sort key: scorers come first, then judges by falling number of faults found."""
     return source.names_step, -int((source.opinions_on_read_steps.values == 1).sum())
+
+
+class SourceLink(NamedTuple):
+    """A judge that repeats the opinions of another source, and the strength of this dependence."""
+
+    gain: float
+    """Rise of the log-likelihood per solution if the sources are modelled as dependent."""
+    source: str
+    """Name of the source whose opinions are repeated: `ROLLOUTS` or a judge."""
+    repeating_judge: str
+    """Name of the judge that repeats them."""
 
 
 @dataclass
@@ -467,12 +480,12 @@ class _DependenceGains:
 
 def _choose_run_opinions_and_gains(
     dependence_gains: _DependenceGains, evidence: RolloutEvidence, labels: Ints | None
-) -> tuple[SourceOpinions, list[tuple[float, str, str]]]:
+) -> tuple[SourceOpinions, list[SourceLink]]:
     """Return the run's own opinions (`ROLLOUTS`), and how strongly each judge repeats them.
 
     Two versions of the run's opinions are tried: the likeliest first errors according to the
     rollouts, and the run's labels. The version that some judge repeats most is returned, with a
-    tuple (gain, `ROLLOUTS`, judge) for each judge.
+    link from `ROLLOUTS` to each judge.
     """
     likeliest = evidence.chances.argmax(1).astype(np.int64)
     candidates = [SourceOpinions.from_first_errors(likeliest, evidence.num_steps)]
@@ -482,7 +495,9 @@ def _choose_run_opinions_and_gains(
         (
             candidate,
             [
-                (dependence_gains.compute_run_repetition_gain(candidate, name), ROLLOUTS, name)
+                SourceLink(
+                    dependence_gains.compute_run_repetition_gain(candidate, name), ROLLOUTS, name
+                )
                 for name in dependence_gains.models
             ],
         )
@@ -491,19 +506,21 @@ def _choose_run_opinions_and_gains(
     return max(gains, key=lambda entry: max(entry[1]))
 
 
-def _find_linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
+def _find_linked_sources(name: str, links: Sequence[SourceLink]) -> list[str]:
     """Return a source and all sources that are linked to it directly or through others.
 
     The source with the strongest link to those already listed comes next.
 
     Args:
         name: source that comes first.
-        links: pairs of dependent sources, as tuples (gain, source, source).
+        links: links between dependent sources.
     """
     group = [name]
     while True:
         near = [
-            (gain, b if a in group else a) for gain, a, b in links if (a in group) != (b in group)
+            (link.gain, link.repeating_judge if link.source in group else link.source)
+            for link in links
+            if (link.source in group) != (link.repeating_judge in group)
         ]
         if not near:
             return group

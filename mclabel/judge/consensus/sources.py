@@ -365,9 +365,9 @@ def _compute_chances_from_reading(
 ) -> list[Floats]:
     own, bare = [], []
     if len(reading) == 1:
-        by_luck = priors.luck_variants(answer_class, rare_luck=rare_luck)
+        hypotheses = priors.make_luck_hypotheses(answer_class, rare_luck=rare_luck)
         return _reorder_chances_by_step(
-            reading[AUTHOR], average_first_error_posterior(reading[AUTHOR], by_luck)
+            reading[AUTHOR], average_first_error_posterior(reading[AUTHOR], hypotheses)
         )
     for name, evidence in reading.items():
         mine = priors.for_completer(name).for_class(answer_class)

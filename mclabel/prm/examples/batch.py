@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -39,14 +39,14 @@ class TokenTree:
     Each node is one token. Solutions share the nodes of their common prefix.
     """
 
-    ids: Tensor
+    token_ids: Tensor
     """Token id of each node [nodes]."""
-    depth: Tensor
+    token_positions: Tensor
     """Position of each node's token in its solutions, from 0 [nodes]."""
     attention_mask: Tensor
     """Attention mask [nodes, nodes]: True if the row's node attends to the column's node, which is
     the same node or an ancestor."""
-    nodes: Tensor
+    node_indices: Tensor
     """Node index of every token of every solution [batch, seq]; 0 at padding."""
 
     def to(self, device: torch.device) -> TokenTree:
@@ -78,17 +78,23 @@ def make_tree(solutions: Sequence[EncodedSolution]) -> TokenTree:
             depth[node] = depth[parent] + 1
         attention_mask[node, node] = True
     return TokenTree(
-        ids=torch.tensor(ids),
-        depth=torch.from_numpy(depth),
+        token_ids=torch.tensor(ids),
+        token_positions=torch.from_numpy(depth),
         attention_mask=torch.from_numpy(attention_mask),
-        nodes=torch.from_numpy(nodes),
+        node_indices=torch.from_numpy(nodes),
     )
 
 
-def split_into_tree_groups(
-    solutions: Sequence[EncodedSolution],
-) -> Iterator[tuple[list[EncodedSolution], bool]]:
-    """Yield groups of solutions, each with True if it is worth computing as a token tree.
+class SolutionGroup(NamedTuple):
+    """Solutions that are computed together as one batch."""
+
+    solutions: Sequence[EncodedSolution]
+    is_tree: bool
+    """True if the solutions are computed as a token tree."""
+
+
+def split_into_tree_groups(solutions: Sequence[EncodedSolution]) -> Iterator[SolutionGroup]:
+    """Yield groups of solutions. A group is a tree if a token tree saves computation.
 
     Args:
         solutions: solutions sorted by their token ids.
@@ -100,12 +106,12 @@ def split_into_tree_groups(
             _count_common_prefix_ids(group[-1].ids, solution.ids) if group else 0
         )
         if group and nodes + fresh > MAX_NODES:
-            yield group, nodes <= (1 - MIN_SAVING) * tokens
+            yield SolutionGroup(group, is_tree=nodes <= (1 - MIN_SAVING) * tokens)
             group, nodes, tokens, fresh = [], 0, 0, len(solution.ids)
         group.append(solution)
         nodes, tokens = nodes + fresh, tokens + len(solution.ids)
     if group:
-        yield group, nodes <= (1 - MIN_SAVING) * tokens
+        yield SolutionGroup(group, is_tree=nodes <= (1 - MIN_SAVING) * tokens)
 
 
 def _count_common_prefix_ids(a: Sequence[int], b: Sequence[int]) -> int:
@@ -161,13 +167,13 @@ class StepBatch:
         tree = self.tree
         states = output(
             network(
-                input_ids=tree.ids[None],
-                position_ids=tree.depth[None],
+                input_ids=tree.token_ids[None],
+                position_ids=tree.token_positions[None],
                 attention_mask=tree.attention_mask[None, None],
                 use_cache=False,
             )
         )
-        return states[0][tree.nodes]
+        return states[0][tree.node_indices]
 
 
 def make_batch(solutions: Sequence[EncodedSolution], *, as_tree: bool = False) -> StepBatch:
@@ -212,15 +218,15 @@ def map_solutions(
     distinct = sorted(set(encoded), key=lambda e: e.ids)
     by_solution: dict[EncodedSolution, T] = {}
 
-    def compute_group(group: tuple[list[EncodedSolution], bool]) -> Sequence[T]:
-        batch = make_batch(group[0], as_tree=group[1])
+    def compute_group(group: SolutionGroup) -> Sequence[T]:
+        batch = make_batch(group.solutions, as_tree=group.is_tree)
         with torch.no_grad():  # sharded models do not support inference mode
-            return compute_batch(batch.to(network.device), group[0])
+            return compute_batch(batch.to(network.device), group.solutions)
 
     groups = _group_into_batches(distinct, trees=accepts_attention_masks(network))
     with open_parallel_map(network, threads) as each:
-        for (group, _), results in zip(groups, each(compute_group, groups), strict=True):
-            by_solution.update(zip(group, results, strict=True))
+        for group, results in zip(groups, each(compute_group, groups), strict=True):
+            by_solution.update(zip(group.solutions, results, strict=True))
             on_progress(len(by_solution), len(distinct))
     return [by_solution[solution] for solution in encoded]
 
@@ -264,12 +270,14 @@ def accepts_attention_masks(network: PreTrainedModel) -> bool:
     )
 
 
-def _group_into_batches(
-    distinct: Sequence[EncodedSolution], *, trees: bool
-) -> list[tuple[list[EncodedSolution], bool]]:
-    """Return batches of bounded size, each with True if it is computed as a token tree."""
-    groups = list(split_into_tree_groups(distinct)) if trees else [(list(distinct), False)]
-    rest = [solution for group, is_tree in groups if not is_tree for solution in group]
+def _group_into_batches(distinct: Sequence[EncodedSolution], *, trees: bool) -> list[SolutionGroup]:
+    """Return groups of solutions of bounded size; only if `trees` is true, some are token trees."""
+    groups = (
+        list(split_into_tree_groups(distinct))
+        if trees
+        else [SolutionGroup(distinct, is_tree=False)]
+    )
+    rest = [solution for group in groups if not group.is_tree for solution in group.solutions]
     rest.sort(key=lambda solution: len(solution.ids))
     plain: list[list[EncodedSolution]] = []
     for solution in rest:
@@ -277,4 +285,7 @@ def _group_into_batches(
             plain[-1].append(solution)
         else:
             plain.append([solution])
-    return [group for group in groups if group[1]] + [(group, False) for group in plain]
+    return [
+        *(group for group in groups if group.is_tree),
+        *(SolutionGroup(solutions, is_tree=False) for solutions in plain),
+    ]

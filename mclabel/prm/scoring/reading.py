@@ -79,9 +79,7 @@ def compute_solution_likelihoods(
 
 def get_likelihood_only_network(model: StepModel) -> PreTrainedModel | None:
     """Return a scorer's language model if its likelihoods alone determine the scores, else None."""
-    if isinstance(model, LikelihoodHead) and model.hidden is None:
-        return model.network
-    return None
+    return model.network if isinstance(model, LikelihoodHead) and model.hidden is None else None
 
 
 def score_likelihoods(

@@ -178,9 +178,7 @@ class ScorerSettings(Settings):
         """
         if self.format == GENERATIVE:
             return self.engine().resources()
-        if self.on_gpu:
-            return EngineResources(num_gpus=1)
-        return EngineResources(num_cpus=num_cpus)
+        return EngineResources(num_gpus=1) if self.on_gpu else EngineResources(num_cpus=num_cpus)
 
     def check_prm(self) -> None:
         """Check that the PRM exists, without reading its weights.

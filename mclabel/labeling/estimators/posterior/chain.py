@@ -49,6 +49,7 @@ from mclabel.labeling.estimators.posterior.priors import (
     NUM_TO_GO,
     TABLE_SIZE,
     ClassPriors,
+    LuckHypothesis,
     compute_agreement_likelihood,
 )
 
@@ -184,7 +185,7 @@ def compute_first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Fl
 
 
 def average_first_error_posterior(
-    evidence: Evidence, luck_variants: Sequence[tuple[float, ClassPriors]]
+    evidence: Evidence, luck_hypotheses: Sequence[LuckHypothesis]
 ) -> Floats:
     """Compute the probability of each first error, [batch, R + 1], averaged over hypotheses about
     luck.
@@ -194,12 +195,11 @@ def average_first_error_posterior(
 
     Args:
         evidence: evidence on a batch of solutions.
-        luck_variants: for each hypothesis, its prior probability and the priors of chains under it,
-            as `Priors.luck_variants` returns them.
+        luck_hypotheses: hypotheses from `Priors.make_luck_hypotheses`.
     """
     whole = _pad_to_whole_vectors(evidence)
     chances, logs = [], []
-    for probability, priors in luck_variants:
+    for probability, priors in luck_hypotheses:
         likelihoods = compute_likelihoods(whole, priors)
         marginal = _compute_first_error_marginal(whole, priors, likelihoods)
         mass = sum_in_order(marginal)
@@ -408,15 +408,18 @@ def compute_rollouts_likelihood(right: NDArray[Any], wrong: NDArray[Any]) -> Flo
 class ChainMessages:
     """Messages of the forward-backward algorithm, for all first errors at once.
 
-    `forward` and `back` are pairs of arrays [R + 1, batch, grid]: the messages to sound prefixes,
-    then those to unsound prefixes. The first axis is r, the number of steps to go.
+    Each message is an array [R + 1, batch, grid], whose first axis is r, the number of steps to go.
     """
 
-    forward: tuple[Floats, Floats]
-    """Joint likelihood of the state of prefix r and of the evidence up to it, including the
-    rollouts from it. Zero for prefixes that a chain does not have."""
-    back: tuple[Floats, Floats]
-    """Likelihood of the evidence after prefix r, given the state of prefix r."""
+    forward_sound: Floats
+    """Joint likelihood that prefix r is sound and of the evidence up to it, including the rollouts
+    from it. Zero for prefixes that a chain does not have."""
+    forward_unsound: Floats
+    """The same as `forward_sound`, for an unsound prefix r."""
+    backward_sound: Floats
+    """Likelihood of the evidence after prefix r, given that prefix r is sound."""
+    backward_unsound: Floats
+    """Likelihood of the evidence after prefix r, given that prefix r is unsound."""
     rollouts: Floats
     """[R + 1, batch, grid]: likelihood of the rollouts from prefix r."""
     agreement: Floats
@@ -451,7 +454,12 @@ def compute_messages(evidence: Evidence, priors: ClassPriors) -> ChainMessages:
         back[r] = (behind @ priors.sound[i].T) * right + (behind_lost @ priors.wrong[i].T) * first
         lost[r] = (behind_lost @ priors.unsound[i].T) * later
     return ChainMessages(
-        forward=(forward, fallen), back=(back, lost), rollouts=emission, agreement=kinds
+        forward_sound=forward,
+        forward_unsound=fallen,
+        backward_sound=back,
+        backward_unsound=lost,
+        rollouts=emission,
+        agreement=kinds,
     )
 
 
@@ -461,7 +469,7 @@ def compute_first_error_chances(evidence: Evidence, priors: ClassPriors) -> Floa
     It is zero beyond a chain's length.
     """
     messages = compute_messages(evidence, priors)
-    forward, lost = messages.forward[0], messages.back[1]
+    forward, lost = messages.forward_sound, messages.backward_unsound
     count, width = evidence.right.shape
     chances = np.zeros((count, width))
     for e in (0, 1):

@@ -364,7 +364,8 @@ def _slice_evidence(evidence: Evidence, part: slice) -> Evidence:
 
 def _compute_chunk_counts(evidence: Evidence, priors: ClassPriors) -> _ExpectedCounts:
     messages = compute_messages(evidence, priors)
-    (forward, fallen), (back, lost) = messages.forward, messages.back
+    forward, fallen = messages.forward_sound, messages.forward_unsound
+    back, lost = messages.backward_sound, messages.backward_unsound
     width = evidence.right.shape[1]
     batch, starts = np.arange(len(evidence.num_steps)), evidence.num_steps
     begin = forward[starts, batch] * back[starts, batch]

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,6 +159,15 @@ class ClassPriors:
         return compute_agreement_likelihood(np.minimum(same, others), others, self.agreement)
 
 
+class LuckHypothesis(NamedTuple):
+    """A hypothesis about luck, a right answer after an error."""
+
+    probability: float
+    """Prior probability of the hypothesis."""
+    priors: ClassPriors
+    """Priors of chains under the hypothesis."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Priors:
     """Priors of every answer class for which there was evidence."""
@@ -197,9 +206,9 @@ class Priors:
             self.classes if self.values is None else self.values, answer_class
         )
 
-    def luck_variants(
+    def make_luck_hypotheses(
         self, answer_class: str, *, rare_luck: bool
-    ) -> Sequence[tuple[float, ClassPriors]]:
+    ) -> Sequence[LuckHypothesis]:
         """Return the priors of an answer class under each hypothesis about luck, a right answer
         after an error.
 
@@ -213,16 +222,20 @@ class Priors:
                 0.
 
         Returns:
-            For each hypothesis, in this order, its prior probability and the priors under it.
+            The hypotheses, in this order.
         """
         own = self.for_class(answer_class)
         chance = get_guess_probability(answer_class)
         if not chance:
-            return [(1.0, own.with_rare_luck if rare_luck else own)]
+            return [LuckHypothesis(1.0, own.with_rare_luck if rare_luck else own)]
         lucky = 1 - (1 - chance) ** GUESSES
         pooled = self.classes[POOLED]
         all_wrong, all_right = (make_priors_with_guesses(pooled, share) for share in ALIKE_SHARES)
-        return [(1 - ALIKE, own), (ALIKE * (1 - lucky), all_wrong), (ALIKE * lucky, all_right)]
+        return [
+            LuckHypothesis(1 - ALIKE, own),
+            LuckHypothesis(ALIKE * (1 - lucky), all_wrong),
+            LuckHypothesis(ALIKE * lucky, all_right),
+        ]
 
     @cached_property
     def id(self) -> str:

@@ -257,8 +257,8 @@ class CompleterViews:
         numbers = {completer: number for number, completer in enumerate(completers)}
         author = next((other for other in completers if other.is_author), Completer())
         alone = len(completers) == 1 and completers[0].is_author
-        self._luck_variants = (
-            priors.luck_variants(problem.answer_class, rare_luck=agreement) if alone else []
+        self._luck_hypotheses = (
+            priors.make_luck_hypotheses(problem.answer_class, rare_luck=agreement) if alone else []
         )
         self.views: list[CompleterView] = []
         """The views; the author's is the first."""
@@ -268,7 +268,9 @@ class CompleterViews:
                 completer,
                 problem.paths,
                 completer_index=numbers.get(completer),
-                priors=self._luck_variants[0][1] if alone else own.for_class(problem.answer_class),
+                priors=self._luck_hypotheses[0].priors
+                if alone
+                else own.for_class(problem.answer_class),
                 value_priors=own.for_values(problem.answer_class),
                 agreement=agreement,
                 truncated=truncated,
@@ -300,11 +302,11 @@ class CompleterViews:
         """Return the probabilities of each first error, [solution, R + 1], indexed by steps to go.
 
         They are those of the plan, unless there are several hypotheses about luck (see
-        `Priors.luck_variants`), which plans ignore.
+        `Priors.make_luck_hypotheses`), which plans ignore.
         """
         view = self.requestable_views[completer_index]
-        if len(self._luck_variants) > 1:
-            return average_first_error_posterior(view.evidence(), self._luck_variants)
+        if len(self._luck_hypotheses) > 1:
+            return average_first_error_posterior(view.evidence(), self._luck_hypotheses)
         return plan.first_error[view.table.chain_index]
 
     def evidence(self) -> EvidenceByCompleter:

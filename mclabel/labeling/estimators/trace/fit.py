@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -99,6 +100,17 @@ def fit_rates(problems: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
     return TraceRates(classes=current, num_solutions=sum(sizes.values()))
 
 
+class _WeightedCounts(NamedTuple):
+    """Observed counts, and the probabilities of the hidden variable on which each row depends."""
+
+    counts: Floats
+    """Counts of observations by kind, [row, kind]."""
+    bins: Floats
+    """Bin of each row, whose shares are fitted separately, [row]."""
+    weights: Floats
+    """Probability of each value of the hidden variable, [row, ...]."""
+
+
 @dataclass(kw_only=True)
 class _ExpectedCounts:
     """Expected counts, from which `ClassRates` are computed.
@@ -111,14 +123,14 @@ class _ExpectedCounts:
     moves: Floats = field(default_factory=lambda: np.zeros((NUM_STATES, NUM_STATES)))
     end: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     commitment: Floats = field(default_factory=lambda: np.zeros((2, 2)))
-    completions: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
-    """Maps the name of each completer to triples of arrays. The arrays hold the number of
-    completions by result [prefix, 3], the bin of the number of steps to go [prefix], and the
-    probability of each level and state [prefix, level, state].
+    completions: dict[str, list[_WeightedCounts]] = field(default_factory=dict)
+    """Maps the name of each completer to its completions. The counts are the numbers of completions
+    by result [prefix, 3], the bins are those of the number of steps to go [prefix], and the weights
+    are the probabilities of each level and state [prefix, level, state].
     """
-    steps: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
-    """Maps each source to triples of arrays. The arrays hold counts [step, kind], zeros [step], and
-    the probability of each move [step, 1, move].
+    steps: dict[str, list[_WeightedCounts]] = field(default_factory=dict)
+    """Maps each source to its observations of steps. The counts are [step, kind], all bins are 0,
+    and the weights are the probabilities of each move [step, 1, move].
     """
 
 
@@ -127,10 +139,10 @@ def _sum_expected_counts(parts: Sequence[_ExpectedCounts]) -> _ExpectedCounts:
     for part in parts:
         for name in ("level", "moves", "end", "commitment"):
             setattr(totals, name, getattr(totals, name) + getattr(part, name))
-        for completer, triples in part.completions.items():
-            totals.completions.setdefault(completer, []).extend(triples)
-        for source, triples in part.steps.items():
-            totals.steps.setdefault(source, []).extend(triples)
+        for completer, completions in part.completions.items():
+            totals.completions.setdefault(completer, []).extend(completions)
+        for source, steps in part.steps.items():
+            totals.steps.setdefault(source, []).extend(steps)
     return totals
 
 
@@ -159,17 +171,21 @@ def _add_problem_counts(
     expected.commitment += np.einsum("tlsc,tkc->sk", states, evidence.commitments)
     for source, counts in evidence.step_counts.items():
         steps, chains = np.nonzero(counts.sum(1))
-        seen = counts[steps, :, chains]
-        triple = (seen, np.zeros(len(seen)), beliefs.moves[steps, :, chains][:, None])
-        expected.steps.setdefault(source, []).append(triple)
+        expected.steps.setdefault(source, []).append(
+            _WeightedCounts(
+                counts=counts[steps, :, chains],
+                bins=np.zeros(len(steps)),
+                weights=beliefs.moves[steps, :, chains][:, None],
+            )
+        )
     bins = bin_steps_to_go(evidence.num_steps, len(states))
     for name, counts in evidence.completion_counts.items():
         steps, chains = np.nonzero(counts.sum(1))
         expected.completions[name].append(
-            (
-                counts[steps, :, chains],
-                bins[steps, chains].astype(np.float64),
-                states[steps, :, :, chains],
+            _WeightedCounts(
+                counts=counts[steps, :, chains],
+                bins=bins[steps, chains].astype(np.float64),
+                weights=states[steps, :, :, chains],
             )
         )
         root = evidence.root_counts[name]
@@ -177,7 +193,9 @@ def _add_problem_counts(
             at = np.zeros((1, NUM_LEVELS, 2))
             at[0, :, SOUND] = beliefs.root_level
             furthest = bin_steps_to_go(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
-            expected.completions[name].append((root[None], furthest.astype(np.float64), at))
+            expected.completions[name].append(
+                _WeightedCounts(counts=root[None], bins=furthest.astype(np.float64), weights=at)
+            )
 
 
 def _estimate_rates_from_counts(
@@ -247,26 +265,26 @@ def _estimate_move_probabilities(expected: Floats, towards: Floats, strength: fl
 
 
 def _fit_mean_shares_and_spread(
-    weighted_counts: Sequence[tuple[Floats, Floats, Floats]],
+    observations: Sequence[_WeightedCounts],
     target: Floats,
     spread: float,
     strength: float,
 ) -> tuple[Floats, float]:
-    """Return mean shares, shaped like `target`, and their spread, fitted to weighted counts.
+    """Return mean shares, shaped like `target`, and their spread, fitted to observations.
 
     Completions of one prefix are correlated, so all of them together have a weight of less than
     spread + 1 observations.
 
     Args:
-        weighted_counts: triples of counts, bins and weights, as in `_ExpectedCounts.completions`
-            and `_ExpectedCounts.steps`.
+        observations: weighted counts of one completer (`_ExpectedCounts.completions`) or of one
+            source (`_ExpectedCounts.steps`).
         target: mean shares towards which the result is shrunk.
         spread: spread before this fit.
         strength: weight of `target`, in observations per array element.
     """
-    if not weighted_counts:
+    if not observations:
         return target, spread
-    counts, bins, weights = (np.concatenate(part) for part in zip(*weighted_counts, strict=True))
+    counts, bins, weights = (np.concatenate(part) for part in zip(*observations, strict=True))
     if not len(counts):
         return target, spread
     weighing = (spread + 1) / (spread + counts.sum(1))
