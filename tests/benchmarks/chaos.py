@@ -83,9 +83,11 @@ def main() -> None:
     args = parser.read()
     num_seeds = args.size.pick(smoke=1, quick=3, full=args.seeds)
     num_faults = args.size.pick(smoke=1, quick=NUM_FAULTS, full=NUM_FAULTS)
+    # An assumed duration saves the undisturbed run, which only scales the moments and the cost.
+    undisturbed_s = args.size.pick(smoke=20.0, quick=None, full=None)
     results = []
     for seed in range(args.first, args.first + num_seeds):
-        figures = run_seed(seed, num_faults=num_faults)
+        figures = run_seed(seed, num_faults=num_faults, undisturbed_s=undisturbed_s)
         results.append(figures)
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(figures.kills.items()))
         wrong = "; ".join(figures.faults[:5]) or "nothing"

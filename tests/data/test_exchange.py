@@ -319,6 +319,5 @@ def test_what_is_no_format_is_refused(
     if "write" not in fault.split(":")[0] and "Unprintable" not in name:
         file = tmp_path / "x.jsonl"
         file.write_text("{}")
-        command = ["import", str(file), "--from", name, "-o", str(tmp_path / "new")]
-        run_verb(command, code=2)
+        run_verb(["import", str(file), "--from", name, "-o", str(tmp_path / "new")], code=2)
         assert not (tmp_path / "new").exists()
