@@ -315,7 +315,7 @@ def test_a_manifest_of_another_selection_is_not_overwritten(tmp_path: Path, pool
     assert "made from other settings, another pool or other scores" in message
     assert "delete the file first" in message and out.read_bytes() == before
     out.write_text("notes")
-    assert "is not a manifest of a selection" in run_refused(*chosen, "--budget", 3)
+    assert "is not a selection manifest" in run_refused(*chosen, "--budget", 3)
     assert out.read_text() == "notes"
 
 
@@ -338,7 +338,7 @@ def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:
     moved.write_text("\n".join(reversed(lines)) + "\n")
     message = run_refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
     assert "solution 1 has another text" in message
-    assert "is not a manifest of a selection" in run_refused(
+    assert "is not a selection manifest" in run_refused(
         *base, f"solutions.select={pool}", f"solutions.path={pool}"
     )
     assert not (tmp_path / "run").exists()

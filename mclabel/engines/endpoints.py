@@ -53,7 +53,7 @@ class BusyError(Exception):
     """A server gave no complete answer because it was busy, so the request is sent again."""
 
 
-class ErrorAnswer(Exception):
+class ErrorResponse(Exception):
     """An error that a server sent with the HTTP status of a success, as OpenRouter does."""
 
     def __init__(self, error: Any) -> None:
@@ -262,11 +262,11 @@ class Endpoints:
                 continue
             try:
                 answer = await request(endpoint.client)
-            except (APIConnectionError, APIStatusError, BusyError, ErrorAnswer) as error:
+            except (APIConnectionError, APIStatusError, BusyError, ErrorResponse) as error:
                 asked = None
                 if isinstance(error, APIStatusError):
                     asked = parse_retry_after_s(error.response.headers)
-                if isinstance(error, APIStatusError | ErrorAnswer):
+                if isinstance(error, APIStatusError | ErrorResponse):
                     status, body = error.status_code, error.body
                     if not is_temporary(status, body):
                         words = error.response.text if isinstance(error, APIStatusError) else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mclabel.core.errors import EngineError, UnusableResponse
 from mclabel.core.records import FinishReason
 from mclabel.core.settings import MAX_TOKENS
-from mclabel.engines.endpoints import BusyError, ErrorAnswer, read_error_message
+from mclabel.engines.endpoints import BusyError, ErrorResponse, read_error_message
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -70,7 +70,7 @@ class ServerAnswer:
         """
         word = (self.finish_reason or "").lower()
         if word in _BUSY_ENDS:
-            raise BusyError(f"an answer ended with {self.finish_reason!r}")
+            raise BusyError(f"a completion finished with finish_reason={self.finish_reason!r}")
         if self.error or word in _FAILURES:
             return "failed"
         if word in _CUTS:
@@ -94,7 +94,7 @@ def parse_json_object(content: bytes, path: str) -> dict[str, Any]:
 
     Raises:
         UnusableResponse: the body is not a JSON object.
-        ErrorAnswer: the object is an error.
+        ErrorResponse: the object is an error.
     """
     try:
         answer = json.loads(content)
@@ -108,7 +108,7 @@ def parse_json_object(content: bytes, path: str) -> dict[str, Any]:
         raise make_bad_answer_error("is not a JSON object")
     error = answer if answer.get("object") == "error" else answer.get("error")
     if error and not answer.get("choices"):
-        raise ErrorAnswer(error)
+        raise ErrorResponse(error)
     return answer
 
 

@@ -1,4 +1,4 @@
-"""Base class of the engines that use servers: addresses, API key, retries and counters."""
+"""Base class of the engines backed by HTTP servers: addresses, API key, retries and counters."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ OWNER = "MCLABEL_ENGINE_OWNER"
 
 
 class OwnerWatchingWorker:
-    """Base class of vLLM's workers that ends a worker when its owner has ended.
+    """Base class of vLLM's workers that terminates a worker when its owner process exits.
 
     The owner is the process that started the engine.
     """

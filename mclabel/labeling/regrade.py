@@ -335,7 +335,7 @@ def _read_corrected_golds(path: str) -> dict[str, _CorrectedGold]:
         text = row.get("problem")
         if not isinstance(text, str | None):
             raise DataError(
-                f"{place}: problem must be a text, but it is of type {type(text).__name__}. "
+                f"{place}: problem must be a string, but it is of type {type(text).__name__}. "
                 "Correct the row"
             )
         corrected = _CorrectedGold(gold=gold, problem=text)

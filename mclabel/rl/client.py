@@ -49,7 +49,7 @@ class RewardItem:
     problem: str
     completion: str
     answer: Any = None
-    """Gold answer from the data set. It is a number, a text, or a list or array of acceptable
+    """Gold answer from the data set. It is a number, a string, or a list or array of acceptable
     answers. A text may be a whole solution that ends with `#### 72` or a box. It is required if the
     server checks answers."""
     group: str | None = None
@@ -154,14 +154,14 @@ class RewardClient:
             None if content is None else json.dumps(content, default=_convert_to_json_type).encode()
         )
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
-        wait_s, tries, num_bad_answers = FIRST_WAIT_S, 0, 0
+        wait_s, tries, num_bad_responses = FIRST_WAIT_S, 0, 0
         while True:
             tries += 1
             try:
                 return self._parse_answer(self._send_request(request), read)
             except _RetryableError as error:
-                num_bad_answers += isinstance(error, _UnreadableAnswer)
-                if tries == MAX_TRIES or num_bad_answers == MAX_BAD_ANSWERS:
+                num_bad_responses += isinstance(error, _UnreadableResponse)
+                if tries == MAX_TRIES or num_bad_responses == MAX_BAD_ANSWERS:
                     raise RewardError(f"{error} (after {tries} tries)") from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, LAST_WAIT_S)
@@ -171,11 +171,11 @@ class RewardClient:
         try:
             content = json.loads(answer)
         except (ValueError, RecursionError) as error:
-            raise _UnreadableAnswer(f"{self.url}: does not answer with JSON. {remedy}") from error
+            raise _UnreadableResponse(f"{self.url}: does not answer with JSON. {remedy}") from error
         try:
             return read(content)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise _UnreadableAnswer(
+            raise _UnreadableResponse(
                 f"{self.url}: its answer holds no rewards ({type(error).__name__}: {error}). "
                 f"{remedy}"
             ) from error
@@ -205,8 +205,8 @@ def _convert_to_json_type(value: Any) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(
-        f"an answer has the type {type(value).__name__}, but must be a text, a number, or a list "
-        "of texts and numbers"
+        f"an answer has the type {type(value).__name__}, but must be a string, a number, or a list "
+        "of strings and numbers"
     )
 
 
@@ -214,8 +214,8 @@ class _RetryableError(Exception):
     """Error after which a request is repeated: no connection, a busy server, a bad answer."""
 
 
-class _UnreadableAnswer(_RetryableError):
-    """Error for an unreadable answer of the server."""
+class _UnreadableResponse(_RetryableError):
+    """Error for a response of the server that cannot be parsed."""
 
 
 def _read_refusal_message(error: urllib.error.HTTPError) -> str:

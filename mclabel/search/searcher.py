@@ -191,9 +191,14 @@ class SearchAnswer:
         head = self._make_common_response_fields("chat.completion.chunk")
 
         def make_chunk(
-            index: int, delta: dict[str, str], ended: str | None = None
+            index: int, delta: dict[str, str], finish_reason: str | None = None
         ) -> dict[str, Any]:
-            choice = {"index": index, "delta": delta, "finish_reason": ended, "logprobs": None}
+            choice = {
+                "index": index,
+                "delta": delta,
+                "finish_reason": finish_reason,
+                "logprobs": None,
+            }
             return {**head, "choices": [choice]}
 
         for index, solution in enumerate(self.solutions):

@@ -404,7 +404,7 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
             connection = server.start_post("/score", json.dumps({"items": [ITEM]}).encode())
             until(lambda: sizes == [1])
         answer = connection.getresponse()
-        assert answer.status == 503 and b"no memory left (it is full)" in answer.read()
+        assert answer.status == 503 and b"out of memory (it is full)" in answer.read()
         assert server.thread is not None
         server.thread.join(WAIT_S)
         assert isinstance(server.error, EngineDied)

@@ -251,8 +251,8 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
         value = parse_document(raw)
     except ValueError as error:
         raise ConfigError(
-            f"{key[:MAX_SHOWN]}: the value is not valid YAML: {error}. If it is a text, put it in "
-            f"quotes: {key[:MAX_SHOWN]}='\"…\"'"
+            f"{key[:MAX_SHOWN]}: the value is not valid YAML: {error}. If it is a string, put it "
+            f"in quotes: {key[:MAX_SHOWN]}='\"…\"'"
         ) from None
     *parents, last = key.split(".")
     if len(parents) > MAX_DEPTH:

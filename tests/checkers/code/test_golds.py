@@ -145,7 +145,7 @@ def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeC
         ([1], "with input and output"),
         ({"question": 1}, "no tests"),
         ({"tests": [], "more": 1}, "unknown keys beside tests: more"),
-        ({"tests": [1]}, "neither a text nor a list"),
+        ({"tests": [1]}, "neither a string nor a list"),
         ({"test": "def test(): pass", "entry_point": "f"}, "asserts nothing"),
         (
             {"test": "def check(candidate): assert True", "entry_point": "1f"},
@@ -153,7 +153,7 @@ def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeC
         ),
         ({"inputs": [], "outputs": []}, "no tests"),
         ({"inputs": ["1"], "outputs": []}, "1 inputs and 0 outputs"),
-        ({"inputs": [1], "outputs": [1]}, "must be texts"),
+        ({"inputs": [1], "outputs": [1]}, "must be strings"),
         ({"tests": "assert f(1) == 2", "solution": "def f(x): return x"}, "own solution.*failed:0"),
         ({**ADD, "prompt": HEAD, "canonical_solution": "    return a\n"}, "own solution.*failed:0"),
         ({"tests": "assert f(1) == 2", "inside": 1}, "true or false"),

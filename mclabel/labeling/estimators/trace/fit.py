@@ -33,7 +33,8 @@ from mclabel.labeling.estimators.trace.rates import TraceRates, make_uninformed_
 ROUNDS = 12
 """Number of rounds of expectation maximisation."""
 MIN_SOLUTIONS = 40
-"""Minimum number of solutions for which an answer class gets its own rates."""
+"""Minimum number of solutions for which an answer class (kind of gold answer) gets its own rates.
+"""
 TO_WIDE, TO_POOLED = 4.0, 12.0
 """Weights with which a fit is shrunk towards the wide rates (those before any fit), and towards the
 pooled rates of all answer classes, in observations per array element."""
