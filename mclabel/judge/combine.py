@@ -82,7 +82,7 @@ class CombineReport:
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Maps each judge to the error rates that the rule `posterior` has learned."""
     groups: Sequence[Sequence[str]] = ()
-    """Groups of sources that repeat each other's errors, as found by the rule `posterior`."""
+    """Groups of sources whose errors are correlated, as found by the rule `posterior`."""
 
     def lines(self) -> list[str]:
         """Return the lines of the summary for the user."""

@@ -38,7 +38,7 @@ MAX_CALLS = 6
 the engine. Further calls wait."""
 DRAIN_FLUSH_S = 5.0
 """Seconds between two flushes of the journals while the node is about to be removed."""
-LAST_ANSWER_S = 2.0
+LAST_REPLY_S = 2.0
 """Seconds between the report of a dead engine to the driver and the exit of the process."""
 CLOSE_S = 8.0
 """Maximum seconds to wait until an engine closes after its work has stopped."""
@@ -83,7 +83,7 @@ class WorkerActor:
     def node(self) -> str:
         """Return the id of the node on which the actor was placed."""
         if self._dying:  # do not return: the process is about to exit
-            time.sleep(2 * LAST_ANSWER_S)
+            time.sleep(2 * LAST_REPLY_S)
         return str(ray.get_runtime_context().get_node_id())
 
     def load(self, load_number: int) -> None:
@@ -128,7 +128,7 @@ class WorkerActor:
             return self._wait_for_result(_exchange_leases(self._worker, self._running, leases))
         except EngineDied:
             self._dying = True
-            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_ANSWER_S, os._exit, 1)
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_REPLY_S, os._exit, 1)
             raise
 
     def stop_and_close_engine(self) -> None:

@@ -37,7 +37,7 @@ _ENDED = (
     "The process exited without an error message, as happens when memory runs out. Configure the "
     "engine to use less memory. "
 )
-LAST_ANSWERS_S = 2.0
+LAST_REPLIES_S = 2.0
 """Seconds to wait for the last replies of engines that were asked to close."""
 LAST_S = 20.0
 """Seconds for the engines of a stopped job to commit finished blocks, write journals and close."""
@@ -97,7 +97,7 @@ class RayRun:
             self._replace_stopped_engines()
             self._report_progress()
         self._close_engines_once()
-        until = time.monotonic() + LAST_ANSWERS_S
+        until = time.monotonic() + LAST_REPLIES_S
         while any(e.is_exchanging and e.blocks for e in self._engines) and time.monotonic() < until:
             with suppress(queue.Empty):
                 method, engine, future = self._events.get(timeout=POLL_S)
@@ -151,12 +151,12 @@ class RayRun:
             if error is not None:
                 self._recover_from_failed_exchange(engine, error)
                 return []
-            answer: ExchangeReply = future.result()
-            engine.progress = answer.progress
+            reply: ExchangeReply = future.result()
+            engine.progress = reply.progress
             assert engine.watch is not None
-            engine.watch.record(answer.progress)
-            reports = self._mark_done(engine, answer.ended)
-            self._start_exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
+            engine.watch.record(reply.progress)
+            reports = self._mark_done(engine, reply.ended)
+            self._start_exchange(engine, num_ended=len(reply.ended), failed=reply.failed)
             return reports
         if method == "stage":
             engine.is_stage_requested = False

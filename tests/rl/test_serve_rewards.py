@@ -471,7 +471,7 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
 
         client = RewardClient(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=WAIT_S)
         for body, message in [
-            (b"<html>", "does not answer with JSON"),
+            (b"<html>", "does not respond with JSON"),
             (b"[]", "holds no rewards"),
             (b'{"items": [{"reward": 1}]}', "holds no rewards"),
             (b'{"items": []}', "gave 0 rewards for 1"),

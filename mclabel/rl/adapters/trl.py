@@ -213,7 +213,7 @@ class ServerCredit(_BatchClient):
     ) -> list[float]:
         """Return the server's rewards in the format of a reward function.
 
-        The server's answer is kept for the next call of this object as `step_credit`.
+        The server's response is kept for the next call of this object as `step_credit`.
         """
         batch_rewards = self._score_completion_ids(prompts, completion_ids, columns)
         self._cached_rewards = ([tuple(ids) for ids in completion_ids], batch_rewards)
