@@ -177,7 +177,7 @@ def _list_item_parameters(
         )
     if (unknown := sorted(set(arguments) - set(names))) and not takes_all:
         raise ConfigError(
-            f"checker.arguments: {name} has no parameter {', '.join(unknown)}; it has "
+            f"checker.arguments: {name} has no parameter {', '.join(unknown)}. Its parameters are "
             f"{', '.join(names) or 'none'}"
         )
     return tuple(name for name in ITEM_PARAMETERS if takes_all or name in names)

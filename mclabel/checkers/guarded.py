@@ -39,7 +39,7 @@ PATIENCE = 1.5
 because a checker may await a server that has its own timeout."""
 
 MAX_FAILURES = 32
-"""Number of identical failures without any success after which the job ends."""
+"""Number of identical failures without any success after which the job stops."""
 _RAISED, _RETURNED = "the checker raised ", "the checker returned "
 """Prefixes of the reasons of failed grades."""
 MAX_REASON = 500

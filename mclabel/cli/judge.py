@@ -1,5 +1,5 @@
-"""The verbs `judge`, which collects a judge's opinions on steps, and `combine`, which makes labels
-from them.
+"""The subcommands `judge`, which collects a judge's opinions on steps, and `combine`, which makes
+labels from them.
 """
 
 from __future__ import annotations

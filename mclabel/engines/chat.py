@@ -160,7 +160,7 @@ class _RenderingProcess:
         with self._lock:
             is_old = self._process is not None
             reply = self._request_rendering(asked)
-            if reply is None and is_old:  # the process may have ended before the question
+            if reply is None and is_old:  # the process may have exited before the question
                 reply = self._request_rendering(asked)
         if reply is None:
             return {

@@ -325,7 +325,7 @@ class Endpoints:
         return message if len(message) <= MAX_SHOWN else message[:MAX_SHOWN] + "…"
 
     def make_refusal_error(self, url: str, status: int, error: Any, response: str) -> EngineError:
-        """Return the error for a request that a server refuses, however often it is sent.
+        """Return the error for a request that a server rejects, however often it is sent.
 
         It is a `RefusedError` if only this request would be refused again. It is a plain
         `EngineError` if all requests would be refused.
@@ -351,10 +351,10 @@ class Endpoints:
                 )
             case 401:
                 kind = EngineError
-                why = f"refuses the key in {self._key_env}. Put a valid key into that variable"
+                why = f"rejects the key in {self._key_env}. Put a valid key into that variable"
             case 403:
                 why = (
-                    f"refuses the key in {self._key_env}, or this use of the key. Put a valid key "
+                    f"rejects the key in {self._key_env}, or this use of the key. Put a valid key "
                     f"into that variable. The server's response: {self.redact_message(response)}"
                 )
             case 404:
@@ -368,7 +368,7 @@ class Endpoints:
                     f"policy.engine: {url} responds with an error: {self.redact_message(response)}"
                 )
             case _:
-                why = f"refuses the request: {self.redact_message(response)}"
+                why = f"rejects the request: {self.redact_message(response)}"
         return kind(f"policy.engine: {url} {why} (HTTP {status})")
 
     def _make_unreachable_error(

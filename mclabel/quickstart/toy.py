@@ -482,7 +482,7 @@ def _train_in_child_process(config: TrainConfig, connection: Connection) -> None
     """
     from mclabel.prm.job import train
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates this process
     try:
         train(config, lambda step, total, loss: connection.send((step, total)))
         connection.send(None)

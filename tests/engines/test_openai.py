@@ -263,7 +263,7 @@ def test_keys_are_read_from_the_environment_and_never_shown(
         monkeypatch.setenv("SERVER_KEY", KEY)
         assert sample_completions(server.url, api_key_env="SERVER_KEY")[0].text == ANSWER
         monkeypatch.setenv("SERVER_KEY", "sk-wrong-1")
-        with pytest.raises(EngineError, match="refuses the key in SERVER_KEY") as caught:
+        with pytest.raises(EngineError, match="rejects the key in SERVER_KEY") as caught:
             sample_completions(server.url, api_key_env="SERVER_KEY")
         monkeypatch.delenv("SERVER_KEY")
         with pytest.raises(EngineError, match="SERVER_KEY: the variable is not set"):

@@ -265,7 +265,7 @@ def test_what_a_service_refuses_is_said_with_the_remedy(
     [
         ((429, "insufficient_quota"), "says that the account has no credit left"),
         ((402, "invalid_request_error"), "says that the account has no credit left"),
-        ((401, "invalid_api_key"), "refuses the key in HOSTED_KEY"),
+        ((401, "invalid_api_key"), "rejects the key in HOSTED_KEY"),
     ],
 )
 def test_an_account_that_cannot_pay_stops_the_job_at_once(

@@ -252,12 +252,12 @@ def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
         raise BadGold("the gold has no tests: inputs and outputs must be lists that are not empty")
     if len(inputs) != len(outputs):
         raise BadGold(
-            f"the gold has {len(inputs)} inputs and {len(outputs)} outputs: these numbers must be "
-            "equal"
+            f"the gold has {len(inputs)} inputs and {len(outputs)} outputs, but these numbers "
+            "must be equal"
         )
     if len(inputs) > MAX_TESTS:
         raise BadGold(
-            f"the gold has {len(inputs):,} tests: it must have at most {MAX_TESTS:,}. Remove some"
+            f"the gold has {len(inputs):,} tests, but must have at most {MAX_TESTS:,}. Remove some"
         )
     solution, name = (
         _read_optional_text_field(content, "solution"),

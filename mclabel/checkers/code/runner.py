@@ -1,7 +1,7 @@
 """The first process in a sandbox, which runs programs one after another, isolated from each other.
 
 For each program, this process forks a supervisor. The supervisor creates new namespaces, starts the
-program as their first process, and forwards its messages. When the first process ends, the kernel
+program as their first process, and forwards its messages. When the first process exits, the kernel
 ends all other processes of the program. Neither this process nor the supervisor runs code of the
 program. The module uses only the standard library.
 """
@@ -178,7 +178,7 @@ class _SupervisedProgram:
                     del self._to_caller[: channel.send(self._to_caller[:_CHUNK])]
                 if events.get(channel.fileno(), 0) & (select.POLLIN | select.POLLHUP):
                     if not (received := channel.recv(_CHUNK)):
-                        os._exit(0)  # the caller has ended, and the sandbox ends with it
+                        os._exit(0)  # the caller has exited, and the sandbox with it
                     incoming += received
                     if self._process_messages(incoming):
                         reason = reason or "asked"
@@ -332,12 +332,12 @@ def _read_children_cpu_s() -> float:
 
 
 def _read_process_cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process and its ended children; 0 if the process has ended."""
+    """Return the CPU seconds of a process and its exited children; 0 if the process has exited."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
-        return 0.0  # the process has ended
+        return 0.0  # the process has exited
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 

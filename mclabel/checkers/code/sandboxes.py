@@ -2,8 +2,8 @@
 
 A program in a sandbox can read the interpreter and system libraries, and can write to one folder in
 memory. It has no access to the network, the home folder, the environment or other processes. A
-sandbox ends together with the process that started it. If the system refuses such sandboxes, a
-`CheckerError` is raised; there is no weaker fallback.
+sandbox is terminated together with the process that started it. If the system refuses such
+sandboxes, a `CheckerError` is raised; there is no weaker fallback.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ def _parse_key_or_index(content: dict[str, Any] | list[Any], name: str, override
     if name not in indices:
         raise ConfigError(
             f"{_shorten_repr(override)}: there is no element {_shorten_repr(name)} in a list of "
-            f"{len(content)}. Elements are counted from 0; give the whole list to add one"
+            f"{len(content)}. Elements are counted from 0. Give the whole list to add one"
         )
     return indices[name]
 

@@ -332,7 +332,7 @@ def _get_download_folder() -> tempfile.TemporaryDirectory[str]:
 @cache
 def _download_file(url: str) -> Path:
     # A file is read several times. A local copy is cheaper than repeated streams, and all passes
-    # read the same content. The copy is removed when the process ends.
+    # read the same content. The copy is removed when the process exits.
     from mclabel.run.shards.store import Store
 
     folder, _, name = url.rpartition("/")

@@ -239,8 +239,8 @@ class ScorerSettings(Settings):
             )
         if self.format == OWN_FORMAT and self.layout != LayoutSettings():
             return (
-                f"layout: is for PRMs of other formats, but format={OWN_FORMAT}. Remove layout: a "
-                "PRM of this format stores its own layout"
+                f"layout: is for PRMs of other formats, but format={OWN_FORMAT}. Remove layout, "
+                "because a PRM of this format stores its own layout"
             )
         if self.format == "rlhflow" and self.layout.separator is not None:
             return (

@@ -213,7 +213,7 @@ class Scorers:
                 1,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=signal.signal,
-                initargs=(signal.SIGINT, signal.SIG_IGN),  # the server ends the child process
+                initargs=(signal.SIGINT, signal.SIG_IGN),  # the server terminates the child
             )
         try:
             scores_by_prm = {

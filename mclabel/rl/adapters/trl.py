@@ -305,7 +305,7 @@ class StepGRPOTrainer(GRPOTrainer):
             raise RuntimeError(
                 f"TRL made advantages of shape {tuple(advantages.shape)} for completions of shape "
                 f"{tuple(shape)} and {len(self._credits)} credits. This version of TRL is not "
-                "supported: install trl from 1.6 to 1.16"
+                "supported. Install trl from 1.6 to 1.16"
             )
         token_advantages = advantages.new_zeros(shape)
         for index, advantages_of_completion in enumerate(self._credits):
