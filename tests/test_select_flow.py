@@ -16,7 +16,7 @@ from click.testing import Result
 from mclabel import jobs
 from mclabel.cli.output import EXIT_INTERRUPTED
 from mclabel.core.records import LabeledSolution
-from mclabel.core.stats.pool import pool_mean
+from mclabel.core.stats.pool import estimate_pool_mean
 from mclabel.data.readers.solutions import read_selected
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
@@ -145,7 +145,7 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
         assert (row.steps, row.siblings) == (before.steps, before.siblings)
     about = read_selected(str(out)).about
     right = [float(row.solution.outcome == "right") for row in mine]
-    mean = pool_mean(
+    mean = estimate_pool_mean(
         right,
         [row.selection_probability or 0 for row in mine],
         num_pool=about["num_pool"],

@@ -59,7 +59,7 @@ class HostedEngine(ServedEngine):
         """True to take a completion from the reasoning field if its content is empty."""
 
         @property
-        def served_name(self) -> str | None:
+        def served_model_name(self) -> str | None:
             """Name of the model in requests."""
             return self.model
 

@@ -64,7 +64,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         the token ids of the prompt."""
 
         @property
-        def served_name(self) -> str | None:
+        def served_model_name(self) -> str | None:
             """Name of the model in requests; None uses the only model of the servers."""
             return self.model
 

@@ -73,7 +73,7 @@ class EngineSettings(ComponentSettings):
         return self.identity()
 
     @property
-    def served_name(self) -> str | None:
+    def served_model_name(self) -> str | None:
         """Name of the model on a server, which may differ from `policy.model`.
 
         It is None if the name is not set or the engine uses no server.

@@ -249,11 +249,11 @@ def _estimate_move_probabilities(expected: Floats, towards: Floats, strength: fl
 
 def _fit_mean_shares_and_spread(
     weighted_counts: Sequence[tuple[Floats, Floats, Floats]],
-    target: Floats,
-    spread: float,
-    strength: float,
+    target_shares: Floats,
+    previous_spread: float,
+    target_weight: float,
 ) -> tuple[Floats, float]:
-    """Return mean shares, shaped like `target`, and their spread, fitted to weighted counts.
+    """Return mean shares, shaped like `target_shares`, and their spread, fitted to weighted counts.
 
     Completions of one prefix are correlated, so all of them together have a weight of less than
     spread + 1 observations.
@@ -261,23 +261,23 @@ def _fit_mean_shares_and_spread(
     Args:
         weighted_counts: triples of counts, bins and weights, as in `_ExpectedCounts.completions`
             and `_ExpectedCounts.steps`.
-        target: mean shares towards which the result is shrunk.
-        spread: spread before this fit.
-        strength: weight of `target`, in observations per array element.
+        target_shares: mean shares towards which the result is shrunk.
+        previous_spread: spread before this fit.
+        target_weight: weight of `target_shares`, in observations per array element.
     """
     if not weighted_counts:
-        return target, spread
+        return target_shares, previous_spread
     counts, bins, weights = (np.concatenate(part) for part in zip(*weighted_counts, strict=True))
     if not len(counts):
-        return target, spread
-    weighing = (spread + 1) / (spread + counts.sum(1))
-    cells = np.zeros((target.shape[2], *target.shape[:2], target.shape[3]))
+        return target_shares, previous_spread
+    weighing = (previous_spread + 1) / (previous_spread + counts.sum(1))
+    cells = np.zeros((target_shares.shape[2], *target_shares.shape[:2], target_shares.shape[3]))
     worth = weights[..., None] * (counts * weighing[:, None])[:, None, None]
     np.add.at(cells, bins.astype(np.intp), worth)
     near = cells.copy()
     near[1:] += NEIGHBOUR_WEIGHT * cells[:-1]
     near[:-1] += NEIGHBOUR_WEIGHT * cells[1:]
-    mixed = np.moveaxis(near, 0, 2) + strength * target
+    mixed = np.moveaxis(near, 0, 2) + target_weight * target_shares
     shares = mixed / mixed.sum(-1, keepdims=True)
     # Rows with equal bins and counts are merged, and their weights added.
     alike, which = np.unique(np.column_stack([bins, counts]), axis=0, return_inverse=True)
