@@ -209,7 +209,7 @@ class Hostile:
     ("row", "word"),
     [
         ({"official_tests": [{"input": "1", "output": "2"}], "input_mode": "file"}, "input_mode"),
-        ({"official_tests": [{"input": "1"}], "prompt": "?"}, "input and output"),
+        ({"official_tests": [{"input": "1"}], "prompt": "?"}, "`input` and `output`"),
         ({"official_tests": [], "generated_checker": "x", "prompt": "?"}, "generated_checker"),
         ({"verification_info": '{"language": "cpp", "test_cases": []}', "prompt": "?"}, "'cpp'"),
         ({"verification_info": "{", "prompt": "?"}, "cannot be read"),

@@ -139,7 +139,7 @@ def test_answers_without_usage_or_a_known_end_are_read_and_that_is_said_once(
         printed = print_command(make_command(server, source, out, RETRY))
         assert num_paid(server) == 8
     warned = [
-        record.message for record in caplog.records if "policy.engine: answers" in record.message
+        record.message for record in caplog.records if "policy.engine: responses" in record.message
     ]
     assert len(warned) == bool(notice) and all(notice in message for message in warned)
     is_unknown = "usage" in notice

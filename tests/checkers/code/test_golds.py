@@ -142,7 +142,7 @@ def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeC
         ("assert 1 == 1", "no name of the program"),
         ("def f(x): return x\nassert f(1) == 1", "no name of the program"),
         ("import numpy\nassert f(numpy.array(1)) == 1", "need numpy, which"),
-        ([1], "with input and output"),
+        ([1], "with `input` and `output`"),
         ({"question": 1}, "no tests"),
         ({"tests": [], "more": 1}, "unknown keys beside tests: more"),
         ({"tests": [1]}, "neither a string nor a list"),
