@@ -97,7 +97,7 @@ def label(
 
     Raises:
         ConfigError: arguments are invalid; the message lists all faults.
-        DataError: a row has the wrong type, or holds a text that is not valid Unicode.
+        DataError: a row has the wrong type, or holds a string that is not valid Unicode.
     """
     with explain_missing_package():
         from mclabel.core.config.load import check_config
@@ -365,8 +365,8 @@ def _parse_scoring_row(item: Any, item_name: str) -> tuple[str, str | list[str]]
     steps = [step.get("text") if isinstance(step, Mapping) else step for step in steps]
     if not all(isinstance(step, str) for step in steps):
         raise DataError(
-            f"{item_name}: steps={shorten_value(solution)}: must be a list of texts. Give each "
-            "step as a text"
+            f"{item_name}: steps={shorten_value(solution)}: must be a list of strings. Give each "
+            "step as a string"
         )
     separator = None if row.get("step_separator") is None else str(row["step_separator"])
     return row["problem"], join_steps(steps, separator=separator, whole=row.get("solution"))
@@ -430,7 +430,7 @@ def grade(
 
     Raises:
         ConfigError: there is no such checker, or its settings are wrong.
-        DataError: `completion` is not a text, or `gold` is not an answer.
+        DataError: `completion` is not a string, or `gold` is not an answer.
     """
     from mclabel.checkers import GradeItem, make_checker, validate_checker_settings
 

@@ -245,7 +245,7 @@ def _format_references(references: Iterable[str], differing: list[Row], heading:
             plain.setdefault(found[1], []).append(f"[{found[2]}]{found[3]}")
         else:
             lines += f"- {reference}\n"
-    lines = "".join(f"- as for {verb}: {', '.join(own)}\n" for verb, own in plain.items()) + lines
+    lines = "".join(f"- same as {verb}: {', '.join(own)}\n" for verb, own in plain.items()) + lines
     return f"{heading}{lines}" + (
         f"\nThese differ:\n\n{_format_table(differing)}" if differing else ""
     )

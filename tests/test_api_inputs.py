@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "half a pair in a row": (
         lambda: label([ROWS[0], {"problem": SURROGATE, "answer": "1"}]),
         mc.DataError,
-        r"problems\[1\]: a text is not valid Unicode",
+        r"problems\[1\]: a string is not valid Unicode",
     ),
     "a circle in a row": (
         lambda: label([_make_circle()]),
@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         r"problems\[0\]: holds a value that cannot be stored as JSON \(Circular",
     ),
     "a number as solutions": (lambda: label(ROWS, solutions=7), mc.DataError, "solutions=7: must"),
-    "out": (lambda: label(ROWS, out=5), mc.ConfigError, "out=5: must be a text or a path"),
+    "out": (lambda: label(ROWS, out=5), mc.ConfigError, "out=5: must be a string or a path"),
     "out with a zero byte": (
         lambda: label(ROWS, out="a\0b"),
         mc.ConfigError,
@@ -195,28 +195,28 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         mc.ConfigError,
         "must be a class or a function that engines can import by name, is a partial",
     ),
-    "no run": (lambda: mc.load_labels(5), mc.ConfigError, "run=5: must be a text or a path"),  # type: ignore[arg-type]
+    "no run": (lambda: mc.load_labels(5), mc.ConfigError, "run=5: must be a string or a path"),  # type: ignore[arg-type]
     "no run of rollouts": (lambda: mc.load_rollouts(None), mc.ConfigError, "run=None: must be"),  # type: ignore[arg-type]
-    "no run to read": (lambda: mc.read_labels(b"x"), mc.ConfigError, "run=b'x': must be a text"),  # type: ignore[arg-type]
+    "no run to read": (lambda: mc.read_labels(b"x"), mc.ConfigError, "run=b'x': must be a string"),  # type: ignore[arg-type]
     "cache": (
         lambda: mc.load_labels("x", cache_dir=5),  # type: ignore[arg-type]
         mc.ConfigError,
-        "cache_dir=5: must be a text or a path",
+        "cache_dir=5: must be a string or a path",
     ),
     "no completion": (
         lambda: mc.grade(None, "1"),  # type: ignore[arg-type]
         mc.DataError,
-        "completion=None: must be a text, is a NoneType",
+        "completion=None: must be a string, is a NoneType",
     ),
     "half a pair in a completion": (
         lambda: mc.grade(SURROGATE, "1"),
         mc.DataError,
-        "completion: a text is not valid Unicode",
+        "completion: a string is not valid Unicode",
     ),
     "half a pair in a gold": (
         lambda: mc.grade("1", SURROGATE),
         mc.DataError,
-        "gold: a text is not valid Unicode",
+        "gold: a string is not valid Unicode",
     ),
     "no gold": (lambda: mc.grade("1", None), mc.DataError, "gold=None: must be an answer"),
     "NaN as a gold": (
@@ -227,14 +227,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a set as a gold": (
         lambda: mc.grade("1", {1}),
         mc.DataError,
-        r"gold=\{1\}: must be a text, a number, a list or a mapping",
+        r"gold=\{1\}: must be a string, a number, a list or a mapping",
     ),
-    "labels": (lambda: train(5), mc.ConfigError, "labels=5: must be a text or a path"),
-    "a number among labels": (lambda: train(["x", 5]), mc.ConfigError, "labels=5: must be a text"),
+    "labels": (lambda: train(5), mc.ConfigError, "labels=5: must be a string or a path"),
+    "a number among labels": (
+        lambda: train(["x", 5]),
+        mc.ConfigError,
+        "labels=5: must be a string",
+    ),
     "no labels": (lambda: train([]), mc.ConfigError, r"labels=\[\]: "),
     "a mapping of labels": (lambda: train({"a": 1}), mc.ConfigError, r"labels=\{'a': 1\}: must be"),
-    "base": (lambda: train("x", base=5), mc.ConfigError, "base=5: must be a text or a path"),
-    "out of a training": (lambda: train("x", out=5), mc.ConfigError, "out=5: must be a text"),
+    "base": (lambda: train("x", base=5), mc.ConfigError, "base=5: must be a string or a path"),
+    "out of a training": (lambda: train("x", out=5), mc.ConfigError, "out=5: must be a string"),
     "on_progress": (lambda: train("x", on_progress=5), mc.ConfigError, "on_progress=5: must be a"),
     "no PRM": (lambda: mc.score(5, ATTEMPTS), mc.ConfigError, "prm=5: must be the folder"),  # type: ignore[arg-type]
     "device": (
@@ -250,17 +254,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "half a pair to score": (
         lambda: mc.score("x", [{"problem": "x", "solution": SURROGATE}]),
         mc.DataError,
-        "solution 0: a text is not valid Unicode",
+        "solution 0: a string is not valid Unicode",
     ),
     "steps of numbers": (
         lambda: mc.score("x", [{"problem": "x", "steps": [1, 2]}]),
         mc.DataError,
-        r"solution 0: steps=\[1, 2\]: must be a list of texts",
+        r"solution 0: steps=\[1, 2\]: must be a list of strings",
     ),
     "a number as steps": (
         lambda: mc.score("x", [{"problem": "x", "steps": 3}]),
         mc.DataError,
-        "solution 0: steps=3: must be a list of texts",
+        "solution 0: steps=3: must be a list of strings",
     ),
 }
 

@@ -207,7 +207,7 @@ HANGS = {
     "estimator.kind": (table.ESTIMATOR, "wanted", "time.sleep(600)"),
     "checker": (table.CHECKER, "grade", "time.sleep(600)"),
     "checker.": (table.CHECKER, "grade", "import asyncio; await asyncio.sleep(600)"),
-    "checker:": (table.CHECKER, "grade", "await aside(lambda: time.sleep(600))"),
+    "checker:": (table.CHECKER, "grade", "await run_blocking(lambda: time.sleep(600))"),
     "policy.engine": (table.ENGINE, "encode", "time.sleep(600)"),
 }
 

@@ -47,7 +47,10 @@ def test_label_show_and_labels(config: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["policy.engine=openai", f"policy.engine.endpoints=[{NOBODY}]"], "gave no answer within"),
+        (
+            ["policy.engine=openai", f"policy.engine.endpoints=[{NOBODY}]"],
+            "gave no response within",
+        ),
         (
             ["policy.engine=openai", f"policy.engine.endpoints=[{NOBODY}]", f"{KEY_ENV}=NO_KEY_X"],
             "NO_KEY_X: the variable is not set",

@@ -75,7 +75,7 @@ def test_a_file_of_pairs_with_bad_lines(tmp_path: Path) -> None:
     for number, fault in (
         (4, "has no gold"),
         (5, "has neither answer nor completion"),
-        (6, "answer must be a text, but is of type int"),
+        (6, "answer must be a string, but is of type int"),
         (7, "is not valid JSON"),
         (8, "is not valid UTF-8"),
         (9, "is a JSON list, but must be an object"),

@@ -88,27 +88,30 @@ def test_every_fault_of_every_setting_is_in_our_words(kind: type[Settings]) -> N
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ({"seed": "x"}, "seed='x': must be a whole number, is a text"),
+        ({"seed": "x"}, "seed='x': must be a whole number, is a string"),
         ({"seed": None}, "seed=None: must be a whole number, is null"),
         ({"seed": 1.5}, "seed=1.5: must be a whole number, without a fraction"),
         ({"seed": math.inf}, "seed=inf: must be a finite number"),
         ({"seed": -1}, "seed=-1: must be at least 0"),
         (
             {"policy": {"temperature": "hot"}},
-            "policy.temperature='hot': must be a number, is a text",
+            "policy.temperature='hot': must be a number, is a string",
         ),
         ({"policy": {"temperature": 3}}, "policy.temperature=3: must be at most 2"),
         ({"policy": {"top_p": 0}}, "policy.top_p=0: must be more than 0"),
-        ({"keep_rollouts": "perhaps"}, "keep_rollouts='perhaps': must be true or false, is a text"),
-        ({"out": 5}, "out=5: must be a text, is a number"),
+        (
+            {"keep_rollouts": "perhaps"},
+            "keep_rollouts='perhaps': must be true or false, is a string",
+        ),
+        ({"out": 5}, "out=5: must be a string, is a number"),
         ({"policy": 5}, "policy=5: must be keys with values, is a number"),
-        ({"policy": {"stop": "x"}}, "policy.stop='x': must be a list, is a text"),
+        ({"policy": {"stop": "x"}}, "policy.stop='x': must be a list, is a string"),
         (
             {"policy": {"few_shot": 5}},
-            "policy.few_shot=5: must be a list or be a text, is a number",
+            "policy.few_shot=5: must be a list or be a string, is a number",
         ),
         ({"policy": {"few_shot": [3]}}, "policy.few_shot.0=3: must be keys with values"),
-        ({"policy": {1: 2}}, "policy.1=1: must have a text in place of this key"),
+        ({"policy": {1: 2}}, "policy.1=1: must have a string in place of this key"),
         (
             {"split": {"think": ["a", "b", "c"]}},
             "split.think=['a', 'b', 'c']: must hold at most 2, holds 3",

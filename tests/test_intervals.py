@@ -13,7 +13,7 @@ from mclabel.core.stats.intervals import (
     repeated_interval,
     stop_at_first_success,
 )
-from mclabel.core.stats.pool import pool_mean
+from mclabel.core.stats.pool import estimate_pool_mean
 from mclabel.select.pool import choose_solutions
 
 
@@ -101,17 +101,17 @@ SIZE, BUDGET, SHARE = 3000, 400, 0.25
 
 def test_by_hand() -> None:
     # two certain ones, and two drawn of four others: (5 + 1 + 4 * (0 + 3) / 2) / 6
-    interval = pool_mean([5, 1, 0, 3], [1, 1, 0.5, 0.5], num_pool=6, num_certain=2)
+    interval = estimate_pool_mean([5, 1, 0, 3], [1, 1, 0.5, 0.5], num_pool=6, num_certain=2)
     assert interval.mean == 2.0 and interval.low < 2 < interval.high and interval.num_drawn == 2
     # one drawn solution has no label, so the other represents all four
-    assert pool_mean([5, 1, 3], [1, 1, 0.5], num_pool=6, num_certain=2).mean == 3.0
-    whole = pool_mean([1, 0, 0], [1, 1, 1], num_pool=3, num_certain=3)
+    assert estimate_pool_mean([5, 1, 3], [1, 1, 0.5], num_pool=6, num_certain=2).mean == 3.0
+    whole = estimate_pool_mean([1, 0, 0], [1, 1, 1], num_pool=3, num_certain=3)
     assert (whole.mean, whole.low, whole.high) == (1 / 3, 1 / 3, 1 / 3)
 
 
 def test_wilson_for_shares() -> None:
     # 0 of 10 drawn from a nearly infinite pool: t(9) = 2.262, 2.262² / (10 + 2.262²) = 0.3385
-    interval = pool_mean([0.0] * 10, [1e-9] * 10, num_pool=10**10, num_certain=0)
+    interval = estimate_pool_mean([0.0] * 10, [1e-9] * 10, num_pool=10**10, num_certain=0)
     assert (interval.mean, interval.low) == (0.0, 0.0) and interval.high == pytest.approx(
         0.3385, abs=1e-4
     )
@@ -133,7 +133,7 @@ def test_what_is_no_estimate(
     values: list[float], probabilities: list[float], certain: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        pool_mean(values, probabilities, num_pool=10, num_certain=certain)
+        estimate_pool_mean(values, probabilities, num_pool=10, num_certain=certain)
 
 
 def measure_coverage(values: np.ndarray, seeds: range) -> tuple[float, float]:
@@ -154,7 +154,7 @@ def measure_coverage(values: np.ndarray, seeds: range) -> tuple[float, float]:
             per_problem=None,
         )
         probabilities = [1.0] * len(chosen.certain) + [chosen.probability] * len(chosen.drawn)
-        interval = pool_mean(
+        interval = estimate_pool_mean(
             values[np.concatenate([chosen.certain, chosen.drawn])],
             probabilities,
             num_pool=SIZE,

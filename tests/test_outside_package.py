@@ -70,7 +70,7 @@ class BoxChecker(Checker):
     def __init__(self, settings):
         self.name, self.version = settings.kind, "7"
 
-    async def grade(self, items, aside):
+    async def grade(self, items, run_blocking):
         return [
             Grade(verdict=Verdict.RIGHT if "boxed{%s}" % i.problem.answer in i.completion
                   else Verdict.WRONG, answer="box")

@@ -16,7 +16,7 @@ from click.testing import Result
 from mclabel import jobs
 from mclabel.cli.output import EXIT_INTERRUPTED
 from mclabel.core.records import LabeledSolution
-from mclabel.core.stats.pool import pool_mean
+from mclabel.core.stats.pool import estimate_pool_mean
 from mclabel.data.readers.solutions import read_selected
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
@@ -145,7 +145,7 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
         assert (row.steps, row.siblings) == (before.steps, before.siblings)
     about = read_selected(str(out)).about
     right = [float(row.solution.outcome == "right") for row in mine]
-    mean = pool_mean(
+    mean = estimate_pool_mean(
         right,
         [row.selection_probability or 0 for row in mine],
         num_pool=about["num_pool"],
@@ -315,7 +315,7 @@ def test_a_manifest_of_another_selection_is_not_overwritten(tmp_path: Path, pool
     assert "made from other settings, another pool or other scores" in message
     assert "delete the file first" in message and out.read_bytes() == before
     out.write_text("notes")
-    assert "is not a manifest of a selection" in run_refused(*chosen, "--budget", 3)
+    assert "is not a selection manifest" in run_refused(*chosen, "--budget", 3)
     assert out.read_text() == "notes"
 
 
@@ -338,7 +338,7 @@ def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:
     moved.write_text("\n".join(reversed(lines)) + "\n")
     message = run_refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
     assert "solution 1 has another text" in message
-    assert "is not a manifest of a selection" in run_refused(
+    assert "is not a selection manifest" in run_refused(
         *base, f"solutions.select={pool}", f"solutions.path={pool}"
     )
     assert not (tmp_path / "run").exists()

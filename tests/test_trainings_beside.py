@@ -58,7 +58,7 @@ def test_one_that_is_killed_is_named_and_all_are_trained_then(
             assert child.pid is not None
             os.kill(child.pid, signal.SIGKILL)
 
-    with pytest.raises(TrainingError, match="training a: its process was ended by signal 9"):
+    with pytest.raises(TrainingError, match="training a: its process was terminated by signal 9"):
         train_concurrently({"a": long}, kill)
     configs = {"a": long, "b": make_config(tmp_path / "b", settings, max_steps=3, seed=1)}
     seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}

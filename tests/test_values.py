@@ -10,10 +10,10 @@ from mclabel.core.stats.values import (
     clopper_pearson,
     compute_advantages,
     count_trials,
+    estimate_after_early_stop,
     estimate_anytime,
     estimate_fixed,
     estimate_root_value,
-    estimate_stopped,
     estimate_value,
     find_first_error,
     is_recoverable,
@@ -95,10 +95,10 @@ def test_estimates_by_rule() -> None:
     assert (fixed.low, fixed.high) == pytest.approx((0.443905, 0.974789), abs=1e-6)
     assert estimate_fixed(Counts(num_ungraded=3)).low is None
     rule = stop_at_first_success(batch=1, cap=4)
-    stopped = estimate_stopped(Counts(num_right=1, num_wrong=1), rule)
+    stopped = estimate_after_early_stop(Counts(num_right=1, num_wrong=1), rule)
     # Two or more draws were needed: 1 - p >= .025. At most two: 1 - (1 - p) ** 2 >= .025.
     assert (stopped.low, stopped.high) == pytest.approx((0.012579, 0.975), abs=1e-3)
-    off = estimate_stopped(Counts(num_right=1, num_wrong=1, num_ungraded=1), rule)
+    off = estimate_after_early_stop(Counts(num_right=1, num_wrong=1, num_ungraded=1), rule)
     assert stopped.value is off.value is None and off.low is not None
     assert off == estimate_anytime(Counts(num_right=1, num_wrong=1), horizon=4)
     assert estimate_anytime(Counts(num_ungraded=1), horizon=4, mean=0.5).mean == 0.5

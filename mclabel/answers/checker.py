@@ -163,7 +163,7 @@ class Checker:
         *,
         units_optional: bool = True,
         grade_guesses: bool = True,
-        aside: ThreadRunner,
+        run_blocking: ThreadRunner,
     ) -> list[tuple[str | None, Grade]]:
         """Return the answers and grades of many completions without blocking the event loop.
 
@@ -173,7 +173,7 @@ class Checker:
             items: text and gold of each completion. No text may be truncated.
             units_optional: treat 5 cm as equal to 5 if only one side has a unit.
             grade_guesses: grade a completion without a stated answer by its last number.
-            aside: function that runs the cheap layers outside the event loop.
+            run_blocking: function that runs the cheap layers outside the event loop.
         """
 
         def begin_grading_all() -> list[tuple[ExtractedAnswer, Grade | Future[WorkerReply]] | None]:
@@ -189,7 +189,7 @@ class Checker:
             ]
 
         graded: list[tuple[str | None, Grade]] = []
-        for begun, (_, gold) in zip(await aside(begin_grading_all), items, strict=True):
+        for begun, (_, gold) in zip(await run_blocking(begin_grading_all), items, strict=True):
             if begun is None:
                 graded.append((None, _NO_ANSWER))
                 continue
@@ -205,15 +205,15 @@ class Checker:
             )
         return graded
 
-    async def explain_unparsed_gold(self, gold: str, *, aside: ThreadRunner) -> str | None:
+    async def explain_unparsed_gold(self, gold: str, *, run_blocking: ThreadRunner) -> str | None:
         """Return the reason why a gold can be compared only as text; None if it can be parsed.
 
         Args:
             gold: text of the gold.
-            aside: function that runs the cheap layers outside the event loop. A worker tries to
-                parse a gold only if the cheap layers cannot.
+            run_blocking: function that runs the cheap layers outside the event loop. A worker tries
+                to parse a gold only if the cheap layers cannot.
         """
-        pending = await aside(lambda: self._begin_parsing_gold(gold))
+        pending = await run_blocking(lambda: self._begin_parsing_gold(gold))
         if isinstance(pending, Future):
             return _explain_parsing_failure(await asyncio.wrap_future(pending))
         return pending

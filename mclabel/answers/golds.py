@@ -67,8 +67,8 @@ _MAX_NO_VALUE = 160
 MAX_GOLDS = 1024
 """Maximum number of acceptable answers of one problem."""
 _LONG = 10**4_000
-"""Smallest absolute value of an integer that is stored as a text, because Python reads integers of
-at most 4,300 digits."""
+"""Smallest absolute value of an integer that is stored as a string, because Python reads integers
+of at most 4,300 digits."""
 _MAX_LIST = 1 << 16
 """Maximum number of characters of a text that is parsed as a list."""
 _GROUND_TRUTH = "ground_truth"
@@ -129,16 +129,18 @@ def read_gold(value: Any) -> Gold | InvalidGold:
     if isinstance(value, str):
         return _read_gold_text(value)
     if isinstance(value, bool):
-        return InvalidGold("wrong_type", "must be a text or a number, is a bool")
+        return InvalidGold("wrong_type", "must be a string or a number, is a bool")
     if value is None or (isinstance(value, float | Decimal) and isnan(value)):
         return InvalidGold("no_gold", _MISSING[value is None])
     if isinstance(value, int | float | Decimal):
         if isinstance(value, int) or isfinite(value):
             return Gold(_format_plain_digits(value))
-        return InvalidGold("wrong_type", f"is {value}: must be finite, or a text such as '\\infty'")
+        return InvalidGold(
+            "wrong_type", f"is {value}: must be finite, or a string such as '\\infty'"
+        )
     if isinstance(value, Mapping | list):
         return _read_gold_data(value)
-    return InvalidGold("wrong_type", f"must be a text or a number, is a {type(value).__name__}")
+    return InvalidGold("wrong_type", f"must be a string or a number, is a {type(value).__name__}")
 
 
 def list_acceptable_answers(gold: Gold) -> tuple[str, ...]:
@@ -254,7 +256,7 @@ def _read_gold_entry(item: Any) -> Gold | InvalidGold | None:
 
 
 def _parse_gold_list(text: str) -> list[Any] | None:
-    """Parse a text as a list of texts in JSON or Python notation; return None if it is not one.
+    """Parse a text as a list of strings in JSON or Python notation; return None if it is not one.
 
     A list of numbers is not parsed, because `[1, 2]` may be an interval or a point.
     """
@@ -319,7 +321,7 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
     answers = () if isinstance(parsed_gold, InvalidGold) else list_acceptable_answers(parsed_gold)
     if not answers:
         raise DataError(
-            f"gold={ascii(gold)[:80]}: must be a text, a number, or a list of them, is a "
+            f"gold={ascii(gold)[:80]}: must be a string, a number, or a list of them, is a "
             f"{type(gold).__name__}. Give the right answer as one of these"
         )
     checker = default_checker()

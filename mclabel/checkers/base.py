@@ -112,24 +112,24 @@ class Checker(Protocol):
             settings: an instance of `Settings`.
         """
 
-    async def refuse(self, problem: Problem, aside: ThreadRunner = run_inline) -> str | None:
+    async def refuse(self, problem: Problem, run_blocking: ThreadRunner = run_inline) -> str | None:
         """Return the reason why completions of a problem cannot be graded; None if they can.
 
         Args:
             problem: the problem with its gold answer.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
         """
         return None
 
     @abstractmethod
     async def grade(
-        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+        self, items: Sequence[GradeItem], run_blocking: ThreadRunner = run_inline
     ) -> Sequence[Grade]:
         """Grade completions that were not cut off by the token limit.
 
         Args:
             items: completions of one or several problems.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
 
         Returns:
             One grade per item, in order.
@@ -197,9 +197,9 @@ def _parse_checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
 
 
 def keep_valid_keys(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a manifest's `checker` that are valid in a configuration.
+    """Return the entries of a manifest's `checker` that are valid in a configuration.
 
-    These are all keys but `version`.
+    These are all entries but `version`.
     """
     return {name: value for name, value in recorded.items() if name != "version"}
 

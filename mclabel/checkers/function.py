@@ -96,15 +96,15 @@ class FunctionChecker(Checker):
         self.version = _read_version_or_hash_source(self._function)
 
     async def grade(
-        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+        self, items: Sequence[GradeItem], run_blocking: ThreadRunner = run_inline
     ) -> list[Grade]:
         """Return one grade per completion, in order, by calling the function for one at a time.
 
         Args:
             items: completions of one or several problems.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
         """
-        return [await self._grade_item(item, aside) for item in items]
+        return [await self._grade_item(item, run_blocking) for item in items]
 
     def grade_now(self, item: GradeItem) -> Grade | None:
         """Grade one completion in the caller's thread; return None for a coroutine function."""
@@ -116,10 +116,12 @@ class FunctionChecker(Checker):
         except Exception as error:  # any exception of the user's code means undecided
             return make_exception_grade(error, self._file)
 
-    async def _grade_item(self, item: GradeItem, aside: ThreadRunner) -> Grade:
+    async def _grade_item(self, item: GradeItem, run_blocking: ThreadRunner) -> Grade:
         call = partial(self._bind_function_to_item(item), **self._arguments)
         try:
-            result = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
+            result = (
+                await call() if inspect.iscoroutinefunction(call.func) else await run_blocking(call)
+            )
             return self._convert_result_to_grade(result)
         except Exception as error:  # any exception of the user's code means undecided
             return make_exception_grade(error, self._file)
@@ -175,7 +177,7 @@ def _list_item_parameters(
         )
     if (unknown := sorted(set(arguments) - set(names))) and not takes_all:
         raise ConfigError(
-            f"checker.arguments: {name} has no parameter {', '.join(unknown)}; it has "
+            f"checker.arguments: {name} has no parameter {', '.join(unknown)}. Its parameters are "
             f"{', '.join(names) or 'none'}"
         )
     return tuple(name for name in ITEM_PARAMETERS if takes_all or name in names)

@@ -39,7 +39,7 @@ PATIENCE = 1.5
 because a checker may await a server that has its own timeout."""
 
 MAX_FAILURES = 32
-"""Number of identical failures without any success after which the job ends."""
+"""Number of identical failures without any success after which the job stops."""
 _RAISED, _RETURNED = "the checker raised ", "the checker returned "
 """Prefixes of the reasons of failed grades."""
 MAX_REASON = 500
@@ -59,7 +59,7 @@ def make_checker(settings: CheckerSettings) -> GuardedChecker:
         value = getattr(checker, name, None)
         if not isinstance(value, str) or not value:
             raise component_boundary.make_protocol_error(
-                "__init__", f"leaves self.{name} at {describe_value(value)}, must set a text"
+                "__init__", f"leaves self.{name} at {describe_value(value)}, must set a string"
             )
     return GuardedChecker(checker, component_boundary)
 
@@ -94,18 +94,18 @@ class GuardedChecker(Checker):
         self._has_graded = False
         self._failures: Counter[str] = Counter()
 
-    async def refuse(self, problem: Problem, aside: ThreadRunner = run_inline) -> str | None:
+    async def refuse(self, problem: Problem, run_blocking: ThreadRunner = run_inline) -> str | None:
         """Return the reason why completions of a problem cannot be graded; None if they can.
 
         Args:
             problem: the problem with its gold answer.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
         """
-        call = self._checker.refuse(problem, self._with_time_limit("refuse", aside))
+        call = self._checker.refuse(problem, self._with_time_limit("refuse", run_blocking))
         return await self._await_result("refuse", call)
 
     async def grade(
-        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+        self, items: Sequence[GradeItem], run_blocking: ThreadRunner = run_inline
     ) -> Sequence[Grade]:
         """Return one grade per completion, in order.
 
@@ -113,20 +113,20 @@ class GuardedChecker(Checker):
 
         Args:
             items: completions of one or several problems.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
 
         Raises:
             CheckerError: all grades so far have failed, and `MAX_FAILURES` of them with the same
                 exception.
             ComponentError: the checker does not return one grade per completion.
         """
-        call = self._checker.grade(items, self._with_time_limit("grade", aside))
+        call = self._checker.grade(items, self._with_time_limit("grade", run_blocking))
         try:
             grades: Sequence[Grade] = await self._await_result("grade", call)
         except Exception as error:  # any exception of the checker means undecided
             cause = _unwrap_checker_exception(error)
             if len(items) > 1:
-                return [grade for item in items for grade in await self.grade([item], aside)]
+                return [grade for item in items for grade in await self.grade([item], run_blocking)]
             grades = [make_exception_grade(cause, self._file)]
         for grade in grades:
             self._count_failure_or_raise(grade)
@@ -154,13 +154,13 @@ class GuardedChecker(Checker):
             return make_exception_grade(_unwrap_checker_exception(error), self._file)
         return grade
 
-    def _with_time_limit(self, method: str, aside: ThreadRunner) -> ThreadRunner:
+    def _with_time_limit(self, method: str, run_blocking: ThreadRunner) -> ThreadRunner:
         """Return a `ThreadRunner` that fails if a call of the checker does not return in time."""
 
         def run_watched(work: Callable[[], T], /) -> Awaitable[T]:
-            return aside(lambda: self._boundary.call_and_report_hang(method, work))
+            return run_blocking(lambda: self._boundary.call_and_report_hang(method, work))
 
-        return aside if self._boundary.is_built_in else run_watched
+        return run_blocking if self._boundary.is_built_in else run_watched
 
     async def _await_result(self, method: str, call: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine of the checker.

@@ -47,26 +47,26 @@ class MathChecker(Checker):
         self._grade_guesses = settings.grade_guesses
         self.name, self.version = settings.kind, CHECKER_VERSION
 
-    async def refuse(self, problem: Problem, aside: ThreadRunner = run_inline) -> str | None:
+    async def refuse(self, problem: Problem, run_blocking: ThreadRunner = run_inline) -> str | None:
         """Return the reason why no gold answer can be parsed; None if at least one can.
 
         Args:
             problem: the problem with its gold answers.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
         """
         golds, reason = (
             _list_acceptable_golds(problem),
-            "the gold is data, not a text or a list of texts",
+            "the gold is data, not a string or a list of strings",
         )
         for gold in golds:
-            refusal = await default_checker().explain_unparsed_gold(gold, aside=aside)
+            refusal = await default_checker().explain_unparsed_gold(gold, run_blocking=run_blocking)
             if refusal is None or refusal in PASSING:
                 return None
             reason = refusal
         return reason
 
     async def grade(
-        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+        self, items: Sequence[GradeItem], run_blocking: ThreadRunner = run_inline
     ) -> list[Grade]:
         """Return one grade per completion, in order, by comparing its final answer with the gold.
 
@@ -74,7 +74,7 @@ class MathChecker(Checker):
 
         Args:
             items: completions of one or several problems.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
         """
         golds_by_item = [_list_acceptable_golds(item.problem) for item in items]
         answer_grades = iter(
@@ -86,7 +86,7 @@ class MathChecker(Checker):
                 ],
                 units_optional=self._units_optional,
                 grade_guesses=self._grade_guesses,
-                aside=aside,
+                run_blocking=run_blocking,
             )
         )
         return [

@@ -1,4 +1,4 @@
-"""The `mclabel` command. This package only parses the options of the commands (verbs); the library
+"""The `mclabel` command. This package only parses the options of the commands; the library
 does the work.
 """
 

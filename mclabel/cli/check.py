@@ -87,14 +87,14 @@ def _check_file(pairs_path: str, out: str | None) -> None:
         errors.print, style="red", markup=False, highlight=False, soft_wrap=True
     )
     report = check_file(pairs_path, out, on_bad_line=print_bad_line)
-    rate = report.num_pairs / report.seconds if report.seconds else 0.0
+    rate = report.num_graded_pairs / report.seconds if report.seconds else 0.0
     verdicts = {verdict: report.verdicts[verdict] for verdict in ("right", "wrong", "unknown")}
     record_json_result(
-        {"out": out, "num_pairs": report.num_pairs, **asdict(report), "verdicts": verdicts}
+        {"out": out, "num_pairs": report.num_graded_pairs, **asdict(report), "verdicts": verdicts}
     )
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.items())
     click.echo(
-        f"{report.num_pairs:,} pairs: {counts}; {rate:,.0f} pairs/s; "
+        f"{report.num_graded_pairs:,} pairs: {counts}; {rate:,.0f} pairs/s; "
         f"{report.num_bad_lines:,} bad lines",
         err=out is None,
     )

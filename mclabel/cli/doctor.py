@@ -126,10 +126,10 @@ def _measure_disk_space(folder: Path) -> dict[str, float] | None:
 
 
 def _find_sandbox_fault() -> str | None:
-    from mclabel.checkers.code.boxes import check_box_starts
+    from mclabel.checkers.code.sandboxes import check_sandbox_starts
 
     try:
-        check_box_starts(is_fenced=True)
+        check_sandbox_starts(is_sandboxed=True)
     except CheckerError as error:
         return str(error)
     return None

@@ -1,4 +1,4 @@
-"""The verbs of `mclabel eval`, which measure best-of-N methods, labels, and judgements on
+"""The subcommands of `mclabel eval`, which measure best-of-N methods, labels, and judgements on
 ProcessBench.
 """
 

@@ -1,5 +1,5 @@
-"""The verbs `judge`, which collects a judge's opinions on steps, and `combine`, which makes labels
-from them.
+"""The subcommands `judge`, which collects a judge's opinions on steps, and `combine`, which makes
+labels from them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def judge(
 
     A judge needs neither rollouts nor labels. SOLUTIONS is the folder or URL of a labelling run, or
     a .jsonl, .json, .parquet or .csv file. A row has `problem`, and `solution` (one step per line)
-    or `steps` (a list of texts), and optionally `answer` or `reference`. KEY=VALUE chooses the
+    or `steps` (a list of strings), and optionally `answer` or `reference`. KEY=VALUE chooses the
     judge. judge=symbolic checks the arithmetic of every step exactly. judge=critic asks a language
     model for the first error (judge.policy.model=MODEL). judge=scorer scores the steps with a
     trained PRM (judge.prm=FOLDER).

@@ -1,4 +1,4 @@
-"""The verbs that make labels: `label`, `submit`, `regrade`."""
+"""The subcommands that make labels: `label`, `submit`, `regrade`."""
 
 from __future__ import annotations
 

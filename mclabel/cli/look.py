@@ -1,4 +1,6 @@
-"""The verbs that show or check a run: `show`, `labels`, `report`, `view`, `annotate`, `verify`."""
+"""The subcommands that show or check a run: `show`, `labels`, `report`, `view`, `annotate`,
+`verify`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands (verbs) have, and types of options."""
+"""Arguments and options that several commands have, and types of options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints the output of commands (verbs) and the results for `--json`, and ends commands with
+"""Prints the output of commands and the results for `--json`, and exits commands with
 messages.
 
 A command that fails for a reason that the user can remedy prints a message without a traceback.
@@ -256,7 +256,7 @@ def _format_component_error(error: ComponentError) -> str:
 
 
 def _print_and_kill_process(error: MclabelError) -> None:
-    """Print the error of a hanging call and end the process, because the call cannot be
+    """Print the error of a hanging call and exit the process, because the call cannot be
     interrupted.
     """
     errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)

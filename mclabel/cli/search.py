@@ -1,5 +1,5 @@
-"""The verbs `search`, which searches for solutions in a job, and `serve-search`, which does so on
-request.
+"""The subcommands `search`, which searches for solutions in a job, and `serve-search`, which does
+so on request.
 """
 
 from __future__ import annotations

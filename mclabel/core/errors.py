@@ -42,11 +42,11 @@ class UntrustedCodeError(EngineError):
 
 
 class RequestFailed(EngineError):
-    """Error if a server rejects a request or does not answer it."""
+    """Error if a server rejects a request or does not respond to it."""
 
 
 class UnusableResponse(RequestFailed):
-    """Error if a server answers one request in an unusable way; other requests may still
+    """Error if a server's response to one request is unusable; other requests may still
     succeed.
     """
 

@@ -13,7 +13,12 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-_WHOLE_NUMBER, _NUMBER, _TEXT, _LIST = "be a whole number", "be a number", "be a text", "be a list"
+_WHOLE_NUMBER, _NUMBER, _TEXT, _LIST = (
+    "be a whole number",
+    "be a number",
+    "be a string",
+    "be a list",
+)
 _MAPPING, _BOOLEAN, _CHOICE = "be keys with values", "be true or false", "be {expected}"
 RULE_BY_ERROR_TYPE: Mapping[str, str] = {
     "bool_type": _BOOLEAN,
@@ -32,7 +37,7 @@ RULE_BY_ERROR_TYPE: Mapping[str, str] = {
     "multiple_of": "be a multiple of {multiple_of}",
     "string_type": _TEXT,
     "string_sub_type": _TEXT,
-    "string_unicode": "be a text of valid Unicode",
+    "string_unicode": "be a string of valid Unicode",
     "string_too_short": "have at least {min_length} characters",
     "string_too_long": "have at most {max_length} characters",
     "string_pattern_mismatch": "match the pattern {pattern}",
@@ -48,7 +53,7 @@ RULE_BY_ERROR_TYPE: Mapping[str, str] = {
     "model_type": _MAPPING,
     "model_attributes_type": _MAPPING,
     "dataclass_type": _MAPPING,
-    "invalid_key": "have a text in place of this key",
+    "invalid_key": "have a string in place of this key",
     "none_required": "be null",
 }
 """Rule for the value, as the words that follow "must", by pydantic's type of error. Names in braces
@@ -60,7 +65,7 @@ REQUIRED = frozenset({"missing", "missing_argument"})
 
 
 def describe_fault(error: Mapping[str, Any]) -> str:
-    """Describe one error, as in `must be a whole number, is a text`.
+    """Describe one error, as in `must be a whole number, is a string`.
 
     Args:
         error: an element of pydantic's `ValidationError.errors()`.
@@ -107,7 +112,7 @@ def describe_value(value: Any) -> str:
         case int() | float():
             return "a number"
         case str():
-            return "a text" if value else "empty"
+            return "a string" if value else "empty"
         case Mapping():
             return "keys with values"
         case list() | tuple():

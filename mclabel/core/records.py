@@ -515,8 +515,8 @@ class LabeledSolution:
         return replace(self, first_error=error, steps=(*steps, *self.steps[-1:]))
 
     def value_counts(self, step: int) -> Counts:
-        """Return the counts of rollouts from which a step's value is estimated, those of the
-        completer `values_of`.
+        """Return the counts of rollouts from which a step's value is estimated, that is, the counts
+        of the completer named by `values_of`.
         """
         for completer in self.completers:
             if completer.name == self.values_of:

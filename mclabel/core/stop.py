@@ -169,7 +169,7 @@ def _handle_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _wait_for_import(number: int) -> None:
-    """Raise `Stopped` after the running import, or end the process if it takes too long.
+    """Raise `Stopped` after the running import, or exit the process if it takes too long.
 
     An exception during the import of native code may abort the process.
     """
@@ -205,7 +205,7 @@ def _send_signal_later(number: int) -> None:
 
 
 def _end_at_second_signal(reader: int) -> None:
-    """Wait for signals, and end the process at the second one.
+    """Wait for signals, and exit the process at the second one.
 
     If a context of `end_process_within` is active, the process also ends some seconds after the
     first signal.
@@ -263,7 +263,7 @@ def kill_descendants(memory_files: Iterable[Path] = ()) -> None:
 def list_shared_memory_files() -> set[Path]:
     """Return the files of multiprocessing's shared memory that descendants of this process map.
 
-    The owner of shared memory removes it, unless the owner is killed. If a Ray worker ends, Ray
+    The owner of shared memory removes it, unless the owner is killed. If a Ray worker exits, Ray
     kills its processes, including the resource tracker that would free the memory.
     """
     paths = set()
@@ -278,7 +278,7 @@ def list_processes_mapping_files(memory_files: Iterable[Path]) -> list[int]:
     names = {str(path) for path in memory_files}
     pids = []
     for folder in Path("/proc").glob("[0-9]*") if names else ():
-        with contextlib.suppress(OSError):  # the process has ended or belongs to another user
+        with contextlib.suppress(OSError):  # the process has exited or belongs to another user
             mapped = {
                 line.split(maxsplit=5)[-1]
                 for line in _read_memory_maps(int(folder.name)).splitlines()

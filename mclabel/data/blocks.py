@@ -17,7 +17,7 @@ close within this length and before the next blank line is not a block. Otherwis
 mark would join all later steps into one."""
 MAX_CODE = 16_384
 """Maximum number of characters of a fenced block, an `[asy]` drawing, a table, a tool call or the
-result of a tool."""
+tool result."""
 
 Span = tuple[int, int]
 """Start and exclusive end of a part of a text, as character positions."""
@@ -366,10 +366,10 @@ def belongs_to_preceding_text(line: str) -> bool:
     """Return whether a line belongs to the text before it.
 
     Such a line closes a formula, list or bracket, is a lone symbol such as "✅", or begins the
-    result of a tool, which the model did not write.
+    tool result, which the model did not write.
     """
     stripped = line.strip()
-    if _CLOSING.fullmatch(stripped) or begins_tool_result(stripped):
+    if _CLOSING.fullmatch(stripped) or is_first_line_of_tool_result(stripped):
         return True
     is_symbol = len(stripped) <= MAX_LABEL and not any(map(str.isalnum, stripped))
     return is_symbol and not _belongs_to_next_text(stripped)
@@ -383,8 +383,8 @@ def may_belong_to_preceding_text(line: str) -> bool:
     return _HALF_CLOSING.fullmatch(stripped) is not None
 
 
-def begins_tool_result(line: str) -> bool:
-    """Return whether a line begins the result of a tool."""
+def is_first_line_of_tool_result(line: str) -> bool:
+    """Return whether a line is the first line of a tool result."""
     return line.lstrip().startswith(_TOOL_RESULT)
 
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from mclabel.data.blocks import (
     Span,
-    begins_tool_result,
     belongs_to_preceding_text,
     find_blocks,
     find_line_spans,
+    is_first_line_of_tool_result,
     is_heading,
     is_inside,
     may_belong_to_preceding_text,
@@ -295,7 +295,7 @@ def _find_step_begins(
         if end == len(text) and not is_complete and not line.endswith("\n"):
             closes = closes or may_belong_to_preceding_text(line)
         begin = start if heading is None else heading
-        closes = begins_tool_result(line) or (closes and not inside)
+        closes = is_first_line_of_tool_result(line) or (closes and not inside)
         begins.append((visible, None if closes else begin))
         is_first = closes and not has_content  # no text above that the line could close
         has_content = not is_first

@@ -30,13 +30,13 @@ def require_path_or_url(value: Any, key: str) -> str:
         key: name of the argument, for messages.
 
     Raises:
-        ConfigError: the value is neither a text nor a path, or a file cannot have that name.
+        ConfigError: the value is neither a string nor a path, or a file cannot have that name.
     """
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str):
         raise ConfigError(
-            f"{key}={shorten_value(value)}: must be a text or a path, is a {type(value).__name__}. "
-            f"Give a name or a path, such as {key}='runs/mine'"
+            f"{key}={shorten_value(value)}: must be a string or a path, is a "
+            f"{type(value).__name__}. Give a name or a path, such as {key}='runs/mine'"
         )
     if not is_valid_unicode(text) or "\0" in text:
         raise ConfigError(
@@ -50,11 +50,11 @@ def require_text(text: Any, key: str) -> str:
     """Return a text after checking that tokenizers and files accept it.
 
     Raises:
-        DataError: the value is not a text, or not valid Unicode.
+        DataError: the value is not a string, or not valid Unicode.
     """
     if not isinstance(text, str):
         raise DataError(
-            f"{key}={shorten_value(text)}: must be a text, is a {type(text).__name__}. Give a str"
+            f"{key}={shorten_value(text)}: must be a string, is a {type(text).__name__}. Give a str"
         )
     if not is_valid_unicode(text):
         raise DataError(_describe_lone_surrogates(key))
@@ -139,11 +139,11 @@ def parse_gold(gold: Any) -> Gold:
     if isinstance(parsed_gold, InvalidGold) and parsed_gold.reason == "no_gold":
         raise DataError(
             f"gold={shorten_value(gold)}: must be an answer, but this value means that no answer "
-            "is known. Give the right answer as a text, a number, a list or a mapping"
+            "is known. Give the right answer as a string, a number, a list or a mapping"
         )
     if isinstance(parsed_gold, InvalidGold):
         raise DataError(
-            f"gold={shorten_value(gold)}: must be a text, a number, a list or a mapping of JSON. "
+            f"gold={shorten_value(gold)}: must be a string, a number, a list or a mapping of JSON. "
             f"It {parsed_gold.detail}. Give the right answer in such a form"
         )
     require_text(parsed_gold.answer, "gold")
@@ -167,7 +167,7 @@ def shorten_value(value: Any) -> str:
 
 def _describe_lone_surrogates(row_name: str) -> str:
     return (
-        f"{row_name}: a text is not valid Unicode, because it holds lone surrogates. Remove the "
+        f"{row_name}: a string is not valid Unicode, because it holds lone surrogates. Remove the "
         "surrogates with text.encode(errors='ignore').decode()"
     )
 

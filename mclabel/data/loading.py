@@ -30,7 +30,7 @@ def load_labels(
     """Load the labels of a run, one row per solution; docs/formats.md explains the columns.
 
     Shards are copied one after another to a memory-mapped file, so little memory is needed. The
-    file is removed when the process ends.
+    file is removed when the process exits.
 
     Args:
         run: folder or URL of a run. While its job is running, the committed labels are loaded.
@@ -105,5 +105,5 @@ def _load_memory_mapped(
 
 @cache
 def _make_temporary_folder(parent: str) -> tempfile.TemporaryDirectory[str]:
-    """Make a folder that is removed when the process ends."""
+    """Make a folder that is removed when the process exits."""
     return tempfile.TemporaryDirectory(prefix="mclabel-", dir=parent)

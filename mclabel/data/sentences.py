@@ -71,7 +71,7 @@ def iterate_sentence_ends(text: str, blocks: Sequence[Span], *, is_complete: boo
         if (span := find_surrounding_span(start, apart)) is not None and span[1] > end:
             continue
         at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
-        if at == len(text) or (not is_complete and not _is_word_complete(text, at)):
+        if at == len(text) or (not is_complete and not _is_word_certainly_complete(text, at)):
             continue
         is_line = match[0][0] == "\n"
         if (
@@ -85,8 +85,8 @@ def iterate_sentence_ends(text: str, blocks: Sequence[Span], *, is_complete: boo
             yield begin
 
 
-def _is_word_complete(text: str, at: int) -> bool:
-    """Return whether the word at a position of an incomplete text is complete."""
+def _is_word_certainly_complete(text: str, at: int) -> bool:
+    """Return whether the word at a position can no longer grow when more text arrives."""
     stop = at + MAX_WORD
     return stop <= len(text) or any(map(str.isspace, text[at:stop]))
 

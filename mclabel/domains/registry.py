@@ -22,7 +22,7 @@ class Domain:
 
     has_known_truth: Callable[[Mapping[str, str]], bool]
     """Function that returns whether a problem with this `meta` belongs to the domain."""
-    find_states: Callable[[Mapping[str, str], Sequence[str]], list[StepState]]
+    find_step_states: Callable[[Mapping[str, str], Sequence[str]], list[StepState]]
     """Function that returns the state of each step, from a problem's `meta` and the step texts."""
     bundled_model: Callable[[str], Path]
     """Function that returns the folder of a bundled model, from the name after the colon."""
@@ -31,12 +31,12 @@ class Domain:
 DOMAINS: Mapping[str, Domain] = {
     "arith": Domain(
         has_known_truth=arith_verify.has_hidden_program,
-        find_states=arith_verify.find_true_states,
+        find_step_states=arith_verify.find_true_step_states,
         bundled_model=arith.bundled_model,
     ),
     "pyarith": Domain(
         has_known_truth=pyarith_truth.has_hidden_function,
-        find_states=pyarith_truth.find_true_states,
+        find_step_states=pyarith_truth.find_true_step_states,
         bundled_model=pyarith.bundled_model,
     ),
 }
@@ -54,11 +54,11 @@ def find_true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int 
     Raises:
         KeyError: the problem belongs to no domain in `DOMAINS`.
     """
-    states = find_true_states(meta, steps)
+    states = find_true_step_states(meta, steps)
     return states.index("error") if "error" in states else None
 
 
-def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+def find_true_step_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
     """Return the state of every step of a solution, such as `sound` or `error`.
 
     Raises:
@@ -66,7 +66,7 @@ def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[Step
     """
     if (domain := _find_domain(meta)) is None:
         raise KeyError("the problem carries no truth")
-    return domain.find_states(meta, steps)
+    return domain.find_step_states(meta, steps)
 
 
 def bundled_model(name: str) -> Path | None:

@@ -124,7 +124,7 @@ def render_chat(
         }
         rendered = tokenizer.apply_chat_template([dict(message) for message in messages], **own)
         return cast(str, rendered)
-    answer = _HOST.render(
+    reply = _HOST.render(
         template=tokenizer.get_chat_template(),
         messages=[dict(message) for message in messages],
         ask=add_generation_prompt,
@@ -137,9 +137,9 @@ def render_chat(
             **variables,
         },
     )
-    if "text" not in answer:
-        raise ChatTemplateError(str(tokenizer.name_or_path), str(answer["fault"]))
-    return str(answer["text"])
+    if "text" not in reply:
+        raise ChatTemplateError(str(tokenizer.name_or_path), str(reply["fault"]))
+    return str(reply["text"])
 
 
 class _RenderingProcess:
@@ -159,18 +159,18 @@ class _RenderingProcess:
         asked = json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n"
         with self._lock:
             is_old = self._process is not None
-            answer = self._request_answer(asked)
-            if answer is None and is_old:  # the process may have ended before the question
-                answer = self._request_answer(asked)
-        if answer is None:
+            reply = self._request_rendering(asked)
+            if reply is None and is_old:  # the process may have exited before the question
+                reply = self._request_rendering(asked)
+        if reply is None:
             return {
                 "fault": f"it takes more than {RENDER_S:g} s, or more than {MEMORY >> 20} MiB of "
                 "memory"
             }
-        return answer
+        return reply
 
-    def _request_answer(self, question: bytes) -> dict[str, Any] | None:
-        """Send a request, and return the answer; None if the process died or took too long."""
+    def _request_rendering(self, question: bytes) -> dict[str, Any] | None:
+        """Send a request, and return the reply; None if the process died or took too long."""
         process = self._start_process()
         assert process.stdin is not None and process.stdout is not None
         try:

@@ -1,6 +1,6 @@
 """Sends requests to one or more servers of the same model, and retries failed requests.
 
-An *endpoint* is one server. An endpoint that answers 408, 425, 429 or 5xx, or not at all, gets no
+An *endpoint* is one server. An endpoint that returns 408, 425, 429 or 5xx, or not at all, gets no
 requests for a while: for the seconds in its `Retry-After` header, or else for a pause that doubles
 with each failure. Meanwhile the other endpoints serve its requests. All requests of one problem go
 to the same endpoint while it works, so that its prefix cache can serve them.
@@ -38,29 +38,29 @@ like the errors of rate limits."""
 _NOT_PROCESSED = frozenset({"rate_limit_exceeded", "rate_limit_error"})
 """Error codes of requests that the server did not process, so they can be sent again."""
 MAX_SHOWN = 300
-"""Maximum number of characters of a server's answer that an error message quotes."""
+"""Maximum number of characters of a server's response that an error message quotes."""
 
 BAD_TRIES = 3
-"""Maximum number of attempts at a request if each answer is unusable."""
+"""Maximum number of attempts at a request if each response is unusable."""
 MAX_BAD = 16
-"""Number of consecutive requests without a usable answer after which the engine gives up."""
+"""Number of consecutive requests without a usable response after which the engine gives up."""
 
 Request = Callable[["AsyncOpenAI"], Awaitable[Any]]
-"""Function that sends one request with a client and returns the server's answer."""
+"""Function that sends one request with a client and returns the server's response."""
 
 
 class BusyError(Exception):
-    """A server gave no complete answer because it was busy, so the request is sent again."""
+    """A server gave no complete response because it was busy, so the request is sent again."""
 
 
-class ErrorAnswer(Exception):
+class ErrorResponse(Exception):
     """An error that a server sent with the HTTP status of a success, as OpenRouter does."""
 
     def __init__(self, error: Any) -> None:
         """Take the status from the error's code if that is a number, else use 200.
 
         Args:
-            error: the object or text of the error in the answer.
+            error: the object or text of the error in the response.
         """
         self.status_code, self.body = _read_status(error), error
         super().__init__(read_error_message(error))
@@ -109,7 +109,7 @@ def is_temporary(status: int, error: Any) -> bool:
 
     Args:
         status: HTTP status of the response, at least 400.
-        error: the object `error` in the answer; None if the answer has no such object.
+        error: the object `error` in the response; None if the response has no such object.
     """
     return (status in (408, 425, 429) or status >= 500) and not _is_out_of_credit(status, error)
 
@@ -135,7 +135,7 @@ class _Endpoint:
         self.url, self.client = url, client
         self.num_failures = 0
         self.closed_until = 0.0  # time.monotonic()
-        self.answered_at = 0.0
+        self.responded_at = 0.0
         self.failure: Exception | None = None  # the most recent failure
 
     def pause(self, requested_pause_s: float | None, failure: Exception) -> None:
@@ -184,7 +184,7 @@ class Endpoints:
         self._key, self._key_env = key, api_key_env
         self._rate_limit_retry_s = rate_limit_retry_s
         self._num_bad = 0
-        """Number of failed requests since the last usable answer."""
+        """Number of failed requests since the last usable response."""
         self._endpoints = [
             _Endpoint(
                 url,
@@ -204,27 +204,27 @@ class Endpoints:
             retry_s: maximum seconds for which the request is retried.
 
         Raises:
-            UnusableResponse: all attempts at this request had unusable answers.
-            EngineError: no server answered within `retry_s`, a server refused the request, or
-                `MAX_BAD` requests in a row had no usable answer.
+            UnusableResponse: all attempts at this request had unusable responses.
+            EngineError: no server responded within `retry_s`, a server refused the request, or
+                `MAX_BAD` requests in a row had no usable response.
         """
         for num_left in reversed(range(BAD_TRIES)):
             try:
-                answer = await self._retry_until_answered(
+                response = await self._retry_until_response(
                     self._endpoints, request, affinity_key, retry_s
                 )
             except UnusableResponse as error:
                 if not num_left:
-                    raise self._make_bad_answer_error(error) from error
+                    raise self._make_bad_response_error(error) from error
                 affinity_key += 1  # try the next server, if there are several
                 await asyncio.sleep(compute_backoff_s(1))
             else:
                 self._num_bad = 0
-                return answer
+                return response
         raise AssertionError("unreachable")
 
-    def _make_bad_answer_error(self, error: UnusableResponse) -> EngineError:
-        """Return the error for a request without a usable answer.
+    def _make_bad_response_error(self, error: UnusableResponse) -> EngineError:
+        """Return the error for a request without a usable response.
 
         After `MAX_BAD` such requests in a row, the error stops the whole engine.
         """
@@ -234,7 +234,7 @@ class Endpoints:
             return UnusableResponse(words)
         return EngineError(f"{words}. The last {self._num_bad} requests failed the same way")
 
-    async def _retry_until_answered(
+    async def _retry_until_response(
         self, endpoints: Sequence[_Endpoint], request: Request, affinity_key: int, retry_s: float
     ) -> Any:
         from openai import APIConnectionError, APIStatusError
@@ -246,7 +246,7 @@ class Endpoints:
                 closed = min(endpoints, key=lambda endpoint: endpoint.closed_until)
                 now = time.monotonic()
                 failing_since = failing_since or now
-                left_s = retry_s - (now - max(failing_since, closed.answered_at))
+                left_s = retry_s - (now - max(failing_since, closed.responded_at))
                 if left_s <= 0 and closed.failure is not None:
                     raise self._make_unreachable_error(
                         closed, closed.failure, retry_s
@@ -261,12 +261,12 @@ class Endpoints:
                 await asyncio.sleep(max(0.0, min(pause, left_s)))
                 continue
             try:
-                answer = await request(endpoint.client)
-            except (APIConnectionError, APIStatusError, BusyError, ErrorAnswer) as error:
+                response = await request(endpoint.client)
+            except (APIConnectionError, APIStatusError, BusyError, ErrorResponse) as error:
                 asked = None
                 if isinstance(error, APIStatusError):
                     asked = parse_retry_after_s(error.response.headers)
-                if isinstance(error, APIStatusError | ErrorAnswer):
+                if isinstance(error, APIStatusError | ErrorResponse):
                     status, body = error.status_code, error.body
                     if not is_temporary(status, body):
                         words = error.response.text if isinstance(error, APIStatusError) else None
@@ -274,16 +274,16 @@ class Endpoints:
                         raise self.make_refusal_error(endpoint.url, status, body, words) from error
                 endpoint.pause(asked, error)
                 failing_since = failing_since or time.monotonic()
-                # A server that limits the rate but answers other requests will also answer this
+                # A server that limits the rate but accepts other requests will also accept this
                 # request in the end.
                 limits = getattr(error, "status_code", None) == 429
                 retry_s = max(retry_s, self._rate_limit_retry_s) if limits else retry_s
-                since = max(failing_since, endpoint.answered_at if limits else 0.0)
+                since = max(failing_since, endpoint.responded_at if limits else 0.0)
                 if time.monotonic() - since >= retry_s:
                     raise self._make_unreachable_error(endpoint, error, retry_s) from error
             else:
-                endpoint.num_failures, endpoint.answered_at = 0, time.monotonic()
-                return answer
+                endpoint.num_failures, endpoint.responded_at = 0, time.monotonic()
+                return response
 
     async def send_to_each(self, request: Request, *, retry_s: float) -> dict[str, Any]:
         """Send a request to every endpoint; return the responses of the reachable ones by URL.
@@ -296,21 +296,21 @@ class Endpoints:
             EngineError: no endpoint is reachable, or an endpoint refused the request.
         """
         asked = [
-            self._retry_until_answered([endpoint], request, 0, retry_s)
+            self._retry_until_response([endpoint], request, 0, retry_s)
             for endpoint in self._endpoints
         ]
         results = await asyncio.gather(*asked, return_exceptions=True)
-        answers: dict[str, Any] = {}
+        responses: dict[str, Any] = {}
         for endpoint, result in zip(self._endpoints, results, strict=True):
             if not isinstance(result, BaseException):
-                answers[endpoint.url] = result
+                responses[endpoint.url] = result
             elif not isinstance(result, _UnreachableError):
                 raise result
-        if not answers:
+        if not responses:
             raise next(result for result in results if isinstance(result, _UnreachableError))
-        for url in {endpoint.url for endpoint in self._endpoints} - set(answers):
-            logger.warning("policy.engine: %s does not answer. Later requests try it again", url)
-        return answers
+        for url in {endpoint.url for endpoint in self._endpoints} - set(responses):
+            logger.warning("policy.engine: %s does not respond. Later requests try it again", url)
+        return responses
 
     async def close(self) -> None:
         """Close all connections."""
@@ -324,8 +324,8 @@ class Endpoints:
         message = "".join(c if c.isprintable() else " " for c in message)
         return message if len(message) <= MAX_SHOWN else message[:MAX_SHOWN] + "…"
 
-    def make_refusal_error(self, url: str, status: int, error: Any, answer: str) -> EngineError:
-        """Return the error for a request that a server refuses, however often it is sent.
+    def make_refusal_error(self, url: str, status: int, error: Any, response: str) -> EngineError:
+        """Return the error for a request that a server rejects, however often it is sent.
 
         It is a `RefusedError` if only this request would be refused again. It is a plain
         `EngineError` if all requests would be refused.
@@ -334,15 +334,15 @@ class Endpoints:
             url: URL of the server.
             status: HTTP status of the response.
             error: the object `error` in the response; None if the response has no such object.
-            answer: text of the whole answer.
+            response: text of the whole response.
         """
         kind: type[EngineError] = RefusedError
         match status:
             case _ if _is_out_of_credit(status, error):
                 kind = EngineError
                 why = (
-                    f"says that the account has no credit left: {self.redact_message(answer)}. Add "
-                    "credit or raise the account's limit, and run the command again"
+                    f"says that the account has no credit left: {self.redact_message(response)}. "
+                    "Add credit or raise the account's limit, and run the command again"
                 )
             case 401 | 403 if self._key_env is None:
                 why = (
@@ -351,24 +351,24 @@ class Endpoints:
                 )
             case 401:
                 kind = EngineError
-                why = f"refuses the key in {self._key_env}. Put a valid key into that variable"
+                why = f"rejects the key in {self._key_env}. Put a valid key into that variable"
             case 403:
                 why = (
-                    f"refuses the key in {self._key_env}, or this use of the key. Put a valid key "
-                    f"into that variable. The server's answer: {self.redact_message(answer)}"
+                    f"rejects the key in {self._key_env}, or this use of the key. Put a valid key "
+                    f"into that variable. The server's response: {self.redact_message(response)}"
                 )
             case 404:
                 why = (
                     "has no such address or model. Check policy.engine.endpoints (most URLs end in "
-                    "/v1) and policy.engine.model. The server's answer: "
-                    f"{self.redact_message(answer)}"
+                    "/v1) and policy.engine.model. The server's response: "
+                    f"{self.redact_message(response)}"
                 )
             case _ if status < 400:
                 return RefusedError(
-                    f"policy.engine: {url} answers with an error: {self.redact_message(answer)}"
+                    f"policy.engine: {url} responds with an error: {self.redact_message(response)}"
                 )
             case _:
-                why = f"refuses the request: {self.redact_message(answer)}"
+                why = f"rejects the request: {self.redact_message(response)}"
         return kind(f"policy.engine: {url} {why} (HTTP {status})")
 
     def _make_unreachable_error(
@@ -377,7 +377,7 @@ class Endpoints:
         cause = error.__cause__ or error
         reason = self.redact_message(str(cause) or type(cause).__name__)
         return _UnreachableError(
-            f"policy.engine: {endpoint.url} gave no answer within {retry_s:g} s: {reason}. "
+            f"policy.engine: {endpoint.url} gave no response within {retry_s:g} s: {reason}. "
             "Check that the address is right, that the server runs, and that the node of the "
             "engine can reach it"
         )

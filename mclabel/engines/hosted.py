@@ -20,7 +20,11 @@ from mclabel.core.records import Completion, FinishReason
 from mclabel.core.settings import ONE_VALUE, OPERATIONAL, rule
 from mclabel.engines.chat import build_chat_messages
 from mclabel.engines.endpoints import Endpoints, RefusedError
-from mclabel.engines.openai_answer import ServerAnswer, parse_server_answer, post_completion_request
+from mclabel.engines.openai_response import (
+    ServerCompletion,
+    parse_server_completion,
+    post_completion_request,
+)
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.engines.text import PROBE
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _LENGTHS = ("max_completion_tokens", "max_tokens")
-"""Possible names of the parameter that limits the tokens of an answer."""
+"""Possible names of the parameter that limits the tokens of a completion."""
 _OWN = frozenset({"model", "messages", "n", "stream", "stream_options", *_LENGTHS})
 """Request parameters that the setting `parameters` must not contain, because mclabel sets them."""
 _NOT_TAKEN = ("template", "template_variables", "top_k", "stop_token_ids", "max_model_len")
@@ -47,15 +51,15 @@ class HostedEngine(ServedEngine):
         length_parameter: Annotated[Literal["max_completion_tokens", "max_tokens"], OPERATIONAL] = (
             "max_completion_tokens"
         )
-        """Name of the request parameter that limits the tokens of an answer."""
+        """Name of the request parameter that limits the tokens of a completion."""
         parameters: Annotated[dict[str, Any], ONE_VALUE] = Field({}, max_length=64)
         """More request parameters, such as {reasoning_effort: low}; {temperature: null} omits the
         temperature."""
         read_reasoning: bool = False
-        """True to take an answer from the reasoning field if its content is empty."""
+        """True to take a completion from the reasoning field if its content is empty."""
 
         @property
-        def served_name(self) -> str | None:
+        def served_model_name(self) -> str | None:
             """Name of the model in requests."""
             return self.model
 
@@ -108,7 +112,7 @@ class HostedEngine(ServedEngine):
         return "chat"
 
     async def check_servers(self, endpoints: Endpoints) -> None:
-        """Request a short answer from each endpoint to check that it works.
+        """Request a short completion from each endpoint to check that it works.
 
         Not every service lists its models, so the list cannot be used for this check.
         """
@@ -116,17 +120,17 @@ class HostedEngine(ServedEngine):
         body = self._build_request_body(PROBE, room, self.seed)
 
         async def request(client: AsyncOpenAI) -> Completion:
-            server_answer = self._read_server_answer(
+            server_completion = self._read_server_completion(
                 await post_completion_request(client, self.api, body)
             )
             if (
-                _is_text_in_reasoning_field(server_answer, room)
+                _is_text_in_reasoning_field(server_completion, room)
                 and not self.settings.read_reasoning
             ):
                 raise EngineError(
-                    f"policy.engine=hosted: {_describe_misplaced_text(server_answer)}"
+                    f"policy.engine=hosted: {_describe_misplaced_text(server_completion)}"
                 )
-            return self._build_completion(server_answer, room)
+            return self._build_completion(server_completion, room)
 
         try:
             await endpoints.send_to_each(request, retry_s=self.start_s)
@@ -162,9 +166,9 @@ class HostedEngine(ServedEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Sample a whole answer to a prompt.
+        """Sample a whole completion to a prompt.
 
-        If the service gives no answer, the completion has the finish reason `failed`, and its
+        If the service gives no text, the completion has the finish reason `failed`, and its
         text is the reason.
         """
         if prefix or stop:
@@ -177,7 +181,7 @@ class HostedEngine(ServedEngine):
         affinity_key = hash(tuple(prompt))
         return await self.request_completion(
             body,
-            lambda answer: self._build_completion(self._read_server_answer(answer), room),
+            lambda response: self._build_completion(self._read_server_completion(response), room),
             affinity_key=affinity_key,
             priority=priority,
         )
@@ -198,35 +202,35 @@ class HostedEngine(ServedEngine):
         }
         return {name: value for name, value in body.items() if value is not None}
 
-    def _read_server_answer(self, answer: dict[str, Any]) -> ServerAnswer:
-        server_answer = parse_server_answer(answer, self.api, may_lack_text=True)
-        self.warn_of_missing_fields(server_answer)
-        return server_answer
+    def _read_server_completion(self, response: dict[str, Any]) -> ServerCompletion:
+        server_completion = parse_server_completion(response, self.api, may_lack_text=True)
+        self.warn_of_missing_fields(server_completion)
+        return server_completion
 
-    def _build_completion(self, answer: ServerAnswer, room: int) -> Completion:
-        """Return the completion in a service's answer.
+    def _build_completion(self, completion: ServerCompletion, room: int) -> Completion:
+        """Return the completion in a service's response.
 
-        If the service withholds the answer, the completion has the finish reason `failed`, and its
-        text is the reason.
+        If the service withholds the completion, the completion has the finish reason `failed`, and
+        its text is the reason.
 
         Args:
-            answer: answer of the service.
+            completion: completion of the service.
             room: maximum number of tokens that the request allowed.
         """
-        finish_reason, text = answer.normalised_finish_reason(room), answer.text
-        why = _find_withheld_reason(answer, finish_reason)
-        if _is_text_in_reasoning_field(answer, room):
-            text = answer.reasoning
-            why = "" if self.settings.read_reasoning else _describe_misplaced_text(answer)
-        self.add_token_counts(answer, answer.num_sampled)
+        finish_reason, text = completion.normalised_finish_reason(room), completion.text
+        why = _find_withheld_reason(completion, finish_reason)
+        if _is_text_in_reasoning_field(completion, room):
+            text = completion.reasoning
+            why = "" if self.settings.read_reasoning else _describe_misplaced_text(completion)
+        self.add_token_counts(completion, completion.num_sampled)
         assert self._endpoints is not None
         ids = self.encode(self._endpoints.redact_message(why) if why else text)
         return Completion(
             ids=ids,
             text=self.decode(ids),
             finish_reason="failed" if why else finish_reason,
-            num_counted=answer.num_sampled,
-            is_counted=answer.num_sampled is not None,
+            num_counted=completion.num_sampled,
+            is_counted=completion.num_sampled is not None,
         )
 
     def _find_refusal_remedy(self, cause: BaseException | None) -> str:
@@ -248,30 +252,32 @@ class HostedEngine(ServedEngine):
         )
 
 
-def _is_text_in_reasoning_field(answer: ServerAnswer, room: int) -> bool:
-    """Return whether a complete answer has no text outside of the field for reasoning."""
-    is_whole = answer.normalised_finish_reason(room) == "stop" and not answer.refusal
-    return is_whole and not answer.text.strip() and bool(answer.reasoning.strip())
+def _is_text_in_reasoning_field(completion: ServerCompletion, room: int) -> bool:
+    """Return whether a finished completion has no text outside of the field for reasoning."""
+    is_whole = completion.normalised_finish_reason(room) == "stop" and not completion.refusal
+    return is_whole and not completion.text.strip() and bool(completion.reasoning.strip())
 
 
-def _describe_misplaced_text(answer: ServerAnswer) -> str:
+def _describe_misplaced_text(completion: ServerCompletion) -> str:
     return (
-        "the field message.content of an answer is empty, and its text of "
-        f"{len(answer.reasoning):,} characters is in the field reasoning_content or reasoning. Set "
-        "policy.engine.read_reasoning=true, or serve the model with the right reasoning parser"
+        "the field message.content of a response is empty, and its text of "
+        f"{len(completion.reasoning):,} characters is in the field reasoning_content or reasoning. "
+        "Set policy.engine.read_reasoning=true, or serve the model with the right reasoning parser"
     )
 
 
-def _find_withheld_reason(answer: ServerAnswer, finish_reason: FinishReason) -> str:
-    """Return the reason why the service withholds the answer; empty if it gives an answer."""
-    if answer.refusal:
-        return f"the model refuses to answer: {answer.refusal}"
-    if answer.error:
-        return f"the service broke the answer off: {answer.error}"
-    if answer.finish_reason == "content_filter":
-        return "the service's content filter withholds the answer (finish_reason content_filter)"
+def _find_withheld_reason(completion: ServerCompletion, finish_reason: FinishReason) -> str:
+    """Return the reason why the service withholds the completion; empty if it does not."""
+    if completion.refusal:
+        return f"the model refuses to answer: {completion.refusal}"
+    if completion.error:
+        return f"the service broke the completion off: {completion.error}"
+    if completion.finish_reason == "content_filter":
+        return (
+            "the service's content filter withholds the completion (finish_reason content_filter)"
+        )
     if finish_reason == "failed":
-        return f"the service broke the answer off (finish_reason {answer.finish_reason})"
-    if not answer.has_text and finish_reason != "length":
-        return f"the answer has no text (finish_reason {answer.finish_reason})"
+        return f"the service broke the completion off (finish_reason {completion.finish_reason})"
+    if not completion.has_text and finish_reason != "length":
+        return f"the completion has no text (finish_reason {completion.finish_reason})"
     return ""

@@ -188,9 +188,13 @@ def _explain_hub_errors(model: str, revision: str | None, setting_key: str) -> I
     except (errors.HfHubHTTPError, OSError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         why = (
-            "refuses the token: set another HF_TOKEN, or unset it"
+            "rejects the token. Set another HF_TOKEN, or unset it"
             if status == 401
-            else (f"answers {status}: try again later" if status else f"cannot be reached: {error}")
+            else (
+                f"responds with status {status}. Try again later"
+                if status
+                else f"cannot be reached: {error}"
+            )
         )
         raise EngineError(f"{name}: the Hugging Face hub {why}") from error
 

@@ -20,10 +20,10 @@ from mclabel.core.settings import OPERATIONAL
 from mclabel.engines.base import NO_ROOM
 from mclabel.engines.endpoints import Endpoints, RefusedError
 from mclabel.engines.model import ModelEngine
-from mclabel.engines.openai_answer import (
+from mclabel.engines.openai_response import (
     list_served_models,
-    make_bad_answer_error,
-    parse_server_answer,
+    make_bad_response_error,
+    parse_server_completion,
     post_completion_request,
 )
 from mclabel.engines.served import ServedEngine, ServerSettings
@@ -64,7 +64,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         the token ids of the prompt."""
 
         @property
-        def served_name(self) -> str | None:
+        def served_model_name(self) -> str | None:
             """Name of the model in requests; None uses the only model of the servers."""
             return self.model
 
@@ -148,7 +148,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         context = (*prompt, *prefix)
         return await self.request_completion(
             body,
-            lambda answer: self._build_completion(answer, context, room, stop),
+            lambda response: self._build_completion(response, context, room, stop),
             affinity_key=hash(tuple(prompt)),
             priority=priority,
         )
@@ -197,7 +197,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
     def _build_completion(
         self,
-        answer: dict[str, Any],
+        response: dict[str, Any],
         context: tuple[int, ...],
         room: int,
         stop: Sequence[str] = (),
@@ -205,24 +205,24 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         """Return the completion in a server's response.
 
         Args:
-            answer: response of the server.
+            response: response of the server.
             context: token ids of prompt and prefix. The response must show that the server read
                 exactly these.
             room: maximum number of tokens that the request allowed.
             stop: stop texts of the request, in addition to `policy.stop`.
         """
-        server_answer = parse_server_answer(answer, self.settings.api)
-        self._check_prompt_tokens(server_answer.num_read, server_answer.prompt_ids, context)
-        self.warn_of_missing_fields(server_answer)
-        finish_reason = server_answer.normalised_finish_reason(room)
+        server_completion = parse_server_completion(response, self.settings.api)
+        self._check_prompt_tokens(server_completion.num_read, server_completion.prompt_ids, context)
+        self.warn_of_missing_fields(server_completion)
+        finish_reason = server_completion.normalised_finish_reason(room)
         if finish_reason == "failed":
             raise UnusableResponse(
                 "policy.engine=openai: the server aborted a completion: "
-                f"{server_answer.error or server_answer.finish_reason}"
+                f"{server_completion.error or server_completion.finish_reason}"
             )
         at_stop = False
-        ids = server_answer.ids
-        if ids is None and server_answer.reasoning:
+        ids = server_completion.ids
+        if ids is None and server_completion.reasoning:
             raise EngineError(
                 "policy.engine.api=chat: the server puts the model's reasoning into "
                 "reasoning_content and returns no token ids (return_token_ids), so the sampled "
@@ -234,12 +234,12 @@ class OpenAIEngine(ServedEngine, ModelEngine):
                 f"end of a solution step cannot be determined. {NEEDS}"
             )
         if ids is None:
-            ids = self._tokenise_exactly(server_answer.text)
+            ids = self._tokenise_exactly(server_completion.text)
         elif finish_reason == "stop":
             ids, at_stop = trim_end_token_and_text(
                 ids, self._end_ids, self.policy.stop, stop, self.decode
             )
-        self.add_token_counts(server_answer, len(ids))
+        self.add_token_counts(server_completion, len(ids))
         return Completion(
             ids=tuple(ids),
             text=self.decode(ids),
@@ -251,7 +251,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         self, read: int | None, ids: tuple[int, ...] | None, context: tuple[int, ...]
     ) -> None:
         if read is None and ids is None:
-            raise make_bad_answer_error("has neither usage.prompt_tokens nor prompt_token_ids")
+            raise make_bad_response_error("has neither usage.prompt_tokens nor prompt_token_ids")
         read = len(ids or ()) if read is None else read
         if ids is None and self.settings.api == "chat":
             raise EngineError(

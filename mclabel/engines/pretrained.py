@@ -78,7 +78,7 @@ def load_model_config(
 def load_tokenizer(
     model: str, *, trust_remote_code: bool, revision: str | None = None, setting_key: str = POLICY
 ) -> Tokenizer:
-    """Load a model's tokenizer. Arguments and errors are those of `load_model_config`."""
+    """Load a model's tokenizer. Arguments and errors are as for `load_model_config`."""
     from transformers import AutoTokenizer
 
     folder = fetch_model(

@@ -1,4 +1,4 @@
-"""Base class of the engines that use servers: addresses, API key, retries and counters."""
+"""Base class of the engines backed by HTTP servers: addresses, API key, retries and counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mclabel.core.records import Completion
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import Engine, EngineStats
 from mclabel.engines.endpoints import Endpoints, RequestSlots, describe_missing_api_key
-from mclabel.engines.openai_answer import ServerAnswer, post_completion_request
+from mclabel.engines.openai_response import ServerCompletion, post_completion_request
 from mclabel.engines.settings import BoundedSettings, PolicySettings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 MAX_WORD = 40
 """Maximum number of characters of a server's finish_reason in a warning."""
 MAX_GAPS = 8
-"""Maximum number of warnings about fields that are missing in answers."""
+"""Maximum number of warnings about fields that are missing in responses."""
 _NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
 
 
@@ -43,7 +43,7 @@ class ServerSettings(BoundedSettings):
     """True if each completion has its own seed. `auto` (vllm only) is true on a CPU, and false on
     GPUs, because seeds slow them down."""
     timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
-    """Maximum seconds to wait for an answer."""
+    """Maximum seconds to wait for a response."""
     retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)
     """Maximum seconds for which a failed request is retried."""
 
@@ -80,7 +80,7 @@ class ServedEngine(Engine):
 
     packages: ClassVar[tuple[str, ...]] = ("openai",)
     start_s: ClassVar[float] = 20.0
-    """Maximum seconds at the start to wait for servers that do not answer."""
+    """Maximum seconds at the start to wait for servers that do not respond."""
 
     settings: ServerSettings
 
@@ -145,13 +145,13 @@ class ServedEngine(Engine):
 
         Args:
             body: body of the request.
-            read: function that reads the completion from the server's answer.
+            read: function that reads the completion from the server's response.
             affinity_key: any number. Requests with the same number go to the same server while it
                 works, so that its prefix cache can serve them.
             priority: priority of the request; requests with a lower number are sent first.
 
         Raises:
-            EngineError: the servers gave no usable answer.
+            EngineError: the servers gave no usable response.
         """
         assert self._endpoints is not None, "start() first"
 
@@ -167,36 +167,36 @@ class ServedEngine(Engine):
             finally:
                 self._num_live -= 1
 
-    def warn_of_missing_fields(self, answer: ServerAnswer) -> None:
-        """Log a warning if an answer lacks fields; each warning appears once."""
+    def warn_of_missing_fields(self, completion: ServerCompletion) -> None:
+        """Log a warning if a response lacks fields; each warning appears once."""
         gaps = []
-        if answer.num_sampled is None and answer.ids is None:
+        if completion.num_sampled is None and completion.ids is None:
             gaps.append(
-                "answers have no usage.completion_tokens, so the number of sampled tokens is "
+                "responses have no usage.completion_tokens, so the number of sampled tokens is "
                 "unknown"
             )
-        if not answer.has_known_finish_reason:
+        if not completion.has_known_finish_reason:
             gaps.append(
-                f"answers have finish_reason={str(answer.finish_reason)[:MAX_WORD]!r}, which is "
-                "not a known word. They count as complete unless they have the maximum number of "
-                "tokens"
+                f"responses have finish_reason={str(completion.finish_reason)[:MAX_WORD]!r}, "
+                "which is not a known word. They count as complete unless they have the maximum "
+                "number of tokens"
             )
         for gap in gaps:
             if gap not in self._gaps and len(self._gaps) < MAX_GAPS:
                 self._gaps.add(gap)
                 logger.warning("policy.engine: %s", gap)
 
-    def add_token_counts(self, answer: ServerAnswer, num_sampled: int | None) -> None:
-        """Add the tokens of an answer to the statistics.
+    def add_token_counts(self, completion: ServerCompletion, num_sampled: int | None) -> None:
+        """Add the tokens of a completion to the statistics.
 
         Args:
-            answer: answer of a server.
+            completion: completion of a server.
             num_sampled: number of sampled tokens; None if it is unknown.
         """
         self._num_sampled += num_sampled or 0
-        self._num_prompt += (answer.num_read or 0) - (answer.num_cached or 0)
-        if answer.num_cached is not None:
-            self._num_cached = (self._num_cached or 0) + answer.num_cached
+        self._num_prompt += (completion.num_read or 0) - (completion.num_cached or 0)
+        if completion.num_cached is not None:
+            self._num_cached = (self._num_cached or 0) + completion.num_cached
 
     def stats(self) -> EngineStats:
         """Return the counters and the load at this moment; callable from any thread."""

@@ -73,7 +73,7 @@ class EngineSettings(ComponentSettings):
         return self.identity()
 
     @property
-    def served_name(self) -> str | None:
+    def served_model_name(self) -> str | None:
         """Name of the model on a server, which may differ from `policy.model`.
 
         It is None if the name is not set or the engine uses no server.
@@ -131,7 +131,7 @@ def _make_default_engine() -> EngineSettings:
 
 
 class PolicySettings(Settings):
-    """Settings of a policy: its model, prompt and sampling, which define the value of a step."""
+    """Settings of a policy: its model, prompt and sampling, on which a step's value depends."""
 
     engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_make_default_engine)
     """Engine that runs the model."""
@@ -172,7 +172,7 @@ class PolicySettings(Settings):
     """Maximum number of tokens in prompt and solution together; null uses the model's limit."""
 
     @rule
-    def _check_template_has_problem(self) -> str | None:
+    def _check_template_contains_problem_placeholder(self) -> str | None:
         if self.template is not None and "{problem}" not in self.template:
             return "template must contain {problem}, which is replaced by the problem's text"
         return None

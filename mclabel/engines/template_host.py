@@ -36,11 +36,11 @@ def main(argv: Sequence[str]) -> None:
     _restrict_process(int(argv[0]))
     for line in sys.stdin.buffer:
         question = json.loads(line)
-        # The signal's default action ends the process, even while a filter written in C runs.
+        # The signal's default action terminates the process, even while a filter written in C runs.
         signal.setitimer(signal.ITIMER_PROF, question.pop("seconds"))
-        answer = _render_request(render_jinja_template, question)
+        reply = _render_request(render_jinja_template, question)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
 
 

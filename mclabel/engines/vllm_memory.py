@@ -155,10 +155,10 @@ def _list_recorded_segments(folder: Path) -> list[Path]:
     return [path for path in paths if path.is_file() and path.stat().st_uid == os.geteuid()]
 
 
-# The following code ends vLLM's processes when the process that started the engine has ended, even
-# if that process was killed.
+# The following code terminates vLLM's processes when the process that started the engine has
+# exited, even if that process was killed.
 #
-# vLLM's engine process waits for requests and does not notice that its owner has ended. It would
+# vLLM's engine process waits for requests and does not notice that its owner has exited. It would
 # occupy its memory until somebody kills it. vLLM's argument `worker_extension_cls` adds a base
 # class to its workers. A worker runs in the engine process or in a child of it.
 
@@ -167,7 +167,7 @@ OWNER = "MCLABEL_ENGINE_OWNER"
 
 
 class OwnerWatchingWorker:
-    """Base class of vLLM's workers that ends a worker when its owner has ended.
+    """Base class of vLLM's workers that terminates a worker when its owner process exits.
 
     The owner is the process that started the engine.
     """

@@ -143,7 +143,7 @@ def build_engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -
         arguments: arguments of vLLM's `AsyncEngineArgs`.
 
     Raises:
-        EngineError: vLLM lacks one of the arguments, or refuses the model or a value.
+        EngineError: vLLM lacks one of the arguments, or rejects the model or a value.
     """
     from vllm.engine.arg_utils import AsyncEngineArgs
 
@@ -157,7 +157,7 @@ def build_engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -
         return AsyncEngineArgs(model=folder, **arguments).create_engine_config()
     except (ValueError, TypeError, NotImplementedError, OSError) as error:
         raise EngineError(
-            f"policy.model={model!r}: vLLM refuses the model or its settings: "
+            f"policy.model={model!r}: vLLM rejects the model or its settings: "
             f"{_format_error_reason(error)}"
         ) from error
 

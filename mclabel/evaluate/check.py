@@ -35,7 +35,7 @@ class CheckReport:
     """Duration of the grading, in seconds."""
 
     @property
-    def num_pairs(self) -> int:
+    def num_graded_pairs(self) -> int:
         """Number of pairs that were graded."""
         return sum(self.verdicts.values())
 
@@ -108,7 +108,7 @@ def _parse_row_or_fault(line: bytes) -> dict[str, Any] | str:
         )
     for name in ("answer", "completion"):
         if name in row and not isinstance(row[name], str):
-            return f"{name} must be a text, but is of type {type(row[name]).__name__}"
+            return f"{name} must be a string, but is of type {type(row[name]).__name__}"
     if "gold" not in row:
         return "has no gold, but must have one"
     golds = parse_golds_or_fault(row["gold"])
@@ -122,13 +122,14 @@ def _parse_row_or_fault(line: bytes) -> dict[str, Any] | str:
 def parse_golds_or_fault(value: Any) -> tuple[str, ...] | str:
     """Return the gold answers in a value; an answer that equals any of them is right.
 
-    For an invalid value, return a predicate that states its fault, such as "must be a text".
+    For an invalid value, return a predicate that states its fault, such as "must be a string".
     """
     gold = read_gold(value)
     if isinstance(gold, InvalidGold):
         return gold.detail
     return (
-        list_acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
+        list_acceptable_answers(gold)
+        or "must be a string, a number or a list of them, is an object"
     )
 
 

@@ -359,7 +359,7 @@ CHECKS: Mapping[str, ShareCheck] = {
         why="ProcessBench has a share of .02; a guess may grade the form of an answer instead "
         "of its value, and a program can manipulate a test that runs in the same process",
         remedy="Ask for a marked answer, such as \\boxed{} (policy.system), or leave guesses "
-        "without a verdict (checker.grade_guesses=false); give tests that call functions "
+        "without a verdict (checker.grade_guesses=false). Give tests that call functions "
         "with plain data",
     ),
     "never_solved": ShareCheck(
@@ -448,7 +448,7 @@ CHECKS: Mapping[str, ShareCheck] = {
         cases_noun="solutions",
         text=f"have more than {MANY_STEPS} steps",
         why="the cost grows with the number of steps, and labels of short steps carry little "
-        "information; the maximum in ProcessBench is 32",
+        "information. The maximum in ProcessBench is 32",
         remedy="Join steps with split.max_steps, split.min_tokens or split.by=blank_line",
     ),
     "right_with_error": ShareCheck(

@@ -82,7 +82,7 @@ class CombineReport:
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Maps each judge to the error rates that the rule `posterior` has learned."""
     groups: Sequence[Sequence[str]] = ()
-    """Groups of sources that repeat each other's errors, as found by the rule `posterior`."""
+    """Groups of sources whose errors are correlated, as found by the rule `posterior`."""
 
     def lines(self) -> list[str]:
         """Return the lines of the summary for the user."""
@@ -378,7 +378,7 @@ def _hash_learning_data(
     first_error_chances: NDArray[np.float64],
     named_first_errors: NDArray[np.int64],
 ) -> str:
-    """Return a hash of the rollouts' evidence and of the labels from which the rates are learned.
+    """Return a hash of the evidence and labels from which the judges' error rates are learned.
 
     Opinions are left out, since the run's configuration already contains a hash of them.
     """

@@ -232,7 +232,7 @@ class _EngineVerifier:
         self._tokens: VerdictTokens | None = None
 
     async def prepare(self) -> None:
-        """Find the tokens of verdicts, if verdicts are read as log-probabilities of tokens."""
+        """Find the verdict tokens, if verdicts are read from token log-probabilities."""
         engine = self._engine
         if self._read == "text":
             return

@@ -147,7 +147,7 @@ def judge(
     served = {
         key: name
         for key, policy in _find_policy_settings(config).items()
-        if (name := policy.engine.served_name) is not None
+        if (name := policy.engine.served_model_name) is not None
     }
 
     def compute_resources() -> EngineResources:
@@ -202,7 +202,7 @@ def describe_judge(config: JudgeConfig) -> str:
     for key, policy in _find_policy_settings(config).items():
         asked = policy.model
         if not runs_model(policy):
-            kind, served = policy.engine.kind, policy.engine.served_name
+            kind, served = policy.engine.kind, policy.engine.served_model_name
             asked = served or f"the engine {kind}, which does not run judge.{key}.model"
         words += f". It asks {asked}"
     return words

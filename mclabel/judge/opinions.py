@@ -310,7 +310,7 @@ def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPL
     Args:
         source: path or URL of a `.jsonl`, `.json`, `.parquet` or `.csv` file, or folder or URL of a
             labelling run. A row of a file has `problem`, and `solution` (one text) or `steps` (list
-            of texts).
+            of strings).
         split: name of the rule of `split_into_steps` that splits a solution text into steps.
         strict: True if a row that cannot be used is an error; otherwise such a row is rejected.
 

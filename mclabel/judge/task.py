@@ -78,9 +78,9 @@ class JudgeTask:
     """Answers of an earlier run, which are reused for the same prompts."""
 
     @property
-    def outputs(self) -> OpinionOutputs:
+    def outputs(self) -> OpinionOutputReader:
         """Reader of the opinion shards of a run."""
-        return OpinionOutputs(words=JUDGE_WORDS, source=self.source)
+        return OpinionOutputReader(words=JUDGE_WORDS, source=self.source)
 
     def runner(self, store: Store) -> JudgeRunner:
         """Return a runner of this task, which has its own judge."""
@@ -211,8 +211,8 @@ def read_recorded_answers(store: Store) -> dict[AnswerKey, Answer]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpinionOutputs:
-    """Reader of the opinion shards of a run; implements `Outputs` (`mclabel.run.task`)."""
+class OpinionOutputReader:
+    """Reader of the opinion shards of a run; implements `OutputReader` (`mclabel.run.task`)."""
 
     words: TaskWords
     source: str

@@ -328,7 +328,7 @@ def _classify_solution(row: LabeledSolution, criterion: Filter) -> str | _LeftOu
 def _read_named_error(
     row: LabeledSolution, answer: Answer, parser: str, choice: ChainSelection
 ) -> int | _LeftOutReason | None:
-    """Return the first error that a chain names, or the reason why the chain is left out."""
+    """Return the first error that a verification chain names, or the reason why it is left out."""
     if answer.finish_reason == "failed":
         return _LeftOutReason("whose sampling failed")
     is_cut = answer.finish_reason == "length"

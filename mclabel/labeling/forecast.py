@@ -53,7 +53,7 @@ class Forecast:
     """Shares of the tokens sampled so far, in [0, 1]: of the solutions, under `solutions`, and of
     each completer's rollouts. Empty if the job reuses rollouts of another run."""
     num_engines: int
-    tokens_per_engine_s: float | None
+    tokens_per_engine_second: float | None
     gpu_hours: Interval | None
     """GPU hours; None if the engines use no GPU."""
     money: Interval | None
@@ -78,7 +78,7 @@ class Forecast:
             lines.append(("of them so far", so_far))
         if self.hours is not None:
             engines = f"{self.num_engines} engine" + ("" if self.num_engines == 1 else "s")
-            speed = f"{self.tokens_per_engine_s:,.0f} tokens/s"
+            speed = f"{self.tokens_per_engine_second:,.0f} tokens/s"
             lines.append(("hours in all", f"{_format_interval(self.hours)}, {engines} of {speed}"))
         if self.gpu_hours is not None:
             lines.append(("GPU hours in all", _format_interval(self.gpu_hours)))
@@ -179,7 +179,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     tokens_left = forecast_remaining([block.num_tokens for block in chosen])
     rollouts_done = len(done) / len(seen) * sum(block.num_rollouts for block in seen)
     gpus = models.resources(config.ray).total_gpus
-    speed = spent.tokens_per_engine_s
+    speed = spent.tokens_per_engine_second
     engine_hours = None if speed is None else tokens_left.scale_and_shift(1 / speed / 3600)
     engines = max(1, spent.num_engines)
     tokens = tokens_left.scale_and_shift(1, spent.num_tokens)
@@ -202,7 +202,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         if engine_hours is None
         else engine_hours.scale_and_shift(1 / engines, spent.hours),
         num_engines=engines,
-        tokens_per_engine_s=speed,
+        tokens_per_engine_second=speed,
         gpu_hours=gpu_hours,
         money=_forecast_price(config, tokens, gpu_hours),
         still_learning=not learned,

@@ -44,7 +44,7 @@ def label(
     """Run a labelling job. Configuration, inputs and models are checked before anything is written.
 
     When a run is resumed, its models are checked only if unfinished blocks remain, because the
-    check takes seconds of imports.
+    imports of the check take seconds.
 
     Problems that cannot be labelled are skipped. `rejects.jsonl` lists them with reasons, even if
     the job is stopped early. The job ends early when it reaches a limit of the budget. Running it
@@ -55,8 +55,8 @@ def label(
         on_state: callback that receives the job's state every few seconds or more often.
         choose_blocks: function that returns the ids of the blocks to label now; None labels all
             blocks.
-        accept_changes: label problems again that changed since the run started, and drop problems
-            that were removed. If False, such changes are an error.
+        accept_changes: relabel problems that changed since the run started, and drop problems that
+            were removed. If False, such changes are an error.
         should_stop: function that is polled during the job. Once it returns True, no further
             block is started, and running blocks are interrupted; their journals keep the
             completions.

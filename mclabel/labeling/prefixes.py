@@ -244,12 +244,12 @@ class PrefixTable:
     def _estimate_needed_tokens(self, solutions: Sequence[Solution]) -> None:
         """Estimate the number of tokens that the policy needs from each prefix to the end.
 
-        The estimate uses the solutions alone. If some solutions through a prefix ended by
-        themselves, the need is the median of their remaining tokens after the prefix. If all
+        The estimate uses the solutions alone. If some solutions through a prefix finished without
+        truncation, the need is the median of their remaining tokens after the prefix. If all
         solutions through a prefix were truncated, the need is a median over all solutions, of the
-        remaining tokens after the same number of steps. A shorter solution counts with the tokens
-        of its last step. A truncated solution counts there as needing more than its limit allows.
-        If truncated solutions were left out, the median would be too low.
+        remaining tokens after the same number of steps. A shorter solution contributes the length
+        of its last step. A truncated solution is treated as censored: its need is above its token
+        limit. If truncated solutions were left out, the median would be too low.
         """
         remaining = [_count_tokens_after_each_prefix(solution) for solution in solutions]
         ends = [entry.finish_reason for entry in solutions]

@@ -79,8 +79,8 @@ class RegradeReport:
         ]
         if self.num_rollouts_unused:
             lines.append(
-                f"{self.num_rollouts_unused:,} rollouts are no longer used: the estimator would "
-                "not request them now"
+                f"{self.num_rollouts_unused:,} rollouts are no longer used, because the estimator "
+                "would not request them now"
             )
         if self.num_rollouts_missing:
             lines.append(
@@ -94,8 +94,8 @@ class RegradeReport:
             )
         if self.num_golds_mismatched:
             lines.append(
-                f"{self.num_golds_mismatched:,} golds were not used: the problem in the file of "
-                "golds has another text than the run's problem of the same id"
+                f"{self.num_golds_mismatched:,} golds were not used, because the problem in the "
+                "file of golds has another text than the run's problem of the same id"
             )
         return lines
 
@@ -335,7 +335,7 @@ def _read_corrected_golds(path: str) -> dict[str, _CorrectedGold]:
         text = row.get("problem")
         if not isinstance(text, str | None):
             raise DataError(
-                f"{place}: problem must be a text, but it is of type {type(text).__name__}. "
+                f"{place}: problem must be a string, but it is of type {type(text).__name__}. "
                 "Correct the row"
             )
         corrected = _CorrectedGold(gold=gold, problem=text)

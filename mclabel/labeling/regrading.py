@@ -57,7 +57,7 @@ class Regraded:
     num_changed: int
     """Number of recorded rollouts whose outcome changed."""
     num_missing: int
-    """Number of rollouts that the estimator requested but that are not on record."""
+    """Number of rollouts that the estimator requested but that were not recorded."""
 
 
 def regrade_block(

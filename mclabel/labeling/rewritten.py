@@ -95,7 +95,7 @@ class RewrittenRun:
         """Yield the blocks that are not written yet.
 
         Args:
-            on_progress: called with the number of finished blocks and of all blocks.
+            on_progress: called with the numbers of finished and of all blocks.
             on_table: called with the labels of every shard of the source.
         """
         finished = self.num_resumed

@@ -414,7 +414,7 @@ async def roll_out_and_judge(
 def replay_and_count_missing(run: EstimatorRun, recorded: dict[RolloutKey, Rollout]) -> int:
     """Run an estimator with recorded rollouts instead of sampled ones.
 
-    An estimator that accepts rollouts without a request receives all of them first.
+    An estimator that accepts unrequested rollouts receives all of them first.
 
     Args:
         run: estimator and prefix table; rollouts and counts are added to it.
@@ -422,7 +422,7 @@ def replay_and_count_missing(run: EstimatorRun, recorded: dict[RolloutKey, Rollo
             this dict.
 
     Returns:
-        The number of requested rollouts that are not on record.
+        The number of requested rollouts that were not recorded.
     """
     estimator, prefixes, names = run.estimator, run.table.prefixes, list(run.table.completers)
     num_missing = 0

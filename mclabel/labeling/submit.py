@@ -64,7 +64,7 @@ def submit_label(
 
     Raises:
         ConfigError: the configuration is invalid, or names paths that the cluster cannot read.
-        EngineError: the job server cannot be reached, or refuses the connection or the job.
+        EngineError: the job server cannot be reached, or rejects the connection or the job.
     """
     checked = load_config(LabelConfig, config, overrides, allow=allow)
     _check_paths_reachable(checked)
@@ -79,7 +79,7 @@ def submit_label(
         try:
             identity = _submit_with_retries(client, shlex.join(command), environment)
         except (RuntimeError, ValueError, TypeError) as error:
-            raise EngineError(f"{address}: the cluster refuses the job: {error}") from error
+            raise EngineError(f"{address}: the cluster rejects the job: {error}") from error
     return SubmittedJob(id=identity, client=client)
 
 

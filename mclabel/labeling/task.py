@@ -59,7 +59,7 @@ from mclabel.run.task import (
 )
 
 
-class LabelOutputs:
+class LabelOutputReader:
     """Reads and cleans up the labels shards of a run, and names their figures for display."""
 
     words = TaskWords(
@@ -125,7 +125,7 @@ class LabelOutputs:
         return {"cache_hits": cached / looked_up if looked_up else None}
 
 
-LABEL_OUTPUTS = LabelOutputs()
+LABEL_OUTPUTS = LabelOutputReader()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class LabelTask:
     """True if rollouts are written."""
 
     @property
-    def outputs(self) -> LabelOutputs:
+    def outputs(self) -> LabelOutputReader:
         """Reader of the labels shards of a run."""
         return LABEL_OUTPUTS
 

@@ -53,7 +53,7 @@ def train(
 
     Args:
         config: configuration of the training run.
-        on_progress: called with completed optimizer steps, all steps, and the loss as text.
+        on_progress: called with completed and total optimizer steps, and the loss as text.
         on_preflight: called with figures of the training data, before training begins.
     """
     out = Path(config.out)
@@ -112,7 +112,7 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
     Args:
         scorer: scorer to train.
         examples: training and validation examples.
-        on_progress: called with completed optimizer steps, all steps, and the loss as text.
+        on_progress: called with completed and total optimizer steps, and the loss as text.
     """
     import torch
     import transformers

@@ -121,8 +121,8 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
     console.print(
-        f"\n{evaluation.num_problems} problems are too few to prove quality: the intervals above "
-        "are wide.\n\n"
+        f"\n{evaluation.num_problems} problems are too few to prove quality, as the wide intervals "
+        "above show.\n\n"
         f"  labels    {run}\n"
         f"  PRM       {out}/prm\n"
         f"  figures   {out}/summary.json\n\n"

@@ -453,7 +453,9 @@ def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraini
 
 def _describe_process_death(name: str, code: int | None) -> str:
     how_ended = (
-        f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
+        f"was terminated by signal {-code}"
+        if code is not None and code < 0
+        else f"exited with {code}"
     )
     return (
         f"training {name}: its process {how_ended}. Signal 9 can mean that memory ran out; free "
@@ -469,7 +471,7 @@ def _train_in_child_process(config: TrainConfig, connection: Connection) -> None
     """
     from mclabel.prm.job import train
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates this process
     try:
         train(config, lambda step, total, loss: connection.send((step, total)))
         connection.send(None)

@@ -29,13 +29,13 @@ END_TOKENS = (
 """Texts of end tokens, which trainers leave at the end of completions."""
 MAX_TRIES = 8
 """Maximum number of requests per call of the client while the server is unreachable or busy."""
-MAX_BAD_ANSWERS = 3
-"""Number of unreadable answers of the server after which a call of the client fails."""
+MAX_BAD_RESPONSES = 3
+"""Number of unreadable responses of the server after which a call of the client fails."""
 FIRST_WAIT_S, LAST_WAIT_S = 0.25, 10.0
 """Seconds to wait before the second request, and maximum seconds before a later request. The wait
 doubles with every request."""
 MAX_REFUSAL_BYTES = 4_096
-"""Maximum number of bytes that are read from the answer to a refused request."""
+"""Maximum number of bytes that are read from the response to a refused request."""
 
 
 class RewardError(RuntimeError):
@@ -49,7 +49,7 @@ class RewardItem:
     problem: str
     completion: str
     answer: Any = None
-    """Gold answer from the data set. It is a number, a text, or a list or array of acceptable
+    """Gold answer from the data set. It is a number, a string, or a list or array of acceptable
     answers. A text may be a whole solution that ends with `#### 72` or a box. It is required if the
     server checks answers."""
     group: str | None = None
@@ -142,9 +142,9 @@ class RewardClient:
     def _send_with_retries(
         self, path: str, content: Mapping[str, Any] | None, read: Callable[[Any], T]
     ) -> T:
-        """Send a request and return the parsed answer.
+        """Send a request and return the parsed response.
 
-        The request is repeated while the server is unreachable or busy, or its answer is
+        The request is repeated while the server is unreachable or busy, or its response is
         unreadable.
         """
         headers = {"Content-Type": "application/json"}
@@ -154,36 +154,38 @@ class RewardClient:
             None if content is None else json.dumps(content, default=_convert_to_json_type).encode()
         )
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
-        wait_s, tries, num_bad_answers = FIRST_WAIT_S, 0, 0
+        wait_s, tries, num_bad_responses = FIRST_WAIT_S, 0, 0
         while True:
             tries += 1
             try:
-                return self._parse_answer(self._send_request(request), read)
+                return self._parse_response(self._send_request(request), read)
             except _RetryableError as error:
-                num_bad_answers += isinstance(error, _UnreadableAnswer)
-                if tries == MAX_TRIES or num_bad_answers == MAX_BAD_ANSWERS:
+                num_bad_responses += isinstance(error, _UnreadableResponse)
+                if tries == MAX_TRIES or num_bad_responses == MAX_BAD_RESPONSES:
                     raise RewardError(f"{error} (after {tries} tries)") from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, LAST_WAIT_S)
 
-    def _parse_answer(self, answer: bytes, read: Callable[[Any], T]) -> T:
+    def _parse_response(self, response: bytes, read: Callable[[Any], T]) -> T:
         remedy = "Give the URL of a server that `mclabel serve-rewards` started"
         try:
-            content = json.loads(answer)
+            content = json.loads(response)
         except (ValueError, RecursionError) as error:
-            raise _UnreadableAnswer(f"{self.url}: does not answer with JSON. {remedy}") from error
+            raise _UnreadableResponse(
+                f"{self.url}: does not respond with JSON. {remedy}"
+            ) from error
         try:
             return read(content)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise _UnreadableAnswer(
-                f"{self.url}: its answer holds no rewards ({type(error).__name__}: {error}). "
+            raise _UnreadableResponse(
+                f"{self.url}: its response holds no rewards ({type(error).__name__}: {error}). "
                 f"{remedy}"
             ) from error
 
     def _send_request(self, request: urllib.request.Request) -> bytes:
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
-                return bytes(answer.read())
+            with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
+                return bytes(response.read())
         except urllib.error.HTTPError as error:
             error_type = _RetryableError if error.code in (429, 503) else RewardError
             raise error_type(
@@ -205,17 +207,17 @@ def _convert_to_json_type(value: Any) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(
-        f"an answer has the type {type(value).__name__}, but must be a text, a number, or a list "
-        "of texts and numbers"
+        f"an answer has the type {type(value).__name__}, but must be a string, a number, or a list "
+        "of strings and numbers"
     )
 
 
 class _RetryableError(Exception):
-    """Error after which a request is repeated: no connection, a busy server, a bad answer."""
+    """Error after which a request is repeated: no connection, a busy server, a bad response."""
 
 
-class _UnreadableAnswer(_RetryableError):
-    """Error for an unreadable answer of the server."""
+class _UnreadableResponse(_RetryableError):
+    """Error for a response of the server that cannot be parsed."""
 
 
 def _read_refusal_message(error: urllib.error.HTTPError) -> str:
@@ -230,8 +232,8 @@ def _read_refusal_message(error: urllib.error.HTTPError) -> str:
         return text
 
 
-def _read_rewards(answer: Any, count: int) -> list[StepRewards]:
-    rewards = [_parse_step_rewards(content) for content in answer["items"]]
+def _read_rewards(response: Any, count: int) -> list[StepRewards]:
+    rewards = [_parse_step_rewards(content) for content in response["items"]]
     if len(rewards) != count:
         raise ValueError(f"gave {len(rewards)} rewards for {count} completions")
     return rewards

@@ -151,7 +151,7 @@ class _RewardEndpoints:
 
 
 def _make_openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
-    """Return an answer for OpenRLHF: for each completion its reward, and figures for the log."""
+    """Return the response to OpenRLHF: for each completion its reward, and metrics to log."""
     numbers = [item_rewards.reward for item_rewards in rewards]
     logs = {
         "refused": [float(item_rewards.refused is not None) for item_rewards in rewards],
@@ -278,8 +278,8 @@ def _require_gold_answers(
             if (fault := _find_answer_fault(item.answer)) is not None:
                 _refuse(
                     f"{name}[{number}]: {fault}, and this server checks answers. Send a gold with "
-                    "every completion, as a text, a number or a list of them, or start the server "
-                    "with check=false"
+                    "every completion, as a string, a number or a list of them, or start the "
+                    "server with check=false"
                 )
     return items
 

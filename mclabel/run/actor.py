@@ -34,12 +34,12 @@ T = TypeVar("T")
 PROGRESS_S = 0.5
 """Maximum duration of a call of `exchange` in seconds, if no block ends."""
 MAX_CALLS = 6
-"""Maximum number of concurrent calls of an actor's methods: one of `exchange`, and those that end
+"""Maximum number of concurrent calls of an actor's methods: one of `exchange`, and those that close
 the engine. Further calls wait."""
 DRAIN_FLUSH_S = 5.0
 """Seconds between two flushes of the journals while the node is about to be removed."""
-LAST_ANSWER_S = 2.0
-"""Seconds between the report of a dead engine to the driver and the end of the process."""
+LAST_REPLY_S = 2.0
+"""Seconds between the report of a dead engine to the driver and the exit of the process."""
 CLOSE_S = 8.0
 """Maximum seconds to wait until an engine closes after its work has stopped."""
 
@@ -82,8 +82,8 @@ class WorkerActor:
 
     def node(self) -> str:
         """Return the id of the node on which the actor was placed."""
-        if self._dying:  # do not return: the process is about to end
-            time.sleep(2 * LAST_ANSWER_S)
+        if self._dying:  # do not return: the process is about to exit
+            time.sleep(2 * LAST_REPLY_S)
         return str(ray.get_runtime_context().get_node_id())
 
     def load(self, load_number: int) -> None:
@@ -111,10 +111,10 @@ class WorkerActor:
         """Start the leased blocks, and report the blocks that have ended since the last call.
 
         The call returns when a block ends, at the latest after `PROGRESS_S`. If the engine is dead,
-        the process ends shortly after the call.
+        the process exits shortly after the call.
 
         Args:
-            load_number: number of the load for which the leases were made.
+            load_number: sequence number of the engine load for which the leases were made.
             leases: blocks to start.
 
         Raises:
@@ -128,21 +128,21 @@ class WorkerActor:
             return self._wait_for_result(_exchange_leases(self._worker, self._running, leases))
         except EngineDied:
             self._dying = True
-            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_ANSWER_S, os._exit, 1)
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_REPLY_S, os._exit, 1)
             raise
 
-    def end(self) -> None:
+    def stop_and_close_engine(self) -> None:
         """Stop the running blocks, write their journals, and close the engine.
 
         A call of `exchange` in progress still reports the blocks that have ended. If the engine is
-        still loading, the whole process ends, and this call gets no reply.
+        still loading, the whole process exits, and this call gets no reply.
         """
         if self._worker is None:
             end_process_at_once(0)
         else:
             self._wait_for_result(_stop_and_close(self._worker))
 
-    def abandon(self) -> None:
+    def flush_and_kill_process(self) -> None:
         """Write the journals, then kill this process and its children; called if the engine stopped
         responding.
         """
@@ -174,7 +174,7 @@ class WorkerActor:
 
 
 async def _stop_and_close(worker: Worker) -> None:
-    """Stop the blocks and close the engine. Kill the engine's child processes that do not end in
+    """Stop the blocks and close the engine. Kill the engine's child processes that do not exit in
     time.
     """
     memory = list_shared_memory_files()

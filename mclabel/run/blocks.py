@@ -40,7 +40,7 @@ from mclabel.run.shards.plan import (
     split_into_chunks,
 )
 from mclabel.run.shards.store import Store
-from mclabel.run.task import Block, Item, Items, Outputs
+from mclabel.run.task import Block, Item, Items, OutputReader
 
 MAX_PART_ROWS = 50_000
 """Approximate number of rows in a part of the plan. A part ends at the end of a block."""
@@ -93,7 +93,7 @@ class JobBlocks:
     def __init__(
         self,
         items: Items,
-        outputs: Outputs,
+        outputs: OutputReader,
         plan: PlanIndex,
         plan_indices: NDArray[np.int64],
         changes: InputChanges,
@@ -163,7 +163,7 @@ class JobBlocks:
 def plan_blocks(
     store: Store | None,
     items: Items,
-    outputs: Outputs,
+    outputs: OutputReader,
     *,
     identity: Mapping[str, Any],
     block_items: int,
@@ -295,7 +295,7 @@ def _make_plan_row(
 
 
 def _make_changed_input_error(
-    store: Store, outputs: Outputs, changes: InputChanges, missing_texts: Sequence[str]
+    store: Store, outputs: OutputReader, changes: InputChanges, missing_texts: Sequence[str]
 ) -> ShardError:
     """Return the error that lists the changed and missing items.
 
@@ -324,7 +324,7 @@ def _make_changed_input_error(
 
 def _describe_missing_items(
     store: Store,
-    outputs: Outputs,
+    outputs: OutputReader,
     items: Items,
     compared: PlanComparison,
     missing: Mapping[str, str],

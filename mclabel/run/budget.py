@@ -47,7 +47,7 @@ class Spending:
     """Maximum number of engines that were loaded at the same time."""
 
     @property
-    def tokens_per_engine_s(self) -> float | None:
+    def tokens_per_engine_second(self) -> float | None:
         """Tokens per second of one busy engine; None if no engine was ever busy."""
         return self.busy_tokens / self.busy_engine_s if self.busy_engine_s > 0 else None
 

@@ -23,7 +23,7 @@ from mclabel.engines.loading import get_current_stage
 from mclabel.run.leases import POLL_S, FleetProgress, LeaseBook, OnProgress
 from mclabel.run.ray_cluster import Placement, connect_to_ray, list_node_resources
 from mclabel.run.ray_run import RayRun
-from mclabel.run.running import STALL_S, EngineWatch, FinishedLease, RunningBlocks
+from mclabel.run.running import STALL_S, EngineSilenceMonitor, FinishedLease, RunningBlocks
 from mclabel.run.settings import RayConfig
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
@@ -89,7 +89,7 @@ class LocalFleet:
         if not runner.run(_load_or_cancel(worker, book, report_start)):
             return
         loaded = time.monotonic()
-        watch, was_silent, has_stopped = EngineWatch(stall_s=self._stall_s), False, False
+        watch, was_silent, has_stopped = EngineSilenceMonitor(stall_s=self._stall_s), False, False
 
         def report_progress(progress: WorkerProgress) -> None:
             nonlocal was_silent, has_stopped
@@ -281,9 +281,10 @@ class RayFleet:
             )
             after = "" if hopeless else f" after ray.wait_s={self._ray.wait_s:g}"
             raise EngineError(
-                f"{self._resources}: room for {num_placed} of ray.min_engines="
-                f"{self.min_engines} engines{after}. The nodes have: "
-                f"{nodes or 'nothing'}. Request less (ray.num_cpus, ray.num_gpus), or add nodes"
+                f"{self._resources}: the cluster has room for only {num_placed} of the "
+                f"{self.min_engines} engines (ray.min_engines){after}. The nodes have "
+                f"{nodes or 'no CPUs and no GPUs'}. Request less (ray.num_cpus, "
+                "ray.num_gpus), or add nodes"
             )
         return False
 

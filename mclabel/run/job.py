@@ -40,7 +40,7 @@ from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import Reject, write_rejects
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState, JobTally
-from mclabel.run.task import CommittedBlocks, Outputs
+from mclabel.run.task import CommittedBlocks, OutputReader
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _MAX_NAMED = 3
 
 def run_job(
     blocks: JobBlocks,
-    outputs: Outputs,
+    outputs: OutputReader,
     fleet: Fleet,
     store: Store,
     *,
@@ -127,7 +127,7 @@ def run_job(
 
 def _run_missing_blocks(
     blocks: JobBlocks,
-    outputs: Outputs,
+    outputs: OutputReader,
     fleet: Fleet,
     store: Store,
     should_end: Callable[[JobState], bool],

@@ -188,9 +188,9 @@ class LeaseBook:
                 self._num_set_aside_in_a_row += 1
                 if self._num_set_aside_in_a_row >= MAX_SET_ASIDE_IN_A_ROW:
                     raise EngineError(
-                        f"engines died twice on each of {self._num_set_aside_in_a_row} "
-                        f"{self._words.items} in a row and completed nothing in between. The last "
-                        f"death was in block {block_id}: {reason}. {LOGS}"
+                        f"engines crashed twice on each of {self._num_set_aside_in_a_row} "
+                        f"consecutive {self._words.items}, completing nothing in between. The last "
+                        f"crash was in block {block_id}: {reason}. {LOGS}"
                     )
             self._due_alone.appendleft(block_id)
             return
@@ -242,7 +242,7 @@ class FleetProgress:
     num_failures: int = 0
     """Number of engines lost so far."""
     num_silent: int = 0
-    """Number of loaded engines without activity for longer than `EngineWatch.limit_s`."""
+    """Number of loaded engines without activity for longer than `EngineSilenceMonitor.limit_s`."""
     gpu_hours: float = 0.0
     """GPU hours of all engines, each counted from the end of loading."""
 

@@ -217,8 +217,8 @@ def digest_content_and_extras(item: Item) -> tuple[bytes, bytes]:
 
 
 def hash_ids(ids: Iterable[str]) -> Hashes:
-    """Hash items' ids by Python's `hash`, whose key is random, so the hashes are valid only in this
-    process.
+    """Hash items' ids by Python's `hash`, which is salted randomly per process, so the hashes are
+    valid only in this process.
     """
     return np.fromiter(map(hash, ids), np.int64).view(np.uint64)
 

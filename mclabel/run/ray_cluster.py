@@ -149,7 +149,7 @@ class Placement:
         return cls(options=options, group=group)
 
     def release(self) -> None:
-        """Remove the placement group, which ends all processes that still run in it."""
+        """Remove the placement group, which terminates all processes that still run in it."""
         if self.group is not None:
             from ray.util.placement_group import remove_placement_group
 

@@ -19,7 +19,7 @@ from mclabel.core.components import list_third_party_components
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.run.leases import LOGS, POLL_S, FleetProgress, LeaseBook, OnProgress
 from mclabel.run.ray_cluster import Placement, list_draining_nodes
-from mclabel.run.running import EngineWatch, FinishedLease, Lease, find_user_error
+from mclabel.run.running import EngineSilenceMonitor, FinishedLease, Lease, find_user_error
 from mclabel.run.task import RunnerState
 from mclabel.run.worker import BlockReport, WorkerProgress
 
@@ -34,13 +34,13 @@ MAX_FAILED_LOADS = 3
 LOOK_S = 2.0
 """Seconds between two checks of the cluster for free resources and draining nodes."""
 _ENDED = (
-    "The process ended without an error message, as happens when memory runs out. Configure the "
+    "The process exited without an error message, as happens when memory runs out. Configure the "
     "engine to use less memory. "
 )
-LAST_ANSWERS_S = 2.0
-"""Seconds to wait for the last replies of engines that were asked to end."""
+LAST_REPLIES_S = 2.0
+"""Seconds to wait for the last replies of engines that were asked to close."""
 LAST_S = 20.0
-"""Seconds for the engines of a stopped job to commit finished blocks, write journals and end."""
+"""Seconds for the engines of a stopped job to commit finished blocks, write journals and close."""
 
 _ActorMethod = Literal["node", "load", "stage", "exchange"]
 
@@ -86,7 +86,7 @@ class RayRun:
         self._looked = self._shown = self._watched = -float("inf")
         self._failed_loads = self._num_failures = 0
         self._engine_s = 0.0
-        self._ended = False
+        self._are_engines_closed = False
 
     def run_until_done(self) -> Iterator[BlockReport]:
         """Run blocks until all are done or the book is closed, and yield their reports."""
@@ -96,8 +96,8 @@ class RayRun:
                 yield from self._record_call_result(*self._events.get(timeout=POLL_S))
             self._replace_stopped_engines()
             self._report_progress()
-        self._ask_engines_to_end()
-        until = time.monotonic() + LAST_ANSWERS_S
+        self._close_engines_once()
+        until = time.monotonic() + LAST_REPLIES_S
         while any(e.is_exchanging and e.blocks for e in self._engines) and time.monotonic() < until:
             with suppress(queue.Empty):
                 method, engine, future = self._events.get(timeout=POLL_S)
@@ -107,22 +107,22 @@ class RayRun:
                         yield from self._mark_done(engine, future.result().ended)
 
     def stop(self) -> None:
-        """End the actors. Running blocks write their journals first."""
+        """Terminate the actors. Running blocks write their journals first."""
         import ray
 
-        self._ask_engines_to_end()
+        self._close_engines_once()
         for engine in self._engines:
             ray.kill(engine.actor)
             engine.placement.release()
 
-    def _ask_engines_to_end(self) -> None:
-        """Ask the engines once to commit finished blocks, write their journals and end."""
+    def _close_engines_once(self) -> None:
+        """Make the engines commit finished blocks, write their journals and close; only once."""
         import ray
 
-        if not self._ended:
-            self._ended = True
+        if not self._are_engines_closed:
+            self._are_engines_closed = True
             up = [e.actor for e in self._engines if e.node is not None and not e.is_silent]
-            refs = [actor.end.remote() for actor in up]
+            refs = [actor.stop_and_close_engine.remote() for actor in up]
             if refs:
                 ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 
@@ -141,7 +141,7 @@ class RayRun:
         """
         from ray.exceptions import RayError
 
-        if engine not in self._engines:  # the actor was abandoned and replaced
+        if engine not in self._engines:  # the actor was terminated and replaced
             return []
         error = future.exception()
         if error is not None and not isinstance(error, RayError):
@@ -151,12 +151,12 @@ class RayRun:
             if error is not None:
                 self._recover_from_failed_exchange(engine, error)
                 return []
-            answer: ExchangeReply = future.result()
-            engine.progress = answer.progress
+            reply: ExchangeReply = future.result()
+            engine.progress = reply.progress
             assert engine.watch is not None
-            engine.watch.record(answer.progress)
-            reports = self._mark_done(engine, answer.ended)
-            self._start_exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
+            engine.watch.record(reply.progress)
+            reports = self._mark_done(engine, reply.ended)
+            self._start_exchange(engine, num_ended=len(reply.ended), failed=reply.failed)
             return reports
         if method == "stage":
             engine.is_stage_requested = False
@@ -172,7 +172,7 @@ class RayRun:
             self._failed_loads = 0
             engine.loaded_at, engine.is_draining = time.monotonic(), False
             engine.stage = None
-            engine.watch = EngineWatch(stall_s=self._fleet.stall_s)
+            engine.watch = EngineSilenceMonitor(stall_s=self._fleet.stall_s)
             num_loaded = sum(actor.loaded_at is not None for actor in self._engines)
             self._begun = self._begun or num_loaded >= self._fleet.min_engines
             self._start_exchange(engine)
@@ -254,7 +254,7 @@ class RayRun:
         hint = (
             _make_third_party_hint() if isinstance(error, RayActorError) and not preempted else ""
         )
-        why = engine.end_reason or f"{hint}{cause or error}"
+        why = engine.termination_reason or f"{hint}{cause or error}"
         self._record_loss(engine)
         self._release_blocks(engine, why, may_be_cause=not blameless)
 
@@ -277,7 +277,7 @@ class RayRun:
         self._num_failures += 1
         self._engine_s += time.monotonic() - engine.loaded_at
         engine.loaded_at = engine.progress = engine.node = None
-        engine.watch = engine.end_reason = engine.stage = None
+        engine.watch = engine.termination_reason = engine.stage = None
         engine.must_request_node = True
 
     def _recover_from_failed_load(
@@ -310,8 +310,10 @@ class RayRun:
             return
         self._watched = now
         for number, engine in enumerate(self._engines):
-            if engine.watch is not None and engine.end_or_kill_stopped_actor(engine.watch, now):
-                why = str(engine.end_reason)
+            if engine.watch is not None and engine.terminate_actor_if_engine_stopped(
+                engine.watch, now
+            ):
+                why = str(engine.termination_reason)
                 engine.placement.release()
                 self._record_loss(engine)
                 self._engines[number] = fresh = EngineActor(*self._fleet.new_actor())
@@ -351,8 +353,8 @@ def _make_third_party_hint() -> str:
     return f"It ran {', '.join(names)} from outside mclabel, which may have called os._exit. "
 
 
-ABANDON_S = 5.0
-"""Seconds for the process of a stopped engine to end by itself before Ray is asked to kill it."""
+EXIT_S = 5.0
+"""Seconds for the process of a stopped engine to exit by itself before Ray is asked to kill it."""
 KILL_S = 60.0
 """Seconds for Ray to kill the process. A process may survive that, for example if it waits for a
 dead file system. It is then left alone, and a new actor replaces it."""
@@ -372,7 +374,7 @@ class EngineActor:
     """Clock reading when the engine was loaded; None while the actor waits, loads, or is down."""
     progress: WorkerProgress | None = None
     """Latest snapshot of the actor's worker; None before the first reply of `exchange`."""
-    watch: EngineWatch | None = None
+    watch: EngineSilenceMonitor | None = None
     """Measurement of the engine's silence; None while the engine is not loaded."""
     blocks: list[str] = field(default_factory=list)
     """Ids of the blocks that are leased to the actor."""
@@ -391,9 +393,9 @@ class EngineActor:
     """Number of loads that were started so far."""
     is_exchanging: bool = False
     """True while a call of `exchange` is in progress."""
-    end_reason: str | None = None
-    """Reason why the actor is being ended; None if it is not."""
-    _ended_at: float = 0.0
+    termination_reason: str | None = None
+    """Reason why the process of the actor is being terminated; None if it is not."""
+    _terminated_at: float = 0.0
     _is_killed: bool = False
 
     @property
@@ -401,14 +403,14 @@ class EngineActor:
         """Return whether the engine has shown no activity for too long."""
         return self.watch is not None and self.watch.is_silent
 
-    def end_or_kill_stopped_actor(self, watch: EngineWatch, now: float) -> bool:
-        """Log a silence that is too long; end the process of an engine that has stopped.
+    def terminate_actor_if_engine_stopped(self, watch: EngineSilenceMonitor, now: float) -> bool:
+        """Log a silence that is too long; terminate the process of an engine that has stopped.
 
-        The process is first asked to end, and is killed by Ray if it does not. Once the process is
+        The process is first asked to exit. Ray kills it if it does not. Once the process is
         gone, the call of `exchange` in progress fails, and Ray restarts the actor.
 
         Args:
-            watch: watch of this engine.
+            watch: silence monitor of this engine.
             now: clock reading in seconds.
 
         Returns:
@@ -420,16 +422,16 @@ class EngineActor:
         watch.advance_clock(now)
         if watch.is_silent and not was_silent:
             logger.warning("the engine on node %s %s", self.node, watch.describe_silence())
-        if self.end_reason is None:
+        if self.termination_reason is None:
             if watch.has_stopped:
-                self.end_reason = f"the engine {watch.describe_silence()}, and was ended"
-                logger.warning("the engine on node %s has stopped: it is replaced", self.node)
-                self.actor.abandon.remote()
-                self._ended_at, self._is_killed = now, False
-        elif not self._is_killed and now - self._ended_at >= ABANDON_S:
+                self.termination_reason = f"the engine {watch.describe_silence()} and was killed"
+                logger.warning("the engine on node %s has stopped, so it is replaced", self.node)
+                self.actor.flush_and_kill_process.remote()
+                self._terminated_at, self._is_killed = now, False
+        elif not self._is_killed and now - self._terminated_at >= EXIT_S:
             ray.kill(self.actor, no_restart=False)
             self._is_killed = True
-        elif self._is_killed and now - self._ended_at >= ABANDON_S + KILL_S:
+        elif self._is_killed and now - self._terminated_at >= EXIT_S + KILL_S:
             ray.kill(self.actor)
             return True
         return False

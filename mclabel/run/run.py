@@ -32,7 +32,7 @@ from mclabel.run.shards.manifest_faults import check_plan_and_shards_match, find
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
-from mclabel.run.task import Items, Outputs, Task
+from mclabel.run.task import Items, OutputReader, Task
 from mclabel.run.worker import JOURNAL_S, BlockReport, Worker
 
 logger = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class RunOutput:
     def plan_blocks(
         self,
         items: Items,
-        outputs: Outputs,
+        outputs: OutputReader,
         *,
         block_items: int,
         accept_changes: bool = False,
@@ -267,7 +267,7 @@ def run_task(
     return report
 
 
-def _refuse_left_out_items(store: Store, outputs: Outputs) -> None:
+def _refuse_left_out_items(store: Store, outputs: OutputReader) -> None:
     if (left_out := next(iter(outputs.iter_set_aside_items(store)), None)) is not None:
         name = f"row {left_out.row}" if left_out.problem_id is None else left_out.problem_id
         raise DataError(

@@ -1,7 +1,7 @@
 """Handles the blocks that run on one worker, in an actor or in this process.
 
 `RunningBlocks` runs blocks concurrently and reports the ones that have ended. `SuspectBlock` finds
-the item that kills engines. `EngineWatch` measures the silence of an engine.
+the item that kills engines. `EngineSilenceMonitor` measures the silence of an engine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RunningBlocks:
     """
 
     def __init__(self, worker: Worker) -> None:
-        """Start without blocks.
+        """Create an empty set of running blocks for a worker.
 
         Args:
             worker: started worker.
@@ -260,7 +260,7 @@ MAX_TICK_S = 2.0
 longer, it could not receive reports of activity, so the rest does not count as silence."""
 
 
-class EngineWatch:
+class EngineSilenceMonitor:
     """Measures the silence of one engine since it was loaded.
 
     An engine may stop without an error, for example if its process is stopped, a GPU kernel hangs,

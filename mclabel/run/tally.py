@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mclabel.run.forecast import RemainderForecast, Size
 from mclabel.run.leases import FleetProgress
 from mclabel.run.plan_index import InputChanges
-from mclabel.run.task import Outputs, TaskWords
+from mclabel.run.task import OutputReader, TaskWords
 from mclabel.run.worker import BlockReport, WorkerProgress
 
 
@@ -56,7 +56,7 @@ class JobState:
     num_failures: int = 0
     """Number of engines that were lost."""
     num_silent: int = 0
-    """Number of loaded engines without activity for longer than `EngineWatch.limit_s`."""
+    """Number of loaded engines without activity for longer than `EngineSilenceMonitor.limit_s`."""
     gpu_hours: float = 0.0
     num_tokens_left: float | None = None
     """Forecast of the remaining tokens; None before the first item is finished."""
@@ -100,7 +100,7 @@ class JobTally:
 
     def __init__(
         self,
-        outputs: Outputs,
+        outputs: OutputReader,
         *,
         num_blocks: int,
         num_blocks_resumed: int,

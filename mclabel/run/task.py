@@ -1,7 +1,7 @@
 """Protocols of a task: the work that a job does exactly once with each of its items.
 
 A `Task` is frozen and picklable. It creates a `Runner` on every worker, which processes many items
-concurrently. `Outputs` reads the results of finished blocks from the store. For example,
+concurrently. `OutputReader` reads the results of finished blocks from the store. For example,
 `mclabel.labeling.task` labels problems, and `mclabel.judge.task` judges solutions.
 """
 
@@ -183,8 +183,8 @@ class Task(Protocol):
         """Metadata that every shard and the manifest store."""
 
     @property
-    def outputs(self) -> Outputs:
-        """Object that reads the finished blocks in a store."""
+    def outputs(self) -> OutputReader:
+        """Object that reads the finished blocks from a store."""
 
     def runner(self, store: Store) -> Runner[Any, Any]:
         """Create a runner of the task; called on each worker.
@@ -247,8 +247,8 @@ class CommittedBlocks:
     """Names of files in the output folder that do not belong to any block of the job."""
 
 
-class Outputs(Protocol):
-    """Protocol of the reader of a task's finished blocks in a store."""
+class OutputReader(Protocol):
+    """Protocol of an object that reads the finished blocks of a task from a store."""
 
     @property
     def words(self) -> TaskWords:

@@ -2,7 +2,7 @@
 
 One method serves one problem. `mclabel.search.problem` samples and scores the nodes that the method
 requests, and limits their cost. A method uses no engine, scorer, thread or clock, and draws random
-numbers only from its seed, so the same nodes always give the same search.
+numbers only from its seed, so identical nodes yield an identical search.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class SearchPlan:
     def preview(self, *, accept_changes: bool = False) -> SearchPreview:
         """Return the models, the inputs and the progress of the job.
 
-        If some problems are searched already, the preview includes a forecast of tokens.
+        If some problems have already been searched, the preview includes a forecast of tokens.
 
         Args:
             accept_changes: True to accept that problems have changed since the run began; False to

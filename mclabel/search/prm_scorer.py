@@ -153,7 +153,7 @@ class PrmScorer(StepScorer):
             whole = [prefix for prefix in prefixes if id(prefix) not in scored_by_id]
             scored_by_id.update(zip(map(id, whole), self._score_all_tokens(whole), strict=True))
         except torch.OutOfMemoryError as error:
-            raise EngineDied(f"the device has no memory left ({error})") from error
+            raise EngineDied(f"the device is out of memory ({error})") from error
         self.seconds += time.perf_counter() - began
         return [scored_by_id[id(prefix)] for prefix in prefixes]
 

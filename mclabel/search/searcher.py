@@ -43,7 +43,7 @@ class Searcher:
         Args:
             policy: the policy, not started yet.
             settings: settings of the server. All requests use the scorer and the checker in them.
-            name: name of the model in answers.
+            name: name of the model in responses.
             limits: maximum numbers of requests that are processed and that wait.
         """
         self._policy, self._name = policy, name
@@ -58,14 +58,14 @@ class Searcher:
         await self._policy.start()
         await self._scorer.start()
 
-    def start_search(self, request: SearchRequest) -> asyncio.Task[SearchAnswer]:
+    def start_search(self, request: SearchRequest) -> asyncio.Task[SearchResponse]:
         """Start a search and return its task. Cancelling the task ends the search.
 
         Raises:
             Refused: there are too many requests, or the server is shutting down. The returned task
                 raises `Refused` if the search fails.
         """
-        return self.requests.begin(lambda: self._search_and_answer(request))
+        return self.requests.begin(lambda: self._search_and_respond(request))
 
     async def close(self) -> None:
         """Cancel all searches, and release policy and scorer."""
@@ -74,7 +74,7 @@ class Searcher:
         await self._scorer.close()
         await self._policy.close()
 
-    async def _search_and_answer(self, request: SearchRequest) -> SearchAnswer:
+    async def _search_and_respond(self, request: SearchRequest) -> SearchResponse:
         settings = request.settings
         problem = Problem(
             id=content_id("problem", request.problem), text=request.problem, answer=""
@@ -93,7 +93,7 @@ class Searcher:
         )
         tree = searched.tree
         assert tree is not None
-        return SearchAnswer(
+        return SearchResponse(
             model=self._name,
             method=settings.search.kind,
             solutions=_list_distinct_solutions(searched.labeled, request.n)
@@ -127,7 +127,7 @@ def _choose_longest_prefix(search_result: SearchResult) -> SearchedSolution:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedSolution:
-    """Solution in an answer of the server."""
+    """Solution in a response of the server."""
 
     steps: tuple[str, ...]
     """Texts of the steps; joined, they are the solution's text."""
@@ -146,8 +146,8 @@ class SearchedSolution:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchAnswer:
-    """Answer of the server to a request for a search."""
+class SearchResponse:
+    """Response of the server to a request for a search."""
 
     model: str
     """Name of the model."""
@@ -164,7 +164,7 @@ class SearchAnswer:
     cost: StoredCost
 
     def to_completion_object(self) -> dict[str, Any]:
-        """Return the answer as a `chat.completion` object of the OpenAI API."""
+        """Return the response as a `chat.completion` object of the OpenAI API."""
         choices = [
             {
                 "index": index,
@@ -183,7 +183,7 @@ class SearchAnswer:
         }
 
     def iter_chunk_objects(self, *, include_usage: bool) -> Iterator[dict[str, Any]]:
-        """Yield the answer as `chat.completion.chunk` objects of the OpenAI API, one per step.
+        """Yield the response as `chat.completion.chunk` objects of the OpenAI API, one per step.
 
         Args:
             include_usage: True to add a last chunk with the numbers of tokens.
@@ -191,9 +191,14 @@ class SearchAnswer:
         head = self._make_common_response_fields("chat.completion.chunk")
 
         def make_chunk(
-            index: int, delta: dict[str, str], ended: str | None = None
+            index: int, delta: dict[str, str], finish_reason: str | None = None
         ) -> dict[str, Any]:
-            choice = {"index": index, "delta": delta, "finish_reason": ended, "logprobs": None}
+            choice = {
+                "index": index,
+                "delta": delta,
+                "finish_reason": finish_reason,
+                "logprobs": None,
+            }
             return {**head, "choices": [choice]}
 
         for index, solution in enumerate(self.solutions):
@@ -304,11 +309,11 @@ class SearchRequest:
     settings: PolicySearchSettings
     """Settings of the server with the changes of the request."""
     n: int = 1
-    """Maximum number of solutions in the answer."""
+    """Maximum number of solutions in the response."""
     is_streamed: bool = False
-    """True to send the answer as server-sent events."""
+    """True to send the response as server-sent events."""
     include_usage: bool = False
-    """True to end a streamed answer with the numbers of tokens."""
+    """True to end a streamed response with the numbers of tokens."""
 
 
 class RequestReader:

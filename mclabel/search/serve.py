@@ -24,7 +24,7 @@ from mclabel.labeling.policy import prepare_policy
 from mclabel.search.base import SearchMethod
 from mclabel.search.config import ServeSearchConfig
 from mclabel.search.scorers import StepScorer, make_scorer
-from mclabel.search.searcher import RequestReader, SearchAnswer, Searcher, SearchRequest
+from mclabel.search.searcher import RequestReader, Searcher, SearchRequest, SearchResponse
 from mclabel.serving.access import make_api_app
 from mclabel.serving.requests import (
     Refused,
@@ -147,14 +147,14 @@ class _SearchEndpoints:
         if ask.is_streamed:
             return _EventStreamResponse(search, ask)
         return await respond_when_done(
-            search, request, lambda answer: make_json_response(answer.to_completion_object())
+            search, request, lambda response: make_json_response(response.to_completion_object())
         )
 
 
 class _EventStreamResponse(Response):
-    """Server-sent events of an answer, with comments until the answer is complete."""
+    """Server-sent events of a response, with comments until the response is complete."""
 
-    def __init__(self, search: asyncio.Task[SearchAnswer], request: SearchRequest) -> None:
+    def __init__(self, search: asyncio.Task[SearchResponse], request: SearchRequest) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
         del self.headers["content-length"]
         self._search, self._request = search, request
@@ -180,11 +180,11 @@ class _EventStreamResponse(Response):
         if not self._search.done():
             return
         try:
-            answer = self._search.result()
+            response = self._search.result()
         except Refused as refused:
             yield _format_event(encode_json(refused.body))
             return
-        for chunk in answer.iter_chunk_objects(include_usage=self._request.include_usage):
+        for chunk in response.iter_chunk_objects(include_usage=self._request.include_usage):
             yield _format_event(encode_json(chunk))
         yield _format_event(b"[DONE]")
 

@@ -17,7 +17,7 @@ from mclabel.engines import Policy
 from mclabel.labeling.grading import to_grade_record
 from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.labeled import SamplingFacts, label_by_outcome
-from mclabel.labeling.task import LabelOutputs
+from mclabel.labeling.task import LabelOutputReader
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import JournalEntry, Line
@@ -38,8 +38,8 @@ from mclabel.search.tree import read_entry
 
 
 @dataclass(frozen=True)
-class SearchOutputs(LabelOutputs):
-    """Outputs of a search job: search trees, and solutions in labels shards."""
+class SearchOutputReader(LabelOutputReader):
+    """Reader of the outputs of a search job: search trees, and solutions in labels shards."""
 
     words = TaskWords(
         item="problem",
@@ -47,7 +47,7 @@ class SearchOutputs(LabelOutputs):
         content="text or gold",
         done="searched",
         block_setting="block_problems",
-        same_text=LabelOutputs.words.same_text,
+        same_text=LabelOutputReader.words.same_text,
         counters={
             "num_solutions": 0,
             "num_requests": 0,
@@ -68,7 +68,7 @@ class SearchOutputs(LabelOutputs):
         delete_uncommitted_trees(store)
 
 
-SEARCH_OUTPUTS = SearchOutputs()
+SEARCH_OUTPUTS = SearchOutputReader()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class SearchTask:
     """True if a problem that cannot be searched is an error; False to list it among the rejects."""
 
     @property
-    def outputs(self) -> SearchOutputs:
+    def outputs(self) -> SearchOutputReader:
         """Reader of the outputs of a search job."""
         return SEARCH_OUTPUTS
 

@@ -137,7 +137,7 @@ class SelectReport:
         )
         if self.num_scored and not self.num_certain:
             yield (
-                "uniform_share leaves nothing to the rule: the whole budget is drawn at random. "
+                "uniform_share leaves nothing to the rule, so the whole budget is drawn at random. "
                 "Raise budget, or lower uniform_share"
             )
         yield f"Label them: mclabel label CONFIG --select {out}"

@@ -168,7 +168,7 @@ def make_name_printable(name: str, max_characters: int = MAX_NAME) -> str:
     """Make a name safe to show.
 
     If a name has more than `max_characters` characters, … replaces its middle. Unprintable
-    characters become codes.
+    characters are escaped.
     """
     if len(name) > max_characters:
         name = f"{name[: max_characters - 20]}…{name[-19:]}"

@@ -1,4 +1,4 @@
-"""Texts for pages and results: results as JSON, steps and answers for display, and static files."""
+"""Formats results as JSON, and steps and answers for display. Loads static files of web pages."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_what_cannot_be_written_leaves_nothing(
             {"at": 2**53 - 1},
             "at=9007199254740991: must be at most 4102444800000",
         ),
-        ({"person": "\ud800"}, "a text is not valid Unicode"),
+        ({"person": "\ud800"}, "a string is not valid Unicode"),
         ({"at": 1e12}, "at=1000000000000.0: must be a whole number"),
         ({"extra": 1}, "extra=1: unknown key"),
     ],

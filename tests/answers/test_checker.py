@@ -18,7 +18,9 @@ RIGHT = Verdict.RIGHT
 async def grade_text(checker: Checker, answer: str, gold: str) -> Grade:
     """Return the grade of a completion that ends in this answer."""
     text = f"\\boxed{{{answer}}}"
-    ((answer_read, grade),) = await checker.grade_completions([(text, gold)], aside=run_inline)
+    ((answer_read, grade),) = await checker.grade_completions(
+        [(text, gold)], run_blocking=run_inline
+    )
     assert answer_read == answer
     return grade
 
@@ -46,7 +48,7 @@ def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
 
 def test_cheap_pairs_do_not_leave_the_event_loop(checker: Checker) -> None:
     call = checker.grade_completions(
-        [("The answer is 1/2.", "0.5"), ("I cannot say.", "1")], aside=run_inline
+        [("The answer is 1/2.", "0.5"), ("I cannot say.", "1")], run_blocking=run_inline
     )
     with pytest.raises(StopIteration) as done:
         call.send(None)
@@ -100,4 +102,4 @@ def test_the_memo_keeps_rules_apart(checker: Checker) -> None:
     ],
 )
 def test_unparsed_golds(gold: str, reason: str | None, checker: Checker) -> None:
-    assert asyncio.run(checker.explain_unparsed_gold(gold, aside=run_inline)) == reason
+    assert asyncio.run(checker.explain_unparsed_gold(gold, run_blocking=run_inline)) == reason

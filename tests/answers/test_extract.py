@@ -125,7 +125,7 @@ def test_words_that_may_be_another_number_are_unknown_whatever_the_gold(
     unknown = Grade(verdict=Verdict.UNKNOWN, reason="in_words", layer="extract")
     assert grade_completion(text, gold) == (None, unknown)
     assert grade_completion(text, gold, grade_guesses=False) == (None, unknown)
-    together = default_checker().grade_completions([(text, gold)], aside=run_inline)
+    together = default_checker().grade_completions([(text, gold)], run_blocking=run_inline)
     assert asyncio.run(together) == [(None, unknown)]
     assert extract_answer(text) is None
 

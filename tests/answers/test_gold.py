@@ -104,7 +104,8 @@ _SAME_IN_OTHER_WORDS = [
 
 def test_golds_that_do_not_parse_are_known_by_name(golds: list[str], checker: Checker) -> None:
     reasons = {
-        gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=run_inline)) for gold in golds
+        gold: asyncio.run(checker.explain_unparsed_gold(gold, run_blocking=run_inline))
+        for gold in golds
     }
     assert {gold: reason for gold, reason in reasons.items() if reason} == {"": "empty"}
 

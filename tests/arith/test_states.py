@@ -14,7 +14,7 @@ from mclabel.domains.arith.misconceptions import write_trace
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Node, Program, write_reference_solution
 from mclabel.domains.arith.verify import verify_trace_states
-from mclabel.domains.registry import find_true_first_error, find_true_states
+from mclabel.domains.registry import find_true_first_error, find_true_step_states
 
 ADA, BEN, CLEO = "Ada has {} pens.", "Ben has {} pens.", "Cleo has {} pens."
 PROGRAM = Program(
@@ -185,7 +185,7 @@ def test_states_of_a_trace(name: str) -> None:
     wanted = [STATES[letter] for letter, _ in read]
     assert verify_trace_states(PROGRAM, steps) == wanted
     meta = {"program": PROGRAM.to_json()}
-    assert find_true_states(meta, steps) == wanted
+    assert find_true_step_states(meta, steps) == wanted
     assert find_true_first_error(meta, steps) == (
         wanted.index("error") if "error" in wanted else None
     )

@@ -101,7 +101,7 @@ def _golds(checker: Checker, golds: Sequence[str]) -> dict[str, Any]:
     pairs = [(text, gold) for gold in golds for text in spellings(gold)]
     missed = [p for p in pairs if checker.grade(*p).verdict is not Verdict.RIGHT and p[1].strip()]
     reasons = {
-        gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=run_inline))
+        gold: asyncio.run(checker.explain_unparsed_gold(gold, run_blocking=run_inline))
         for gold in set(golds)
     }
     unparsed = {gold: reason for gold, reason in reasons.items() if reason}

@@ -40,7 +40,7 @@ class Picky(Checker):
         self.name, self.version = "picky", "1"
 
     async def grade(
-        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+        self, items: Sequence[GradeItem], run_blocking: ThreadRunner = run_inline
     ) -> list[Grade]:
         return [self._grade_text(item.completion) for item in items]
 

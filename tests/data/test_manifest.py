@@ -148,7 +148,7 @@ def opinion(folder: Path, content: Mapping[str, Any]) -> object:
         (
             rewrite_finished,
             FINISHED | {"files": "a.json"},
-            "files='a.json': must be a list, is a text",
+            "files='a.json': must be a list, is a string",
         ),
         (rewrite_finished, FINISHED | {"more": 1}, "more=1: unknown key"),
         (rewrite_finished, {"run": None}, "num_blocks: required"),

@@ -128,7 +128,7 @@ def test_a_key_of_another_reader_is_an_error_that_names_it(tmp_path: Path) -> No
         ("problems.num_steps=[4,3]", r"the first no larger than the second"),
         ("problems.limit=2000000", "must be at most 1,000,000, not 2,000,000"),
         ("problems.kind=3", "problems: kind must be a name, is 3"),
-        ("problems.source=4", "problems.source=4: must be a text, is a number"),
+        ("problems.source=4", "problems.source=4: must be a string, is a number"),
         ("problems.kind=json:dumper", "json:dumper: cannot be imported"),
     ],
 )
@@ -209,7 +209,7 @@ class Hostile:
     ("row", "word"),
     [
         ({"official_tests": [{"input": "1", "output": "2"}], "input_mode": "file"}, "input_mode"),
-        ({"official_tests": [{"input": "1"}], "prompt": "?"}, "input and output"),
+        ({"official_tests": [{"input": "1"}], "prompt": "?"}, "`input` and `output`"),
         ({"official_tests": [], "generated_checker": "x", "prompt": "?"}, "generated_checker"),
         ({"verification_info": '{"language": "cpp", "test_cases": []}', "prompt": "?"}, "'cpp'"),
         ({"verification_info": "{", "prompt": "?"}, "cannot be read"),
@@ -290,9 +290,9 @@ def test_processbench(tmp_path: Path) -> None:
         ([ROW | {"also": [2]}], r"line 1: label=2: must be"),
         ([ROW | {"label": "N/A"}], r"line 1: label='N/A': must be"),
         ([ROW | {"final_answer_correct": "x"}], r"line 1: final_answer_correct='x': must be true"),
-        ([ROW | {"steps": "a"}], r"line 1: steps: must be a list of texts"),
-        ([ROW | {"steps": []}], r"line 1: steps: must be a list of texts"),
-        ([ROW | {"problem": " "}], r"line 1: problem=' ': must be a text"),
+        ([ROW | {"steps": "a"}], r"line 1: steps: must be a list of strings"),
+        ([ROW | {"steps": []}], r"line 1: steps: must be a list of strings"),
+        ([ROW | {"problem": " "}], r"line 1: problem=' ': must be a string"),
         ([ROW, ROW], r"line 2: id 'x-0' already occurs in an earlier row"),
         (
             [{"question": "q", "answer": "a"}],

@@ -11,7 +11,7 @@ from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.records import Completion
 from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.hosted import HostedEngine
-from mclabel.engines.openai_answer import parse_server_answer
+from mclabel.engines.openai_response import parse_server_completion
 from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
 
 
@@ -93,14 +93,14 @@ def make_answer(**usage: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("count", [-1, 10**30, 2.0, None, True])
 def test_what_can_be_no_number_of_tokens_is_none(count: Any) -> None:
-    assert parse_server_answer(make_answer(completion_tokens=count), "chat").num_sampled is None
-    assert parse_server_answer(make_answer(prompt_tokens=count), "chat").num_read is None
+    assert parse_server_completion(make_answer(completion_tokens=count), "chat").num_sampled is None
+    assert parse_server_completion(make_answer(prompt_tokens=count), "chat").num_read is None
 
 
 def test_tokens_of_a_cache_that_the_prompt_has_not_are_not_counted() -> None:
     for cached_tokens, counted in ((2, 2), (10**9, 3), (-1, None), (10**30, None)):
         details = {"cached_tokens": cached_tokens}
         assert (
-            parse_server_answer(make_answer(prompt_tokens_details=details), "chat").num_cached
+            parse_server_completion(make_answer(prompt_tokens_details=details), "chat").num_cached
             == counted
         )

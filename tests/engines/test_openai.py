@@ -200,7 +200,7 @@ def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> Non
     with Server() as server:
         results = asyncio.run(asyncio.wait_for(run(server.url), 60))
     failed = [result for result in results if isinstance(result, RequestFailed)]
-    assert failed and all("gave no answer within 0 s" in str(failure) for failure in failed)
+    assert failed and all("gave no response within 0 s" in str(failure) for failure in failed)
 
 
 def test_a_dead_endpoint_is_set_aside_and_used_again_when_it_is_back() -> None:
@@ -263,7 +263,7 @@ def test_keys_are_read_from_the_environment_and_never_shown(
         monkeypatch.setenv("SERVER_KEY", KEY)
         assert sample_completions(server.url, api_key_env="SERVER_KEY")[0].text == ANSWER
         monkeypatch.setenv("SERVER_KEY", "sk-wrong-1")
-        with pytest.raises(EngineError, match="refuses the key in SERVER_KEY") as caught:
+        with pytest.raises(EngineError, match="rejects the key in SERVER_KEY") as caught:
             sample_completions(server.url, api_key_env="SERVER_KEY")
         monkeypatch.delenv("SERVER_KEY")
         with pytest.raises(EngineError, match="SERVER_KEY: the variable is not set"):

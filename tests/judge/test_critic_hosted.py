@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.engines.openai_answer import parse_server_answer
+from mclabel.engines.openai_response import parse_server_completion
 from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_judge_job import NUM_ROWS, answer_prompt, check_opinions, write_solutions
 from tests.support.commands import run_verb
@@ -119,11 +119,11 @@ def end_with(word: str | None) -> Change:
 @pytest.mark.parametrize(
     ("change", "notice"),
     [
-        (lambda answer: answer.pop("usage"), "answers have no usage.completion_tokens"),
-        (lambda answer: answer.update(usage=None), "answers have no usage.completion_tokens"),
-        (choice_without("finish_reason"), "answers have finish_reason='None'"),
-        (end_with(None), "answers have finish_reason='None'"),
-        (end_with("finished"), "answers have finish_reason='finished'"),
+        (lambda answer: answer.pop("usage"), "responses have no usage.completion_tokens"),
+        (lambda answer: answer.update(usage=None), "responses have no usage.completion_tokens"),
+        (choice_without("finish_reason"), "responses have finish_reason='None'"),
+        (end_with(None), "responses have finish_reason='None'"),
+        (end_with("finished"), "responses have finish_reason='finished'"),
         *((end_with(word), "") for word in ("eos_token", "stop_sequence", "end_turn", "STOP")),
     ],
 )
@@ -139,7 +139,7 @@ def test_answers_without_usage_or_a_known_end_are_read_and_that_is_said_once(
         printed = print_command(make_command(server, source, out, RETRY))
         assert num_paid(server) == 8
     warned = [
-        record.message for record in caplog.records if "policy.engine: answers" in record.message
+        record.message for record in caplog.records if "policy.engine: responses" in record.message
     ]
     assert len(warned) == bool(notice) and all(notice in message for message in warned)
     is_unknown = "usage" in notice
@@ -157,7 +157,7 @@ def test_a_cut_answer_is_known_by_its_word_or_by_its_tokens(
 ) -> None:
     choice = {"finish_reason": word, "message": {"content": "5"}}
     answer = {"choices": [choice], "usage": {"completion_tokens": count}}
-    assert parse_server_answer(answer, "chat").normalised_finish_reason(60) == reason
+    assert parse_server_completion(answer, "chat").normalised_finish_reason(60) == reason
 
 
 def in_reasoning(name: str) -> Callable[[dict[str, Any]], None]:
@@ -239,7 +239,7 @@ def test_an_error_with_the_status_of_a_success_is_shown(
         (
             {},
             [f"{ENGINE}.model=gpt-none"],
-            r"Check .*engine\.model\. The server's answer: .*`gpt-none`",
+            r"Check .*engine\.model\. The server's response: .*`gpt-none`",
         ),
         ({}, [f"{ENGINE}.parameters={{n: 2}}"], "parameters: n is set by mclabel itself"),
         *(
@@ -265,7 +265,7 @@ def test_what_a_service_refuses_is_said_with_the_remedy(
     [
         ((429, "insufficient_quota"), "says that the account has no credit left"),
         ((402, "invalid_request_error"), "says that the account has no credit left"),
-        ((401, "invalid_api_key"), "refuses the key in HOSTED_KEY"),
+        ((401, "invalid_api_key"), "rejects the key in HOSTED_KEY"),
     ],
 )
 def test_an_account_that_cannot_pay_stops_the_job_at_once(

@@ -97,7 +97,7 @@ def test_failures_are_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> 
         server._reply = refuse_row  # type: ignore[method-assign]
         message = " ".join(run_verb(make_command(server, source, out), code=1).output.split())
         assert "6 solutions judged: an error in 0, unknown 6" in message
-        assert "gave no answer within 0 s" in message
+        assert "gave no response within 0 s" in message
         failed = OpinionRun.read(str(out))
         assert {opinion.votes for opinion in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
         server._reply = plain  # type: ignore[method-assign]

@@ -130,7 +130,7 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> No
         async def sample(self, *args: Any, **how: Any) -> Completion:
             self.count += 1
             if self.count % 5 == 0:
-                raise UnusableResponse("an answer of the server has no choices")
+                raise UnusableResponse("a response of the server has no choices")
             return await super().sample(*args, **how)
 
     result = label(9, Nonsense(scripted()), kind=kind, rollouts=8)
@@ -138,7 +138,7 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> No
     assert failed and len(failed) < len(result.rollouts)
     for rollout in failed:
         assert (rollout.outcome, rollout.num_tokens, rollout.text) == (Outcome.UNGRADED, 0, "")
-        assert rollout.reason == "an answer of the server has no choices"
+        assert rollout.reason == "a response of the server has no choices"
     recorded = [(problem(9), rollout.text, rollout.finish_reason) for rollout in failed]
     (again, *_) = grade_recorded_completions(recorded, lambda items: [])
     # grading again does not turn a failed rollout into a wrong one

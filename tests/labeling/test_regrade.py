@@ -144,7 +144,7 @@ def test_a_gold_of_another_problem_is_counted_and_not_used(tmp_path: Path) -> No
     answers = {row.problem.id: row.problem.answer for row in rows(tmp_path / "again")}
     assert [answers[name] for name in ("p3", "p4", "p5")] == ["9", "4", "9"]
     path.write_text(json.dumps({"problem_id": "p3", "answer": "9", "problem": 3}))
-    with pytest.raises(DataError, match="problem must be a text, but it is of type int"):
+    with pytest.raises(DataError, match="problem must be a string, but it is of type int"):
         jobs.regrade(str(run), str(tmp_path / "other"), golds=str(path))
 
 

@@ -19,7 +19,7 @@ def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:
     def score(batch: Sequence[EncodedSolution]) -> list[list[float]]:
         sizes.append(len(batch))
         if any(solution.ids == (3,) for solution in batch):
-            raise UnusableResponse("its answer lacks data")
+            raise UnusableResponse("its response lacks data")
         return [[solution.ids[0] / 10] for solution in batch]
 
     async def run() -> list[list[float] | BaseException]:

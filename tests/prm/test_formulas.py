@@ -103,5 +103,5 @@ def test_likelihood_features_are_minima_and_sums_of_step_and_prefix() -> None:
 )
 def test_aggregations(how: str, expected: float) -> None:
     assert aggregate([0.5, 0.8, 0.25], how) == pytest.approx(expected)
-    with pytest.raises(ValueError, match="no step scores"):
+    with pytest.raises(ValueError, match="without steps has no score"):
         aggregate([], how)

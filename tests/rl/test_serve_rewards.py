@@ -404,7 +404,7 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
             connection = server.start_post("/score", json.dumps({"items": [ITEM]}).encode())
             until(lambda: sizes == [1])
         answer = connection.getresponse()
-        assert answer.status == 503 and b"no memory left (it is full)" in answer.read()
+        assert answer.status == 503 and b"out of memory (it is full)" in answer.read()
         assert server.thread is not None
         server.thread.join(WAIT_S)
         assert isinstance(server.error, EngineDied)
@@ -471,7 +471,7 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
 
         client = RewardClient(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=WAIT_S)
         for body, message in [
-            (b"<html>", "does not answer with JSON"),
+            (b"<html>", "does not respond with JSON"),
             (b"[]", "holds no rewards"),
             (b'{"items": [{"reward": 1}]}', "holds no rewards"),
             (b'{"items": []}', "gave 0 rewards for 1"),

@@ -120,7 +120,7 @@ def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None
     once = read_recorded_spending(store)
     assert once.num_tokens == tokens and once.hours == pytest.approx(41 / 3600)
     assert once.num_engines == 2
-    assert tokens / (2 * 41) < 170 and 215 < (once.tokens_per_engine_s or 0) < 250
+    assert tokens / (2 * 41) < 170 and 215 < (once.tokens_per_engine_second or 0) < 250
     second_run = SpendingLedger(store, started=0.0)
     second_run.update(replace(STATE, num_tokens=500), 3600.0)
     second_run.write(3600.0)

@@ -13,7 +13,7 @@ from rich.console import Console
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.forecast import RemainderForecast, Size
 from mclabel.run.progress_log import RateMeter, list_cumulative_keys
-from mclabel.run.running import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, EngineWatch
+from mclabel.run.running import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, EngineSilenceMonitor
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
 from mclabel.run.task import RunnerState
@@ -201,7 +201,7 @@ def at_work(num_tokens: int, *, is_steady: bool = True) -> WorkerProgress:
 class Clock:
     """A simulated clock that ticks a watch once per simulated second."""
 
-    def __init__(self, watch: EngineWatch) -> None:
+    def __init__(self, watch: EngineSilenceMonitor) -> None:
         self.watch, self.now = watch, 0.0
         watch.advance_clock(self.now)
 
@@ -214,7 +214,7 @@ class Clock:
 
 def producing_clock(pause_s: float = 1.0) -> Clock:
     """Return a clock whose engine has produced 20 tokens, with a pause before each, in seconds."""
-    clock = Clock(EngineWatch(stall_s=FLOOR))
+    clock = Clock(EngineSilenceMonitor(stall_s=FLOOR))
     for number in range(20):
         clock.watch.record(at_work(number))
         clock.wait(pause_s)
@@ -255,7 +255,7 @@ def test_a_long_pause_counts_for_some_minutes() -> None:
 
 
 def test_the_first_token_may_take_longer() -> None:
-    clock = Clock(EngineWatch(stall_s=FLOOR))
+    clock = Clock(EngineSilenceMonitor(stall_s=FLOOR))
     clock.watch.record(at_work(0))
     clock.wait(FIRST * FLOOR - 1)
     clock.watch.record(at_work(0))
@@ -290,7 +290,7 @@ def test_a_driver_that_was_held_up_suspects_nobody(held_up_s: float) -> None:
 
 
 def test_an_engine_that_counts_at_the_end_is_reported_and_not_replaced() -> None:
-    clock = Clock(EngineWatch(stall_s=FLOOR))
+    clock = Clock(EngineSilenceMonitor(stall_s=FLOOR))
     for number in range(3):
         clock.watch.record(at_work(number, is_steady=False))
         clock.wait(1)

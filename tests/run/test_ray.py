@@ -131,14 +131,17 @@ def test_a_job_without_room_says_what_the_nodes_have(tmp_path: Path, shared_clus
     source = write_problems(tmp_path, 1)
     more = [f"ray.address={shared_cluster}", "ray.num_gpus=1", "ray.wait_s=0.1"]
     changes = scripted_overrides(source, tmp_path / "out", *more)
-    reason = r"room for 0 of ray.min_engines=1 engines after ray.wait_s=0.1.*\d+ CPUs and 0 GPUs"
+    reason = (
+        r"room for only 0 of the 1 engines \(ray.min_engines\) after ray.wait_s=0.1"
+        r".*\d+ CPUs and 0 GPUs"
+    )
     with pytest.raises(EngineError, match=reason):
         run_label_job(changes)
 
 
 OWN = "tests.support.own_engine:ConstantEngine"
 ENDED = (
-    f"ended without an error message.*It ran .*{OWN}.* from outside mclabel, "
+    f"exited without an error message.*It ran .*{OWN}.* from outside mclabel, "
     "which may have called os._exit"
 )
 

@@ -158,7 +158,7 @@ def test_an_actor_that_survives_every_kill_is_left_where_it_is(
 
     It stays on its node, and the job continues.
     """
-    for name in ("ABANDON_S", "KILL_S"):  # the waits end before the process can be gone
+    for name in ("EXIT_S", "KILL_S"):  # the waits end before the process can be gone
         monkeypatch.setattr(f"mclabel.run.ray_run.{name}", -1.0)
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed", FLOOR]

@@ -187,7 +187,10 @@ REFUSED = [
     ({"n": True}, "n: must be a whole number, is true"),
     ({"presence_penalty": False}, "presence_penalty=false: the server uses 0"),
     ({"extra_body": {"stream_options": {"include_usage": 1}}}, "must be true or false, is a num"),
-    ({"messages": [{"role": "user", "content": 1}]}, r"messages.0.content: must be a text or be a"),
+    (
+        {"messages": [{"role": "user", "content": 1}]},
+        r"messages.0.content: must be a string or be a",
+    ),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, r"content.0.text: required"),
     ({"extra_body": {"tokens": 100}}, "even a single solution may not fit"),
     ({"extra_body": {"tokens": 10**9}}, "must be at most 40960"),
@@ -224,7 +227,7 @@ HOSTILE = [
     (
         b'{"model": "arith:policy", "messages": [{"role": "user", "content": "\\ud800"}]}',
         400,
-        "must be a text of valid Unicode",
+        "must be a string of valid Unicode",
     ),
 ]
 

@@ -130,12 +130,12 @@ def test_a_link_to_a_plain_file_is_one(prm: Path, tmp_path: Path) -> None:
         ({"max_tokens": True}, "max_tokens: must be a whole number, is true"),
         ({"max_tokens": 10**12}, "max_tokens: must be at most 1000000000"),
         ({"step_token": ""}, "step_token: must have at least 1 characters"),
-        ({"step_token": 3}, "step_token: must be a text, is a number"),
+        ({"step_token": 3}, "step_token: must be a string, is a number"),
         ({"head": "other"}, "head: must be 'token' or 'likelihood'"),
         ({"kind": True}, "kind: must be 'prm' or 'orm'"),
         ({"template": "no place"}, r"template must contain {problem}"),
         ({"more": 1}, "more: unknown key"),
-        ({"format": 2}, "its format is not 1"),
+        ({"format": 2}, "format must be 1"),
     ],
 )
 def test_a_prms_manifest_is_checked(prm: Path, changes: dict[str, object], message: str) -> None:

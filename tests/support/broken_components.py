@@ -284,11 +284,11 @@ class Own(Checker):
         #init
         self.name, self.version = settings.kind, "1"
 
-    async def refuse(self, problem, aside):
+    async def refuse(self, problem, run_blocking):
         #refuse
         return None
 
-    async def grade(self, items, aside):
+    async def grade(self, items, run_blocking):
         #grade
         return [Grade(verdict=Verdict.RIGHT if "boxed{%s}" % i.problem.answer in i.completion
                       else Verdict.WRONG) for i in items]

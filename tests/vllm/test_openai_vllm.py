@@ -138,7 +138,7 @@ def test_a_wrong_key_is_refused_and_not_shown(
     model: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_KEY", "sk-wrong-42")
-    with pytest.raises(EngineError, match="refuses the key in LOCAL_KEY") as caught:
+    with pytest.raises(EngineError, match="rejects the key in LOCAL_KEY") as caught:
         sample_completions(make_engine(model, url))
     assert "sk-wrong-42" not in str(caught.value)
 

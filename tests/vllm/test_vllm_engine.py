@@ -126,9 +126,9 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
             {"kv_cache_gib": 100_000.0},
             r"vLLM could not load the model: ValueError: Available memory",
         ),
-        ({"max_model_len": 10**6}, r"vLLM refuses the model or its settings: .*max_model_len"),
+        ({"max_model_len": 10**6}, r"vLLM rejects the model or its settings: .*max_model_len"),
         ({"engine_args": {"enforce_eage": True}}, "did you mean enforce_eager?"),
-        ({"quantization": "magic"}, "vLLM refuses the model or its settings"),
+        ({"quantization": "magic"}, "vLLM rejects the model or its settings"),
     ],
 )
 def test_an_engine_that_cannot_load_says_why(changes: dict[str, Any], message: str) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from mclabel.answers.reading.cardinals import CARDINALS
 from mclabel.answers.reading.numerals import mentions_number, parse_number_in_words
-from mclabel.answers.reading.words import lacks_negation, same_words
+from mclabel.answers.reading.words import has_no_negation, same_words
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import RationalExpression
 from mclabel.answers.values.forms import (
@@ -324,7 +324,7 @@ def same_words_or_number(answer: Form, gold: Form) -> bool | None:
     if exact is None:
         return False
     if exact in map(_parse_word_as_number, words.words):
-        return None if lacks_negation(words.words) else False
+        return None if has_no_negation(words.words) else False
     return None if mentions_number(" ".join(words.words)) else False
 
 

@@ -47,7 +47,7 @@ from mclabel.answers.extraction.phrases import (
     find_closing_formula,
     find_last_number,
     find_numeric_predicate,
-    replace_formulas_by_results,
+    replace_formulas_by_right_sides,
     strip_answer_markup,
 )
 from mclabel.answers.extraction.statements import remove_contrasts
@@ -222,7 +222,7 @@ def _extract_answer_from_text(text: str) -> ExtractedAnswer | None:
     answer = (
         answer
         or find_bold_value(sentence)
-        or find_asserted_value(replace_formulas_by_results(sentence))
+        or find_asserted_value(replace_formulas_by_right_sides(sentence))
         or find_name_ranked_first(sentence)
         or find_value_in_other_language(sentence)
     )
@@ -306,7 +306,7 @@ def _find_answer_in_words(text: str) -> str | None:
     if "nswer" in sentence or find_retraction(sentence) is not None:
         return ""
     return (
-        find_asserted_value(replace_formulas_by_results(sentence))
+        find_asserted_value(replace_formulas_by_right_sides(sentence))
         or find_announced_answer(text)
         or ""
     )

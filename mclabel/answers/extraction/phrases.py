@@ -177,7 +177,7 @@ def find_last_number(text: str) -> str | None:
 
     A formula counts as a number if it is a number or ends with one after an equals sign.
     """
-    prose = replace_formulas_by_results(
+    prose = replace_formulas_by_right_sides(
         _find_last_paragraph_with_digit(text[-_WINDOW:]).replace("**", "")
     )
     number = _find_last_stated_number(prose)
@@ -199,7 +199,7 @@ def find_last_number(text: str) -> str | None:
     return (number[0] + (unit[0] if unit else "")).strip()
 
 
-def replace_formulas_by_results(text: str) -> str:
+def replace_formulas_by_right_sides(text: str) -> str:
     """Return the end of a text in which each formula is replaced by its right side.
 
     If the right side is not a number, a placeholder replaces the formula.

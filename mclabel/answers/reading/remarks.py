@@ -80,7 +80,7 @@ def remove_remark(text: str) -> str:
     return _IRRELEVANT_REMARK.sub("", text)
 
 
-def read_remarked_value(text: str, read_part: PartReader) -> Form | None:
+def read_value_with_remark(text: str, read_part: PartReader) -> Form | None:
     """Parse `42 (forty-two)`, `7 as n → ∞` or `5 is the smallest`; return None for other texts."""
     if " (" in text:
         form = _read_bracketed_remark(text, read_part)

@@ -16,7 +16,7 @@ from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.groups import read_item_group, read_matrix
 from mclabel.answers.reading.numerals import parse_leading_number, parse_number_in_words
 from mclabel.answers.reading.relations import read_interval_union, read_relation
-from mclabel.answers.reading.remarks import read_limit_arrow, read_remarked_value, remove_remark
+from mclabel.answers.reading.remarks import read_limit_arrow, read_value_with_remark, remove_remark
 from mclabel.answers.reading.scalars import (
     read_based_number,
     read_choice,
@@ -237,7 +237,7 @@ def _read_most_specific_form(text: str, read_part: PartReader) -> Form | None:
 
 
 def _read_remarked_if_spaced(text: str, read_part: PartReader) -> Form | None:
-    return read_remarked_value(text, read_part) if " " in text else None
+    return read_value_with_remark(text, read_part) if " " in text else None
 
 
 def _read_geometric_figure_name(text: str, read_part: PartReader) -> Form | None:

@@ -280,7 +280,7 @@ def _sum_polynomial(
     """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
     general = term(make_atom_value(_INDEX))
     if general.denominator is not UNIT:
-        raise NotClosed("a sum over an index (Σ) of quotients is not supported")
+        raise NotClosed("a sum (Σ) whose summand is a quotient is not supported")
     total = make_number_value(0)
     for mono, coefficient in general.numerator.items():
         exponents = dict(mono)

@@ -102,7 +102,7 @@ _SHORT = frozenset(
 )
 
 
-def lacks_negation(words: tuple[str, ...]) -> bool:
+def has_no_negation(words: tuple[str, ...]) -> bool:
     """Return whether words contain neither a negation nor a contrast, unlike `not 7`."""
     return _CONTRARY.isdisjoint(words)
 

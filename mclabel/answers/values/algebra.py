@@ -267,7 +267,7 @@ def _replace_sine_squares(terms: Polynomial, sine: Atom, cosine: Atom) -> Polyno
             total = add_terms(total, {mono: coefficient})
             continue
         if power > _MAX_POWER:
-            raise NotClosed("a high power of a sine")
+            raise NotClosed("high powers of sine are not supported")
         if power % 2:
             exponents[sine] = 1
         term: Polynomial = {frozenset(exponents.items()): coefficient}

@@ -38,7 +38,7 @@ class ClosedForm:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A text of several letters, which is a name such as ABC or a product such as xy."""
+    """A string of several letters, which is a name such as ABC or a product such as xy."""
 
     letters: str
     value: RationalExpression | None

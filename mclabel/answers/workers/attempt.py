@@ -36,7 +36,7 @@ _OVER = b'{"same": null, "reason": "too_many_steps"}\n'
 def run_attempt(question: dict[str, Any], output_fd: int) -> None:
     """Try to answer a question, and write one line of JSON with `same` and `reason`.
 
-    If the steps are not counted and the attempt takes too long, `SIGPROF` ends the process.
+    If the steps are not counted and the attempt takes too long, `SIGPROF` terminates the process.
 
     Args:
         question: object with `gold`, `steps` (the budget) and `counted`. `counted` is true if the
@@ -74,7 +74,7 @@ _RECURSION = 1_000
 
 
 def _end_process_after_steps(max_steps: int, output_fd: int) -> None:
-    """Make the first step over the limit write the reply `too_many_steps` and end the process.
+    """Make the first step over the limit write the reply `too_many_steps` and exit the process.
 
     The function raises no exception, because sympy could catch it. Steps inside `__eq__` are not
     counted: a hash table compares keys of equal hash in an order that depends on their addresses,

@@ -1,6 +1,6 @@
 """The checker of Python programs: a completion is right if it passes the tests of its problem.
 
-Programs and tests run in separate sandboxes (`boxes`, `trials`).
+Programs and tests run in separate sandboxes (`sandboxes`, `trials`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from mclabel.checkers.base import (
     ThreadRunner,
     run_inline,
 )
-from mclabel.checkers.code.boxes import Box, BoxFailed, check_box_starts
 from mclabel.checkers.code.completions import NoCodeFound, extract_program
 from mclabel.checkers.code.golds import BadGold, Gold, read_gold
+from mclabel.checkers.code.sandboxes import Sandbox, SandboxFailed, check_sandbox_starts
 from mclabel.checkers.code.trials import (
     CLAIMED,
     PASSED,
     WEAK,
-    BoxPair,
     ProgramLimits,
+    SandboxPair,
     UnrunnableTestsError,
     make_null_programs,
 )
@@ -86,24 +86,24 @@ class CodeChecker(Checker):
             CheckerError: the system refuses sandboxes. The message contains the remedy.
         """
         self.name, self.version = settings.kind, VERSION
-        self._is_fenced = settings.sandbox == "bwrap"
+        self._is_sandboxed = settings.sandbox == "bwrap"
         self._limits = ProgramLimits(time_s=settings.time_s, memory_mib=settings.memory_mib)
         self._num_pairs = settings.processes or count_cores()
-        self._pools: dict[int, queue.LifoQueue[BoxPair]] = {}
+        self._pools: dict[int, queue.LifoQueue[SandboxPair]] = {}
         self._faults: dict[tuple[str, bool], str | None] = {}
-        check_box_starts(is_fenced=self._is_fenced)
-        weakref.finalize(self, _close_boxes, self._pools)
+        check_sandbox_starts(is_sandboxed=self._is_sandboxed)
+        weakref.finalize(self, _close_sandboxes, self._pools)
 
-    async def refuse(self, problem: Problem, aside: ThreadRunner = run_inline) -> str | None:
+    async def refuse(self, problem: Problem, run_blocking: ThreadRunner = run_inline) -> str | None:
         """Return the reason why a problem's tests cannot be used; None if they can.
 
         If the gold has a solution, the solution must pass the tests.
 
         Args:
             problem: the problem, whose gold is its tests.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
         """
-        return await aside(partial(self._explain_refused_gold, problem))
+        return await run_blocking(partial(self._explain_refused_gold, problem))
 
     def _explain_refused_gold(self, problem: Problem) -> str | None:
         try:
@@ -134,7 +134,7 @@ class CodeChecker(Checker):
                 fault = "the tests pass programs that compute nothing" if passed else None
             except UnrunnableTestsError as error:
                 fault = str(error)
-            except BoxFailed:
+            except SandboxFailed:
                 return None
             if len(self._faults) >= MAX_GOLDS:
                 self._faults.clear()
@@ -142,15 +142,15 @@ class CodeChecker(Checker):
         return self._faults[key]
 
     async def grade(
-        self, items: Sequence[GradeItem], aside: ThreadRunner = run_inline
+        self, items: Sequence[GradeItem], run_blocking: ThreadRunner = run_inline
     ) -> list[Grade]:
         """Return one grade per completion, in order; programs run concurrently.
 
         Args:
             items: completions of one or several problems.
-            aside: function that runs blocking work outside the event loop.
+            run_blocking: function that runs blocking work outside the event loop.
         """
-        tasks = [aside(partial(self._grade_item, item)) for item in items]
+        tasks = [run_blocking(partial(self._grade_item, item)) for item in items]
         return list(await asyncio.gather(*tasks))
 
     def _grade_item(self, item: GradeItem) -> Grade:
@@ -177,7 +177,7 @@ class CodeChecker(Checker):
                     answer = code
                     if gold.examples:
                         answer = _shorten_with_digest(pair.describe_behaviour(gold, code))
-            except BoxFailed as error:
+            except SandboxFailed as error:
                 reason = f"{_SANDBOX}{error}"
             except UnrunnableTestsError as error:
                 return grade(answer=code, verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
@@ -192,17 +192,19 @@ class CodeChecker(Checker):
         return grade(answer=code, verdict=Verdict.UNKNOWN, reason=reason)
 
     @contextmanager
-    def _reserve_pair(self) -> Iterator[BoxPair]:
-        """Reserve a pair of boxes, one for a program and one for its tests, for the caller.
+    def _reserve_pair(self) -> Iterator[SandboxPair]:
+        """Reserve a pair of sandboxes, one for a program and one for its tests, for the caller.
 
         The caller waits until a pair is free.
         """
         pool = self._pools.get(os.getpid())
         if pool is None:
-            self._pools.clear()  # boxes of the parent process before a fork
+            self._pools.clear()  # sandboxes of the parent process before a fork
             pool = queue.LifoQueue()
             for _ in range(self._num_pairs):
-                pool.put(BoxPair(partial(Box, is_fenced=self._is_fenced), self._limits))
+                pool.put(
+                    SandboxPair(partial(Sandbox, is_sandboxed=self._is_sandboxed), self._limits)
+                )
             pool = self._pools.setdefault(os.getpid(), pool)
         pair = pool.get()
         try:
@@ -226,8 +228,8 @@ def _shorten_with_digest(text: str) -> str:
     return f"{text[: MAX_BEHAVIOUR - 20]}… {sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _close_boxes(pools: dict[int, queue.LifoQueue[BoxPair]]) -> None:
-    """End the boxes of a checker that was garbage-collected."""
+def _close_sandboxes(pools: dict[int, queue.LifoQueue[SandboxPair]]) -> None:
+    """End the sandboxes of a checker that was garbage-collected."""
     pool = pools.get(os.getpid())
     while pool is not None and not pool.empty():
         pool.get().close()

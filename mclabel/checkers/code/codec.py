@@ -3,7 +3,7 @@
 Plain values are numbers, texts, containers and a few more types of the standard library. Decoding
 never uses pickle and builds only plain values. A value of a subclass is sent as its nearest plain
 base class, so its `__eq__` is not sent. A `Referrer` handles all other values. The module uses only
-the standard library, because it also runs inside the sandbox (box).
+the standard library, because it also runs inside the sandbox.
 """
 
 from __future__ import annotations

@@ -46,6 +46,6 @@ def _read_exactly(size: int) -> bytes | None:
 
 
 def write_frame_and_exit(kind: bytes, text: str) -> NoReturn:
-    """Write a last frame and end the process immediately."""
+    """Write a last frame and exit the process immediately."""
     write_frame(kind, text.encode("utf-8", "replace"))
     os._exit(1)

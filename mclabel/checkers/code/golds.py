@@ -103,7 +103,7 @@ def read_gold(gold_data: Any) -> Gold:
     if isinstance(content, list):
         content = convert_cases_to_pairs(content)
     if not isinstance(content, Mapping):
-        raise BadGold("the gold is neither a text, a list of inputs and outputs, nor an object")
+        raise BadGold("the gold is neither a string, a list of inputs and outputs, nor an object")
     form = next((name for name in _FORMS if name in content), None)
     if form is None:
         raise BadGold(f"the gold has no tests: it must have one of the keys {', '.join(_FORMS)}")
@@ -148,7 +148,7 @@ def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
         BadGold: the cases have another form, or mix calls and whole programs.
     """
     if not all(isinstance(case, Mapping) and {"input", "output"} <= {*case} for case in cases):
-        raise BadGold("each test of a list must be an object with input and output")
+        raise BadGold("each test in a list must be an object with `input` and `output`")
     pairs = {key: [case[key.rstrip("s")] for case in cases] for key in ("inputs", "outputs")}
     kinds = {case.get("testtype") or case.get("type") or "stdin" for case in cases}
     if kinds <= {"stdin", "stdin_stdout"}:
@@ -219,7 +219,7 @@ def _make_gold_from_statements(
     elif isinstance(sources, Sequence) and all(isinstance(source, str) for source in sources):
         nodes = [node for source in sources for node in parse_python(source).body]
     else:
-        raise BadGold(f"{form} is neither a text nor a list of texts")
+        raise BadGold(f"{form} is neither a string nor a list of strings")
     if not any(_may_detect_fault(node) for statement in nodes for node in ast.walk(statement)):
         raise BadGold("the gold has no tests: its source asserts nothing. Add assert statements")
     imports = content.get("test_imports") or []
@@ -252,12 +252,12 @@ def _make_gold_from_pairs(content: Mapping[str, Any]) -> Gold:
         raise BadGold("the gold has no tests: inputs and outputs must be lists that are not empty")
     if len(inputs) != len(outputs):
         raise BadGold(
-            f"the gold has {len(inputs)} inputs and {len(outputs)} outputs: these numbers must be "
-            "equal"
+            f"the gold has {len(inputs)} inputs and {len(outputs)} outputs, but these numbers "
+            "must be equal"
         )
     if len(inputs) > MAX_TESTS:
         raise BadGold(
-            f"the gold has {len(inputs):,} tests: it must have at most {MAX_TESTS:,}. Remove some"
+            f"the gold has {len(inputs):,} tests, but must have at most {MAX_TESTS:,}. Remove some"
         )
     solution, name = (
         _read_optional_text_field(content, "solution"),
@@ -295,7 +295,7 @@ def _join_lines(lines: Any) -> str:
         return lines
     if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
         return "\n".join(lines)
-    raise BadGold("inputs and outputs of whole programs must be texts, or lists of lines")
+    raise BadGold("inputs and outputs of whole programs must be strings, or lists of lines")
 
 
 def _complete_gold_from_tests(
@@ -354,8 +354,8 @@ def _complete_gold_from_tests(
     )
     if inside and missing:
         raise BadGold(
-            f"the tests need {missing[0]}, which is not in Python's standard library. Rewrite them "
-            "without it"
+            f"the tests import {missing[0]}, which is not in Python's standard library. Rewrite "
+            "them without it"
         )
     return replace(
         gold,
@@ -490,7 +490,7 @@ def _is_parsable(source: str) -> bool:
 def _read_text_field(content: Mapping[str, Any], key: str, default: str | None = None) -> str:
     text = content.get(key, default)
     if not isinstance(text, str):
-        raise BadGold(f"{key} must be a text")
+        raise BadGold(f"{key} must be a string")
     return text
 
 

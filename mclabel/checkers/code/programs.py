@@ -1,8 +1,9 @@
-"""Work of a child process in a sandbox (box): it runs a program, or the tests of a program.
+"""Work of a child process in a sandbox: it runs a program, or the tests of a program.
 
-Program and tests are in different boxes. The tests use proxies of the program's objects (`remote`),
-and the caller of both boxes forwards the requests of the proxies to the program's process, which
-answers them. The module uses only the standard library, because it runs in the box.
+Program and tests are in different sandboxes. The tests use proxies of the program's objects
+(`remote`), and the caller of both sandboxes forwards the requests of the proxies to the program's
+process, which answers them. The module uses only the standard library, because it runs in the
+sandbox.
 """
 
 # Kinds of frames that a program's process sends: R the program is loaded, X it raised while
@@ -191,7 +192,7 @@ def _wait_for_threads() -> None:
 
 
 def _test_remotely(job: dict[str, Any]) -> int:
-    """Run tests against a program in another box, to which requests are sent."""
+    """Run tests against a program in another sandbox, to which requests are sent."""
     peer = Peer(job["limits"]["output_bytes"], find_global=None)
     names: dict[str, Any] = {}
     exec(compile(job["before"], "<before>", "exec"), names)

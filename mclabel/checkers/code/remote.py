@@ -3,7 +3,7 @@
 Plain data is sent by value (`codec`). Every other object stays in its process and is used through
 `proxies`, so tests and expected values never reach the program's process. `trust` records results
 that the program's own code decided. The module uses only the standard library, because it also runs
-inside the box.
+inside the sandbox.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The first process in a box, which runs one program after another, each isolated from the others.
+"""The first process in a sandbox, which runs programs one after another, isolated from each other.
 
 For each program, this process forks a supervisor. The supervisor creates new namespaces, starts the
-program as their first process, and forwards its messages. When the first process ends, the kernel
+program as their first process, and forwards its messages. When the first process exits, the kernel
 ends all other processes of the program. Neither this process nor the supervisor runs code of the
 program. The module uses only the standard library.
 """
@@ -21,7 +21,7 @@ import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from mclabel.checkers.code.fence import Fence, set_resource_limits
+from mclabel.checkers.code.isolation import ProgramIsolation, set_resource_limits
 from mclabel.checkers.code.programs import run_program
 
 _HEADER = struct.Struct(">cI")  # kind and length of a message or frame, before its content
@@ -34,17 +34,17 @@ _PRELOADED = (
 them."""
 
 
-def main(channel: socket.socket, fenced: bool) -> None:
+def main(channel: socket.socket, sandboxed: bool) -> None:
     """Run the jobs that the caller sends until the connection closes.
 
     Args:
         channel: socket to the caller.
-        fenced: True if this is the first process of a box. If False, programs run without
+        sandboxed: True if this is the first process of a sandbox. If False, programs run without
             protection.
     """
     for name in _PRELOADED:
         __import__(name)
-    fence = Fence() if fenced else None
+    isolation = ProgramIsolation() if sandboxed else None
     gc.freeze()  # garbage collection in children would copy shared memory
     _send_message(channel, b"H", {"ready": True})
     while (message := _receive_message(channel)) is not None:
@@ -52,9 +52,9 @@ def main(channel: socket.socket, fenced: bool) -> None:
             continue  # a message for a job that has ended
         if (supervisor := os.fork()) == 0:
             try:
-                ended = _run_in_namespaces(json.loads(message[1]), channel, fence)
+                ended = _run_in_namespaces(json.loads(message[1]), channel, isolation)
                 _send_message(channel, b"E", ended)
-            except BaseException:  # the caller sees that the box has died
+            except BaseException:  # the caller sees that the sandbox has died
                 os._exit(70)
             os._exit(0)
         if os.waitpid(supervisor, 0)[1] != 0:
@@ -62,30 +62,35 @@ def main(channel: socket.socket, fenced: bool) -> None:
 
 
 def _run_in_namespaces(
-    job: dict[str, Any], channel: socket.socket, fence: Fence | None
+    job: dict[str, Any], channel: socket.socket, isolation: ProgramIsolation | None
 ) -> dict[str, Any]:
     """Run one program in its own namespaces, and return how it ended."""
-    folder = "/tmp" if fence is not None else tempfile.mkdtemp(prefix="mclabel-code-")
+    folder = "/tmp" if isolation is not None else tempfile.mkdtemp(prefix="mclabel-code-")
     to_child, from_child, output, setup_failure = os.pipe(), os.pipe(), os.pipe(), os.pipe()
-    if fence is not None:
-        fence.unshare_namespaces()
+    if isolation is not None:
+        isolation.unshare_namespaces()
     pid = os.fork()
     if pid == 0:
-        _become_program(job, folder, fence, to_child[0], from_child[1], output[1], setup_failure[1])
+        _become_program(
+            job, folder, isolation, to_child[0], from_child[1], output[1], setup_failure[1]
+        )
     for descriptor in (to_child[0], from_child[1], output[1], setup_failure[1]):
         os.close(descriptor)
-    watch = _SupervisedProgram(pid, job, to_child[1], from_child[0], output[0], fence is not None)
+    watch = _SupervisedProgram(
+        pid, job, to_child[1], from_child[0], output[0], isolation is not None
+    )
     ended = watch.forward_until_end(channel)
     with suppress(ProcessLookupError):  # the program may have ended
-        (os.kill if fence is not None else os.killpg)(pid, signal.SIGKILL)
+        (os.kill if isolation is not None else os.killpg)(pid, signal.SIGKILL)
     os.waitpid(pid, 0)  # the first process of a namespace ends all others with it
-    if fence is None:
+    if isolation is None:
         shutil.rmtree(folder, ignore_errors=True)
     return {**ended, "why": "killed"} if os.read(setup_failure[0], 1) else ended
 
 
 def _become_program(
-    job: dict[str, Any], folder: str, fence: Fence | None, input_fd: int, output_fd: int,
+    job: dict[str, Any], folder: str, isolation: ProgramIsolation | None, input_fd: int, output_fd:
+        int,
     stdout_fd: int, setup_failure_fd: int,
 ) -> NoReturn:  # fmt: skip
     """Turn this child process into the process of a program. The function never returns.
@@ -93,15 +98,15 @@ def _become_program(
     Args:
         job: description of the program and its limits.
         folder: only folder that the program can write to.
-        fence: isolates the program; None for no protection.
+        isolation: isolates the program; None for no protection.
         input_fd: descriptor from which the program reads frames.
         output_fd: descriptor to which the program writes frames.
         stdout_fd: descriptor for the output of a program that reads standard input.
         setup_failure_fd: descriptor to which a failure before the program's start is written.
     """
     try:
-        if fence is not None:
-            fence.mount_private_folders(job["limits"]["FSIZE"])
+        if isolation is not None:
+            isolation.mount_private_folders(job["limits"]["FSIZE"])
         else:
             os.setsid()
         source = os.open(os.devnull, os.O_RDONLY)
@@ -118,8 +123,8 @@ def _become_program(
         os.closerange(len(kept), 1024)
         os.chdir(folder)
         set_resource_limits(job["limits"], _NEEDED)
-        if fence is not None:
-            fence.drop_privileges()
+        if isolation is not None:
+            isolation.drop_privileges()
         os.close(setup_failure_fd)
     except BaseException:  # a failed set-up must not look like the program's end
         os.write(setup_failure_fd, b"!")
@@ -141,9 +146,9 @@ class _SupervisedProgram:
         to_child: int,
         from_child: int,
         output: int,
-        is_fenced: bool,
+        is_sandboxed: bool,
     ) -> None:
-        self._pid, self._time_s, self._is_fenced = pid, job["limits"]["time_s"], is_fenced
+        self._pid, self._time_s, self._is_sandboxed = pid, job["limits"]["time_s"], is_sandboxed
         self._max_bytes = job["limits"]["output_bytes"]
         self._waits = job["kind"] in (
             "calls",
@@ -173,7 +178,7 @@ class _SupervisedProgram:
                     del self._to_caller[: channel.send(self._to_caller[:_CHUNK])]
                 if events.get(channel.fileno(), 0) & (select.POLLIN | select.POLLHUP):
                     if not (received := channel.recv(_CHUNK)):
-                        os._exit(0)  # the caller has ended, and the box ends with it
+                        os._exit(0)  # the caller has exited, and the sandbox with it
                     incoming += received
                     if self._process_messages(incoming):
                         reason = reason or "asked"
@@ -278,7 +283,7 @@ class _SupervisedProgram:
         """
         return max(
             self._compute_busy_s() - _read_core_delay_s(self._pid),
-            _read_children_cpu_s() if self._is_fenced else 0.0,
+            _read_children_cpu_s() if self._is_sandboxed else 0.0,
         )
 
     def _read_exit_status(self) -> int | None:
@@ -327,12 +332,12 @@ def _read_children_cpu_s() -> float:
 
 
 def _read_process_cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process and its ended children; 0 if the process has ended."""
+    """Return the CPU seconds of a process and its exited children; 0 if the process has exited."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
-        return 0.0  # the process has ended
+        return 0.0  # the process has exited
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 

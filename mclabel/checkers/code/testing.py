@@ -1,8 +1,8 @@
 """Runs a problem's tests: statements, `check`, and test functions and classes of pytest.
 
-pytest itself is not in the sandbox (box). `_PytestReplacement` replaces the parts of pytest that
+pytest itself is not in the sandbox. `_PytestReplacement` replaces the parts of pytest that
 tests use. Exceptions that the tests catch are recorded in `trust`. The module uses only the
-standard library, because it runs in the box.
+standard library, because it runs in the sandbox.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class TestFailed(Exception):
 
 
 class MissingRequirement(BaseException):
-    """The tests need something that the box does not have, which the text of the exception
+    """The tests need something that the sandbox does not have, which the text of the exception
     names.
     """
 
@@ -112,7 +112,7 @@ def run_tests(
 
     Raises:
         TestFailed: a test fails.
-        MissingRequirement: the box lacks something that the tests need.
+        MissingRequirement: the sandbox lacks something that the tests need.
     """
     names[HANDLED] = lambda: record_caught_exception(sys.exc_info()[1])
     _record_library_handlers(record_caught_exception)

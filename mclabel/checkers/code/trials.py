@@ -1,8 +1,8 @@
-"""Runs one program against the tests of one problem in sandboxes (boxes).
+"""Runs one program against the tests of one problem in sandboxes.
 
-Normally, tests and program are in different boxes. This module forwards requests between the two
-boxes without reading them. Only the message of the tests' process decides the verdict. A gold is
-the set of tests of one problem.
+Normally, tests and program are in different sandboxes. This module forwards requests between the
+two sandboxes without reading them. Only the message of the tests' process decides the verdict. A
+gold is the set of tests of one problem.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mclabel.checkers.code.boxes import Box, BoxFailed
 from mclabel.checkers.code.codec import encode
 from mclabel.checkers.code.golds import Gold
+from mclabel.checkers.code.sandboxes import Sandbox, SandboxFailed
 
 _HEADER = struct.Struct(">cI")
 PATIENCE, PATIENCE_S = 4, 20
@@ -71,15 +71,15 @@ MAX_OUTPUT = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramLimits:
-    """Limits of one program that runs in a box."""
+    """Limits of one program that runs in a sandbox."""
 
     time_s: float
     """Time limit in seconds for all tests, or for each run of a program that reads input."""
     memory_mib: int
     """Memory of each process of the program in MiB."""
 
-    def to_box_limits(self) -> dict[str, Any]:
-        """Return the limits in the form that a box expects: `RLIMIT_` names and other keys."""
+    def to_sandbox_limits(self) -> dict[str, Any]:
+        """Return the limits in the form that a sandbox expects: `RLIMIT_` names and other keys."""
         return {
             "time_s": self.time_s,
             "output_bytes": MAX_OUTPUT,
@@ -92,26 +92,26 @@ class ProgramLimits:
         }
 
 
-class BoxPair:
-    """A box for a program and a box for its tests. They grade one program at a time.
+class SandboxPair:
+    """A sandbox for a program and a sandbox for its tests. They grade one program at a time.
 
-    The boxes are started on first use.
+    The sandboxes are started on first use.
     """
 
-    def __init__(self, start: Callable[[], Box], limits: ProgramLimits) -> None:
-        """Create a pair whose boxes are not started.
+    def __init__(self, start: Callable[[], Sandbox], limits: ProgramLimits) -> None:
+        """Create a pair whose sandboxes are not started.
 
         Args:
-            start: starts a box.
+            start: starts a sandbox.
             limits: limits of each program.
         """
         self._start, self._limits = start, limits
-        self._boxes: dict[str, Box] = {}
+        self._sandboxes: dict[str, Sandbox] = {}
 
     def close(self) -> None:
-        """End the boxes."""
-        while self._boxes:
-            self._boxes.popitem()[1].close()
+        """End the sandboxes."""
+        while self._sandboxes:
+            self._sandboxes.popitem()[1].close()
 
     def test_program(self, gold: Gold, code: str) -> str:
         """Run a program against tests.
@@ -121,7 +121,7 @@ class BoxPair:
             not.
 
         Raises:
-            BoxFailed: the sandbox failed, not the program.
+            SandboxFailed: the sandbox failed, not the program.
             UnrunnableTestsError: the tests cannot be run with any program.
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
@@ -132,20 +132,20 @@ class BoxPair:
                 return self._test_inside_program_process(gold, code, deadline)
             return self._test_in_two_processes(gold, code, deadline)
         except BaseException:
-            self.close()  # the state of the boxes is unknown
+            self.close()  # the state of the sandboxes is unknown
             raise
 
     def describe_behaviour(self, gold: Gold, code: str) -> str:
         """Describe a program's results on the gold's examples.
 
-        The text is equal for programs with equal behaviour. It is written inside the box, within
-        the program's limits.
+        The text is equal for programs with equal behaviour. It is written inside the sandbox,
+        within the program's limits.
 
         Raises:
-            BoxFailed: the sandbox failed, not the program.
+            SandboxFailed: the sandbox failed, not the program.
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
-        job = self._start_box_job("solution", "calls", code=code)
+        job = self._start_sandbox_job("solution", "calls", code=code)
         try:
             kind, content = job.receive_frame(deadline)
             if kind != b"R":
@@ -167,7 +167,7 @@ class BoxPair:
     def _run_scripts(self, gold: Gold, code: str) -> str:
         for index, (stdin, expected_output) in enumerate(gold.script_runs):
             deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
-            job = self._start_box_job("solution", "script", code=code, stdin=stdin)
+            job = self._start_sandbox_job("solution", "script", code=code, stdin=stdin)
             output, raised = bytearray(), None
             while (message := job.receive(deadline))[0] != b"E":
                 if message[0] == b"O":
@@ -187,7 +187,9 @@ class BoxPair:
         return PASSED
 
     def _test_inside_program_process(self, gold: Gold, code: str, deadline: float) -> str:
-        job = self._start_box_job("solution", "inside", code=code, **self._build_tests_job(gold))
+        job = self._start_sandbox_job(
+            "solution", "inside", code=code, **self._build_tests_job(gold)
+        )
         kind, content = job.receive_frame(deadline)
         job.stop()
         return (
@@ -197,8 +199,8 @@ class BoxPair:
         )
 
     def _test_in_two_processes(self, gold: Gold, code: str, deadline: float) -> str:
-        program = self._start_box_job("solution", "calls", code=code)
-        tests = self._start_box_job("tests", "tests", **self._build_tests_job(gold))
+        program = self._start_sandbox_job("solution", "calls", code=code)
+        tests = self._start_sandbox_job("tests", "tests", **self._build_tests_job(gold))
         was_called = False
         try:
             kind, content = program.receive_frame(deadline)
@@ -242,46 +244,50 @@ class BoxPair:
             "tolerance": TOLERANCE,
         }
 
-    def _start_box_job(self, box_name: str, kind: str, **content: Any) -> _BoxJob:
+    def _start_sandbox_job(self, sandbox_name: str, kind: str, **content: Any) -> _SandboxJob:
         is_site = _SITE.search(content.get("code", "")) is not None
         job = {
             "kind": kind,
             "is_site": is_site,
             "stdin": None,
-            "limits": self._limits.to_box_limits(),
+            "limits": self._limits.to_sandbox_limits(),
         }
-        if box_name not in self._boxes:
-            self._boxes[box_name] = self._start()
-        return _BoxJob(
-            self._boxes[box_name], {**job, **content}, partial(self._discard_box, box_name)
+        if sandbox_name not in self._sandboxes:
+            self._sandboxes[sandbox_name] = self._start()
+        return _SandboxJob(
+            self._sandboxes[sandbox_name],
+            {**job, **content},
+            partial(self._discard_sandbox, sandbox_name),
         )
 
-    def _discard_box(self, box_name: str) -> None:
-        if (box := self._boxes.pop(box_name, None)) is not None:
-            box.close()
+    def _discard_sandbox(self, sandbox_name: str) -> None:
+        if (sandbox := self._sandboxes.pop(sandbox_name, None)) is not None:
+            sandbox.close()
 
 
-class _BoxJob:
-    """One program in a box."""
+class _SandboxJob:
+    """One program in a sandbox."""
 
-    def __init__(self, box: Box, job: dict[str, Any], discard_box: Callable[[], None]) -> None:
-        self._box, self._discard_box = box, discard_box
+    def __init__(
+        self, sandbox: Sandbox, job: dict[str, Any], discard_sandbox: Callable[[], None]
+    ) -> None:
+        self._sandbox, self._discard_sandbox = sandbox, discard_sandbox
         self.ended: dict[str, Any] | None = None
-        box.send(b"J", json.dumps(job).encode())
+        sandbox.send(b"J", json.dumps(job).encode())
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
-        """Return the kind and the content of the next message of the box.
+        """Return the kind and the content of the next message of the sandbox.
 
         The last message has the kind `E`, and its content says how the program ended.
 
         Args:
             deadline: time in seconds of `time.monotonic`.
         """
-        kind, content = self._box.receive(deadline)
+        kind, content = self._sandbox.receive(deadline)
         if kind == b"E":
             self.ended = json.loads(content)
             if self.ended["why"] == "killed":
-                raise BoxFailed("the program could not be started, or was killed from outside")
+                raise SandboxFailed("the program could not be started, or was killed from outside")
         return kind, content
 
     def receive_frame(self, deadline: float) -> tuple[bytes, Any]:
@@ -302,21 +308,21 @@ class _BoxJob:
     def send(self, kind: bytes, content: bytes) -> None:
         """Send a frame to the program."""
         if self.ended is None:
-            self._box.send(b"D", _HEADER.pack(kind, len(content)) + content)
+            self._sandbox.send(b"D", _HEADER.pack(kind, len(content)) + content)
 
     def stop(self) -> None:
         """End the program and wait until it has ended.
 
-        If it does not end within `CLEAN_S` seconds, discard the box.
+        If it does not end within `CLEAN_S` seconds, discard the sandbox.
         """
         deadline = time.monotonic() + CLEAN_S
         try:
             if self.ended is None:
-                self._box.send(b"K", b"")
+                self._sandbox.send(b"K", b"")
             while self.ended is None:
                 self.receive(deadline)
-        except BoxFailed:  # the program's result was already received
-            self._discard_box()
+        except SandboxFailed:  # the program's result was already received
+            self._discard_sandbox()
 
 
 def make_null_programs(gold: Gold) -> list[str]:

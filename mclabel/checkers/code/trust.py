@@ -3,7 +3,7 @@
 A program defines how its own objects compare, so it could make any comparison true. If the tests
 pass because the program compared an object with a value of the tests, there is no verdict. If they
 pass because the program compared two of its own objects, the verdict is weak. The module uses only
-the standard library, because it runs in the box.
+the standard library, because it runs in the sandbox.
 """
 
 from __future__ import annotations

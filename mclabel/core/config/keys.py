@@ -23,7 +23,7 @@ from mclabel.core.components import ComponentNotAllowed, find_target, list_compo
 from mclabel.core.errors import ConfigError
 from mclabel.core.settings import OPERATIONAL, AtMost, Chosen, Settings, find_settings_class
 
-_WORDS = {int: "integer", float: "number", bool: "true or false", str: "text", Any: "any value"}
+_WORDS = {int: "integer", float: "number", bool: "true or false", str: "string", Any: "any value"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -251,8 +251,8 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
         value = parse_document(raw)
     except ValueError as error:
         raise ConfigError(
-            f"{key[:MAX_SHOWN]}: the value is not valid YAML: {error}. If it is a text, put it in "
-            f"quotes: {key[:MAX_SHOWN]}='\"…\"'"
+            f"{key[:MAX_SHOWN]}: the value is not valid YAML: {error}. If it is a string, put it "
+            f"in quotes: {key[:MAX_SHOWN]}='\"…\"'"
         ) from None
     *parents, last = key.split(".")
     if len(parents) > MAX_DEPTH:
@@ -284,7 +284,7 @@ def _parse_key_or_index(content: dict[str, Any] | list[Any], name: str, override
     if name not in indices:
         raise ConfigError(
             f"{_shorten_repr(override)}: there is no element {_shorten_repr(name)} in a list of "
-            f"{len(content)}. Elements are counted from 0; give the whole list to add one"
+            f"{len(content)}. Elements are counted from 0. Give the whole list to add one"
         )
     return indices[name]
 

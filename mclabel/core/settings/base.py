@@ -52,7 +52,7 @@ component's settings, the second is an error in a component's name."""
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotation of a text field that must be one of the given names, usually keys of a dict."""
+    """Annotation of a string field that must be one of the given names, usually keys of a dict."""
 
     names: tuple[str, ...]
 
@@ -65,7 +65,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Named:
-    """Annotation of a text field that names a component without settings, such as a loss."""
+    """Annotation of a string field that names a component without settings, such as a loss."""
 
     component_kind: str
 
@@ -383,7 +383,7 @@ def _to_pydantic_error(error: ConfigError, key: str = "") -> PydanticCustomError
 
     Args:
         error: reason why the component cannot be used.
-        key: key of the name below the field's key, such as `.kind`; empty for the field itself.
+        key: suffix of the field's key that holds the name, such as `.kind`; empty for the field.
     """
     context = {"message": str(error)}
     if isinstance(error, ComponentNotAllowed):

@@ -68,7 +68,7 @@ def refuse_lossy_conversions(schema: Any) -> None:
     """Change a schema of pydantic so that it refuses some conversions.
 
     The schema then rejects true and false as numbers, numbers as true or false, and infinite
-    numbers. It still accepts numbers as texts, because YAML 1.1 reads `1e-4` as a text.
+    numbers. It still accepts numbers as strings, because YAML 1.1 reads `1e-4` as a string.
 
     Args:
         schema: schema to change in place.
@@ -196,7 +196,7 @@ def _make_strict_adapter(record_type: Any) -> TypeAdapter[Any]:
 def _describe_fault(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":  # in the output of `json.dumps` only by lone surrogates
-        return "a text is not valid Unicode: it holds lone surrogates"
+        return "a string is not valid Unicode, because it holds lone surrogates"
     field_path, value = ".".join(map(str, first["loc"][1:])), first["input"]
     is_record = isinstance(value, Mapping | list) or first["type"].startswith("missing")
     value_text = "" if is_record else f"={repr(value)[:MAX_SHOWN_VALUE]}"

@@ -93,7 +93,7 @@ def estimate_ratio(
 
 
 def estimate_mean(values: NDArray[np.float64], resample_weights: NDArray[np.float64]) -> Estimate:
-    """Estimate the mean over problems, without the problems whose value is NaN.
+    """Estimate the mean over problems, skipping problems whose value is NaN.
 
     Args:
         values: value of each problem [problems].

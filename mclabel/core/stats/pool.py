@@ -33,7 +33,7 @@ class PoolMean:
     """Number of labelled solutions that were drawn. The interval is estimated from them."""
 
 
-def pool_mean(
+def estimate_pool_mean(
     values: Sequence[float],
     probabilities: Sequence[float],
     *,

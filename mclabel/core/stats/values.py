@@ -71,7 +71,7 @@ def estimate_fixed(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> S
     return StepEstimate(value=counts.num_right / trials, low=low, high=high)
 
 
-def estimate_stopped(
+def estimate_after_early_stop(
     counts: Counts,
     boundary: StoppingRule,
     *,

@@ -120,15 +120,15 @@ def make_labeled_texts(
 
     Raises:
         ValueError: there are no steps, the numbers of steps and ratings differ, or a step or the
-            problem is not a text.
+            problem is not a string.
     """
     texts = (problem, *steps)
     if isinstance(steps, str):
-        raise ValueError("the steps are a single text, must be a list of texts")
+        raise ValueError("steps must be a list of strings, not a single string")
     if not steps or len(steps) != len(ratings) or not all(isinstance(t, str) for t in texts):
         raise ValueError(
-            f"has {len(steps)} steps and {len(ratings)} labels, or a step that is not a text; must "
-            "have one label per step, and texts as steps"
+            f"steps must be strings, with one label per step. Found {len(steps)} steps and "
+            f"{len(ratings)} labels"
         )
     return LabeledTexts(
         problem=problem,

@@ -84,7 +84,7 @@ class ExportReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """Counts of the rows, solutions and problems of an import."""
+    """Numbers of rows read, solutions and problems imported, and rows rejected by an import."""
 
     num_rows: int
     num_solutions: int

@@ -157,7 +157,7 @@ def _convert_codeforces_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if row.get("input_mode", "stdio") != "stdio":
         raise BadGold(f"input_mode is {row['input_mode']!r}: only standard input is supported")
     if row.get("generated_checker"):
-        raise BadGold("outputs are judged by the row's own program in generated_checker")
+        raise BadGold("outputs need the program in generated_checker, which mclabel cannot run")
     return convert_cases_to_pairs(list(row["official_tests"]))
 
 

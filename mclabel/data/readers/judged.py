@@ -157,7 +157,7 @@ def parse_answer_right(value: object) -> bool | None:
 
 
 def _read_processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectReason:
-    wanted = "id, problem (texts), steps (list of texts), label (first wrong step, -1 for none)"
+    wanted = "id, problem (strings), steps (list of strings), label (first wrong step, -1 for none)"
     try:
         identity, problem, steps, label = (row[k] for k in ("id", "problem", "steps", "label"))
     except KeyError:
@@ -165,9 +165,11 @@ def _read_processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectRea
             "bad_row", f"not a row of ProcessBench: it needs {wanted}; it has {list(row)}"
         )
     if not isinstance(problem, str) or not problem.strip():
-        return RejectReason("no_problem", f"problem={problem!r}: must be a text that is not empty")
+        return RejectReason(
+            "no_problem", f"problem={problem!r}: must be a string that is not empty"
+        )
     if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
-        return RejectReason("bad_solution", "steps: must be a list of texts, at least one")
+        return RejectReason("bad_solution", "steps: must be a list of strings, at least one")
     try:
         return JudgedSolution(
             id=str(identity),

@@ -164,7 +164,7 @@ def _extract_problem_text(content: Any) -> str | RejectReason:
         shown_roles = ", ".join(shorten_detail(str(role)) for role in roles[:4]) or "none"
         return RejectReason(
             "wrong_type",
-            f"must be a text, or one message with the role user; has the roles {shown_roles}",
+            f"must be a string, or one message with the role user; has the roles {shown_roles}",
         )
     return read_field_text(content[0].get("content"))
 

@@ -25,7 +25,7 @@ _PIECE = 1 << 20
 """Number of bytes or characters that are read at a time to skip a line that is too long."""
 _MAX_NAMED = 5
 """Maximum number of column names in a message."""
-LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
+LONE_SURROGATES = "a string is not valid Unicode, because it holds lone surrogates"
 
 
 TOO_LARGE = RejectReason(
@@ -86,7 +86,7 @@ def read_object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | Rej
     """Yield pairs of a row's number and the row of a file.
 
     The number is that of the line in JSON Lines, else that of the row, from 1. A row that is not an
-    object, or has a text that is not valid Unicode, is replaced by a reject reason.
+    object, or has a string that is not valid Unicode, is replaced by a reject reason.
 
     Raises:
         DataError: the file cannot be read.
@@ -254,7 +254,7 @@ def _read_parquet_rows(path: Path, source: str) -> Iterator[Any]:
                 continue
             for row in rows:
                 if isinstance(row, UnicodeDecodeError):
-                    yield RejectReason("not_utf8", f"a text is not UTF-8 ({row.reason})")
+                    yield RejectReason("not_utf8", f"a string is not UTF-8 ({row.reason})")
                 else:
                     yield row
     except (ArrowException, OSError, ValueError) as error:
@@ -332,7 +332,7 @@ def _get_download_folder() -> tempfile.TemporaryDirectory[str]:
 @cache
 def _download_file(url: str) -> Path:
     # A file is read several times. A local copy is cheaper than repeated streams, and all passes
-    # read the same content. The copy is removed when the process ends.
+    # read the same content. The copy is removed when the process exits.
     from mclabel.run.shards.store import Store
 
     folder, _, name = url.rpartition("/")
@@ -349,7 +349,7 @@ def _download_file(url: str) -> Path:
 
 
 def read_field_text(content: Any) -> str | RejectReason:
-    """Return the value of a row's field as text, or the reason why it is not a text.
+    """Return the value of a row's field as text, or the reason why it is not a string.
 
     Python's JSON, Parquet and pandas store NaN for a missing value, which counts as empty even if
     it was converted to the text "nan".
@@ -370,4 +370,4 @@ def read_field_text(content: Any) -> str | RejectReason:
         )
     if isinstance(content, str):
         return content
-    return RejectReason("wrong_type", f"must be a text, is a {type(content).__name__}")
+    return RejectReason("wrong_type", f"must be a string, is a {type(content).__name__}")

@@ -56,7 +56,7 @@ def read_solutions(
     Args:
         path: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one. A row has
             `problem_id`, or the problem's text as `problem` (both must mean the same problem). It
-            also has `solution` (text, split at newlines), or `steps` (list of texts; see
+            also has `solution` (text, split at newlines), or `steps` (list of strings; see
             `join_steps`).
         problems: problems that the solutions answer.
         selected: selection of rows by their numbers; None for all rows. With a selection, problems
@@ -176,11 +176,11 @@ def read_solution(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
     steps = row.get("steps")
     if steps is not None:
         if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
-            return RejectReason("bad_solution", "steps must be a list of texts, at least one")
+            return RejectReason("bad_solution", "steps must be a list of strings, at least one")
         separator = row.get("step_separator")
         if not isinstance(separator, str | None):
             return RejectReason(
-                "bad_solution", f"step_separator must be a text, is a {type(separator).__name__}"
+                "bad_solution", f"step_separator must be a string, is a {type(separator).__name__}"
             )
         joined = join_steps(steps, separator=separator, whole=row.get("solution"))
         return GivenSolution(
@@ -190,7 +190,7 @@ def read_solution(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
         )
     text = row.get("solution")
     if not isinstance(text, str) or not text.strip():
-        return RejectReason("bad_solution", "needs a solution (text) or steps (list of texts)")
+        return RejectReason("bad_solution", "needs a solution (string) or steps (list of strings)")
     return GivenSolution(text=text)
 
 
@@ -336,9 +336,7 @@ def _open_manifest(place: str, shown_name: str) -> tuple[pa.Table, dict[str, Any
         about = json.loads((table.schema.metadata or {})[_KEY])
         table = table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise DataError(
-            f"{shown_name}: is not a manifest of a selection ({error}). {_MAKE}"
-        ) from error
+        raise DataError(f"{shown_name}: is not a selection manifest ({error}). {_MAKE}") from error
     if about.get("version") != VERSION:
         raise DataError(
             f"{shown_name}: has version {about.get('version')}, but this mclabel reads {VERSION}. "

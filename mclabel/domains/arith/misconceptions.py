@@ -1,4 +1,4 @@
-"""Solutions and traces written under misconceptions, to train a policy that errs on purpose.
+"""Solutions and traces with systematic misreadings, to train a policy that errs on purpose.
 
 The mistakes of a real policy are mostly misunderstandings, and they are consistent. If the policy
 misunderstands a kind of event, it does so in most samples. Then neither a majority vote nor the
@@ -20,9 +20,10 @@ MATH-500: 20 of DeepSeek-R1, 20 of R1-Distill-Llama-8B and 19 of R1-Distill-Qwen
 `data/traces` of github.com/markyx316/LLM-Reasoning-Trace-Topology. The count includes each
 paragraph with "answer is", "answer:" or a boxed value. 12% of the traces have no such paragraph
 before the thinking ends, 51% have two or more, and 36% have three or more. The mean is 2.3 per
-trace (3.1, 2.1 and 1.7 by model). The numbers per paragraph (.169, .015, .026) and per sentence
-(.025, .009, .012) differ far more between the models. Therefore the generator draws the number of
-answers per trace: none with probability `SILENT`, else one plus a geometrically distributed number.
+trace (3.1, 2.1 and 1.7 by model). The numbers of answers per paragraph (.169, .015, .026) and per
+sentence (.025, .009, .012) differ far more between the models. Therefore the generator draws the
+number of answers per trace: none with probability `SILENT`, else one plus a geometrically
+distributed number.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class Quantity:
 class Story:
     """A problem under construction: its sentences, its program and its question.
 
-    `focus` is the quantity in focus, which the question will ask for. `person` is the name of the
+    `focus` is the tracked quantity, which the question will ask for. `person` is the name of the
     current person. `owner` is the name of the quantity's owner if that is not the person, else
     empty. `holding_clause` states the owner's amount, with `{}` in place of the number.
     """
@@ -231,13 +231,13 @@ class Story:
         return Quantity(value, len(self.nodes) - 1)
 
     def update_holding(self, left: Quantity, op: Operation, right: Quantity) -> None:
-        """Derive the owner's new amount, `left op right`, and put it in focus."""
+        """Derive the owner's new amount, `left op right`, and track it."""
         self.focus = self.derive_quantity(
             left, op, right, f"{self.owner or self.person} {self.holding_clause}."
         )
 
     def count_needed_nodes(self) -> int:
-        """Return the number of nodes that the quantity in focus needs, with its own node."""
+        """Return the number of nodes that the tracked quantity needs, with its own node."""
         return 0 if self.focus.node is None else len(find_ancestors(self.nodes, self.focus.node))
 
     def build_program(self) -> Program:

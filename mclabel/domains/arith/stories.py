@@ -1,8 +1,8 @@
 """The families of stories, their events, and the program nodes that each event adds.
 
 A story is about named people and things. Each event adds a sentence to the problem, and nodes to
-its hidden program. The *quantity in focus* is the amount that the question will ask for. A story
-ends when the quantity in focus needs the requested number of nodes. Two families are kept out of
+its hidden program. The *tracked quantity* is the amount that the question will ask for. A story
+ends when the tracked quantity needs the requested number of nodes. Two families are kept out of
 training: `gifts` mixes the events of two training families, and `riddles` states comparisons in
 reverse order.
 """
@@ -31,7 +31,7 @@ PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 
 
 def _add_events(story: Story, num_steps: int, events: Sequence[str]) -> None:
-    """Add random events with these names until the quantity in focus depends on enough nodes.
+    """Add random events with these names until the tracked quantity depends on enough nodes.
 
     Args:
         story: story to which events are added.
@@ -66,12 +66,12 @@ def _add_sentence(story: Story, wordings: Sequence[str], **values: object) -> No
 
 
 def _find_largest_change(story: Story, op: Operation) -> int:
-    """Return the largest amount by which the quantity in focus may rise or fall."""
+    """Return the largest amount by which the tracked quantity may rise or fall."""
     return MAX_VALUE - story.focus.value if op == "+" else story.focus.value - 2
 
 
 def _make_number_event(op: Operation, limit: int, *wordings: str) -> Event:
-    """Return an event in which the quantity in focus rises or falls by a number `n`.
+    """Return an event in which the tracked quantity rises or falls by a number `n`.
 
     Args:
         op: sign of the change.
@@ -97,7 +97,7 @@ def _make_product_event(
     items: Sequence[str] = (),
     is_rate: bool = False,
 ) -> Event:
-    """Return an event in which the quantity in focus rises or falls by a product `k * n`.
+    """Return an event in which the tracked quantity rises or falls by a product `k * n`.
 
     Args:
         op: sign of the change.
@@ -122,7 +122,7 @@ def _make_product_event(
 
 
 def _make_halving_event(*wordings: str) -> Event:
-    """Return an event that halves the quantity in focus."""
+    """Return an event that halves the tracked quantity."""
 
     def add_event(story: Story) -> None:
         _add_sentence(story, wordings)
@@ -132,7 +132,7 @@ def _make_halving_event(*wordings: str) -> Event:
 
 
 def _make_part_removal_event(wording: str, claim: str) -> Event:
-    """Return an event that derives a part of the quantity in focus, and then subtracts it."""
+    """Return an event that derives a part of the tracked quantity, and then subtracts it."""
 
     def add_event(story: Story) -> None:
         divisor = story.draw_divisor(story.focus.value, low=3, high=5)

@@ -191,7 +191,7 @@ def verify_trace_states(program: Program, steps: Sequence[str]) -> list[StepStat
     return states
 
 
-def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+def find_true_step_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
     """Return the state of every step of a solution.
 
     Args:

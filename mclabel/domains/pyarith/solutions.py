@@ -238,7 +238,7 @@ def has_hidden_function(meta: Mapping[str, str]) -> bool:
     return "function" in meta and _parse_verifier(meta["function"]) is not None
 
 
-def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+def find_true_step_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
     """Return the state of every step.
 
     All steps after the first error are `carried`: later lines cannot repair a function.

@@ -139,7 +139,7 @@ def make_group_grid(result: BestOfN) -> Grid:
 
 
 def make_over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
-    """Return a table of each scorer's best N, and of what it loses from there to the largest N.
+    """Return a table of each scorer's best N and its loss of accuracy from there to the largest N.
 
     Args:
         result: results of the comparison.

@@ -165,8 +165,9 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
         check_same_problem_texts(rows, others, source)
         return make_truth_from_judgements("run", rows, to_judged_solutions(others))
     raise ConfigError(
-        f"--truth {kind}{':' if source else ''}{source}: must be exact, processbench:FILE, "
-        "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`). Give one of these"
+        f"--truth {kind}{':' if source else ''}{source}: must be `exact`, processbench:FILE, "
+        "prm800k:FILE, run:FOLDER or people:FOLDER (output of `mclabel annotate`). Give one of "
+        "these"
     )
 
 

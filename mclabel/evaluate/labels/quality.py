@@ -118,8 +118,8 @@ def find_described_population(rows: Iterable[LabeledSolution]) -> DescribedPopul
     """Return the set of solutions that the results of `measure_label_quality` describe.
 
     The set is the whole `pool` from which `mclabel select` selected if some solutions were drawn at
-    random, since these represent all solutions that no rule chose. It is only the `selection` if a
-    rule chose all solutions. It is None if the solutions were not selected.
+    random, since the random draw represents all solutions that no rule chose. It is only the
+    `selection` if a rule chose all solutions. It is None if the solutions were not selected.
     """
     chosen = [row for row in rows if row.selection_probability is not None]
     if not chosen:

@@ -24,7 +24,7 @@ from mclabel.core.stats.bootstrap import (
 )
 from mclabel.core.stats.values import estimate_value
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
-from mclabel.domains.registry import find_true_states
+from mclabel.domains.registry import find_true_step_states
 from mclabel.evaluate.grouping import get_solution_meta, group_by_dividing_fields
 from mclabel.evaluate.labels.calibration import (
     Calibration,
@@ -85,12 +85,12 @@ def find_exact_states(row: LabeledSolution) -> list[StepState]:
     Raises:
         KeyError: the problem is not of a built-in domain.
     """
-    return find_true_states(row.problem.meta, [step.text for step in row.solution.steps])
+    return find_true_step_states(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 def measure_state_quality(
     rows: Iterable[LabeledSolution],
-    find_states: Callable[[LabeledSolution], Sequence[StepState]] = find_exact_states,
+    find_step_states: Callable[[LabeledSolution], Sequence[StepState]] = find_exact_states,
     *,
     compute_weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
     seed: int = 0,
@@ -99,7 +99,7 @@ def measure_state_quality(
 
     Args:
         rows: labelled solutions.
-        find_states: function that returns the true states of a solution's steps.
+        find_step_states: function that returns the true states of a solution's steps.
         compute_weight: function that returns the number of solutions that a solution represents,
             which is 1 / its probability of being drawn.
         seed: seed of the bootstrap.
@@ -113,7 +113,7 @@ def measure_state_quality(
     if not graded:
         return None
     tallies = np.array(
-        [compute_weight(row) * _count_state_hits(row, find_states(row)) for row in graded]
+        [compute_weight(row) * _count_state_hits(row, find_step_states(row)) for row in graded]
     )
     sums = sum_by_problem([row.problem.id for row in graded], tallies)
     solutions, hits, steps, same, true, named, both, well, alarms = sums.T

@@ -44,7 +44,7 @@ _PI_ROUNDED = Fraction(1, 400)
 
 @dataclass(frozen=True, slots=True)
 class EqualityOutcome:
-    """Result of deciding an equality."""
+    """Result of checking an equality."""
 
     holds: bool
     difference: Fraction | None = None

@@ -21,7 +21,7 @@ from pydantic import Field
 from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import MAX_COUNT, at_most
 from mclabel.core.stats.intervals import stop_at_first_success
-from mclabel.core.stats.values import NOTHING, estimate_stopped, find_first_error
+from mclabel.core.stats.values import NOTHING, estimate_after_early_stop, find_first_error
 from mclabel.labeling.estimators.base import (
     SLOW_DECISIONS,
     Estimator,
@@ -41,7 +41,7 @@ class BisectEstimator(Estimator):
 
     class Settings(RolloutSettings):
         """Locates the first errors of wrong solutions by binary search, with at most `rollouts`
-        rollouts from a prefix.
+        rollouts per prefix.
         """
 
         rollouts: Annotated[int, at_most(4_096, SLOW_DECISIONS)] = Field(16, ge=1)
@@ -139,7 +139,7 @@ class BisectEstimator(Estimator):
     def _judge_solution(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         boundary = stop_at_first_success(batch=self._batch, cap=self._max_rollouts)
         estimates = [
-            estimate_stopped(counts[p], boundary, truncated=self._truncated)
+            estimate_after_early_stop(counts[p], boundary, truncated=self._truncated)
             if counts[p].num_rollouts
             else NOTHING
             for p in path.prefixes

@@ -41,7 +41,7 @@ class TextSettings(Settings):
     """Maximum number of tokens of prompt and solution together; null takes the base's limit."""
 
     @rule
-    def _check_template_has_problem(self) -> str | None:
+    def _check_template_contains_problem_placeholder(self) -> str | None:
         return find_template_fault(self.template)
 
 

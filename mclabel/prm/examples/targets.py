@@ -202,9 +202,8 @@ def weight_by_num_rollouts(row: LabeledSolution) -> tuple[float, ...]:
     """Return each step's number of rollouts, divided by the largest number in the solution.
 
     If several models (completers) sampled rollouts, only those of the completer that gives the
-    step's value count. A label without rollouts of its own has weight 1. Such labels are the
-    outcome at the last step, labels that follow from those of other steps, and labels given by
-    people or judges.
+    step's value count. A label without rollouts of its own has weight 1. These are
+    the final outcome, derived labels, and labels given by people or judges.
     """
     counts = [row.value_counts(number).num_rollouts for number in range(len(row.steps))]
     most = max(1, max(counts, default=0))

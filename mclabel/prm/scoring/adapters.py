@@ -1,11 +1,11 @@
-"""Adapters for published PRMs of other formats. They encode solutions as the formats' authors do.
+"""Adapters for published PRMs in other formats. They encode solutions as the formats' authors do.
 
 | format | network | a step's score |
 |---|---|---|
 | trl | token classification | P(class 1) at the step's separator |
 | math-shepherd | causal LM | P(+) against P(-) at the tag after the step (arXiv 2312.08935) |
 | rlhflow | causal LM | P(+) against P(-) as the assistant's reply to the step in a chat |
-| qwen | Qwen2 with a head of two layers | P(class 1) at `<extra_0>` (arXiv 2501.07301) |
+| qwen | Qwen2 with a two-layer head | P(class 1) at `<extra_0>` (arXiv 2501.07301) |
 
 Code that comes with a checkpoint runs only if the caller sets `trust_remote_code`.
 """

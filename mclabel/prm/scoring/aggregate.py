@@ -46,7 +46,7 @@ def aggregate(scores: Sequence[float], aggregation: Aggregation) -> float:
         ValueError: `scores` is empty.
     """
     if not scores:
-        raise ValueError("no step scores: a solution without steps has no score")
+        raise ValueError("a solution without steps has no score")
     return AGGREGATIONS[aggregation](scores)
 
 

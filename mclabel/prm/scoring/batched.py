@@ -116,7 +116,7 @@ class BatchedScorer:
         try:
             return estimate_steps(self._scorer, encoded)
         except torch.OutOfMemoryError as error:
-            raise EngineDied(f"the device has no memory left ({error})") from error
+            raise EngineDied(f"the device is out of memory ({error})") from error
 
 
 # Batching of waiting solutions.

@@ -53,7 +53,7 @@ class PrmManifest(Settings):
     """Maximum number of tokens of an encoded solution, including the prompt."""
 
     @rule
-    def _check_template_has_problem(self) -> str | None:
+    def _check_template_contains_problem_placeholder(self) -> str | None:
         return find_template_fault(self.template)
 
     @property
@@ -78,7 +78,7 @@ class PrmManifest(Settings):
         try:
             content = json.loads((folder / MANIFEST).read_text())
             if content.pop("format") != FORMAT:
-                raise ValueError(f"its format is not {FORMAT}")
+                raise ValueError(f"format must be {FORMAT}")
             return cls.model_validate(content)
         except FileNotFoundError:
             raise DataError(

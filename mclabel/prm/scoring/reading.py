@@ -2,8 +2,8 @@
 
 The likelihoods of a solution are a few numbers per step. The scores of a `LikelihoodHead` without
 hidden states are functions of these numbers, as is the model's own likelihood of the solution. A
-PRM, an ORM and their frozen base share one body (the network without a head), and almost all the
-time goes into the forward pass through the body. So the pass is made only once for all of them.
+PRM, an ORM and their frozen base share one body (the network without a head), and the forward
+pass through it dominates the cost. So the pass is made only once for all of them.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def score_likelihoods(
 def compute_body_fingerprint(network: PreTrainedModel) -> str:
     """Return a hash that is equal for copies of the same model in different folders.
 
-    Only the two ends of large tensors enter the hash. This suffices, because training changes
-    every tensor.
+    Of a large tensor, only the first and last bytes are hashed. This suffices, because training
+    changes every tensor.
     """
     config = network.config.to_dict()
     settings = sorted((key, str(value)) for key, value in config.items() if key not in UNRELATED)

@@ -49,7 +49,9 @@ PLACEHOLDERS = ("{problem}", "{steps}")
 
 
 class VerifierPolicySettings(PolicySettings):
-    """Settings to run and sample a generative PRM: the keys of `policy`, except for the model."""
+    """Settings that run and sample a generative PRM. Accepts the same keys as `policy`, except
+    `model`.
+    """
 
     temperature: float = Field(0.6, ge=0, le=2)
     """Sampling temperature of the chains. With 0, all chains of a solution are the same."""
@@ -64,7 +66,7 @@ class GenerativeSettings(Settings):
     """Settings of a generative PRM: its prompt, the number of chains, and the form of verdicts."""
 
     template: str = Field("thinkprm", min_length=1)
-    r"""Prompt template: `thinkprm`, `genprm`, or a text that contains {problem} and {steps}. The
+    r"""Prompt template: `thinkprm`, `genprm`, or a string that contains {problem} and {steps}. The
     text must ask for \boxed{correct} or \boxed{incorrect} for every step."""
     least_chains: int = Field(4, ge=1, le=MAX_CHAINS)
     """Minimum number of finished chains per solution. If these agree, no more are sampled."""
@@ -84,7 +86,7 @@ class GenerativeSettings(Settings):
         if self.template in BUILT_IN or not missing:
             return None
         return (
-            f"template={self.template[:100]!r}: must be {' or '.join(BUILT_IN)}, or a text that "
+            f"template={self.template[:100]!r}: must be {' or '.join(BUILT_IN)}, or a string that "
             f"contains {' and '.join(PLACEHOLDERS)}. Choose one of these, or add "
             f"{' and '.join(missing)}"
         )
@@ -235,8 +237,8 @@ class ScorerSettings(Settings):
             )
         if self.format == OWN_FORMAT and self.layout != LayoutSettings():
             return (
-                f"layout: is for PRMs of other formats, but format={OWN_FORMAT}. Remove layout: a "
-                "PRM of this format stores its own layout"
+                f"layout: is for PRMs of other formats, but format={OWN_FORMAT}. Remove layout, "
+                "because a PRM of this format stores its own layout"
             )
         if self.format == "rlhflow" and self.layout.separator is not None:
             return (

@@ -37,9 +37,9 @@ NUM_CONNECTIONS = 32
 TIMEOUT_S = 600.0
 """Maximum seconds per request."""
 BAD_TRIES = 3
-"""Maximum number of requests per solution if the answers are unusable."""
+"""Maximum number of requests per solution if the responses are unusable."""
 MAX_BAD = 16
-"""Number of consecutive solutions without a usable answer after which scoring fails."""
+"""Number of consecutive solutions without a usable response after which scoring fails."""
 
 
 class ServedPRM:
@@ -104,8 +104,8 @@ class ServedPRM:
         """Score encoded solutions as `PRM.score_encoded` does. Equal solutions are sent once.
 
         Raises:
-            UnusableResponse: the server returned no usable answer for a solution.
-            EngineError: the server cannot be reached or refuses a request, or its answers to many
+            UnusableResponse: the server returned no usable response for a solution.
+            EngineError: the server cannot be reached or refuses a request, or its responses to many
                 solutions in a row are unusable.
         """
         distinct = list(dict.fromkeys(encoded))
@@ -116,7 +116,7 @@ class ServedPRM:
         return [by_solution[solution] for solution in encoded]
 
     def _score_with_retries(self, solution: EncodedSolution) -> list[float]:
-        """Return the scores of a solution. Send the request again if the answer is unusable."""
+        """Return the scores of a solution. Send the request again if the response is unusable."""
         compute = {"pooling": self._score_by_classes, "generate": self._score_by_likelihood}[
             self._runner
         ]
@@ -136,7 +136,7 @@ class ServedPRM:
         raise AssertionError("unreachable")
 
     def _score_by_classes(self, solution: EncodedSolution) -> list[float]:
-        answer = self._post_json(
+        response = self._post_json(
             "/pooling",
             {
                 "model": "prm",
@@ -146,10 +146,10 @@ class ServedPRM:
             },
         )
         with self._explain_missing_fields("/pooling"):
-            logits = answer["data"][0]["data"]
+            logits = response["data"][0]["data"]
             if len(logits) != len(solution.ids):
                 raise UnusableResponse(
-                    f"{self._url}: the answer has {len(logits)} rows of logits for "
+                    f"{self._url}: the response has {len(logits)} rows of logits for "
                     f"{len(solution.ids)} tokens, but must have one row per token"
                 )
             chosen = torch.tensor(
@@ -160,13 +160,13 @@ class ServedPRM:
         return [float(score) for score in log_odds.sigmoid()]
 
     def _score_by_likelihood(self, solution: EncodedSolution) -> list[float]:
-        answer = self._post_json(
+        response = self._post_json(
             "/v1/completions",
             {"model": "prm", "prompt": list(solution.ids), "max_tokens": 1, "prompt_logprobs": 0},
         )
         logprobs = torch.zeros(1, len(solution.ids))
         with self._explain_missing_fields("/v1/completions"):
-            rows = answer["choices"][0]["prompt_logprobs"]
+            rows = response["choices"][0]["prompt_logprobs"]
             for position in range(solution.num_prompt, len(solution.ids)):
                 logprobs[0, position] = rows[position][str(solution.ids[position])]["logprob"]
         features = compute_likelihood_features(logprobs, make_batch([solution]).positions)[0]
@@ -180,8 +180,8 @@ class ServedPRM:
             headers={"Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                return json.load(answer)
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                return json.load(response)
         except urllib.error.HTTPError as error:
             detail = error.read(2000).decode(errors="replace")
             raise EngineError(
@@ -194,17 +194,17 @@ class ServedPRM:
             ) from error
         except (ValueError, RecursionError) as error:
             raise UnusableResponse(
-                f"{self._url}{path}: does not answer with JSON. {_ANOTHER}"
+                f"{self._url}{path}: does not respond with JSON. {_ANOTHER}"
             ) from error
 
     @contextmanager
     def _explain_missing_fields(self, path: str) -> Iterator[None]:
-        """Turn an error caused by a missing field in an answer into an `UnusableResponse`."""
+        """Turn an error caused by a missing field in a response into an `UnusableResponse`."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UnusableResponse(
-                f"{self._url}{path}: its answer lacks {error}, so it serves no PRM. {_ANOTHER}"
+                f"{self._url}{path}: its response lacks {error}, so it serves no PRM. {_ANOTHER}"
             ) from error
 
 

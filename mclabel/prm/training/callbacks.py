@@ -33,7 +33,7 @@ class ProgressReporter(TrainerCallback):
 
         Args:
             path: path of the log file, to which JSON lines are appended.
-            on_progress: called with completed optimizer steps, all steps, and the loss as text.
+            on_progress: called with completed and total optimizer steps, and the loss as text.
         """
         self._path, self._on_progress = path, on_progress
         self._loss = ""

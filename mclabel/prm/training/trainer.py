@@ -97,7 +97,7 @@ def train_step_model(
         validation: examples of other problems for validation; may be empty.
         out: folder for checkpoints and the log.
         settings: settings of the trainer.
-        on_progress: called with completed optimizer steps, all steps, and the loss as text.
+        on_progress: called with completed and total optimizer steps, and the loss as text.
 
     Returns:
         The validation figures after training.

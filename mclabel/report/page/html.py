@@ -192,7 +192,7 @@ def format_percent(estimate: Estimate) -> str:
 
 
 def format_percent_range(estimate: Estimate) -> str:
-    """Return the interval of a share, such as `49 to 73%`."""
+    """Return the confidence interval of a proportion, such as `49 to 73%`."""
     if estimate.low is None or estimate.high is None:
         return "-"
     decimals = _choose_decimals(estimate)

@@ -38,7 +38,7 @@ def write_report(locations: Sequence[str], out: str) -> dict[str, Any]:
         The data that the page shows, and the path of the page as `path`.
 
     Raises:
-        ShardError: a place is not a run, or was written by another version.
+        ShardError: a location is not a run, or was written by another version.
         ConfigError: `out` cannot be written.
     """
     runs = find_runs(locations)

@@ -17,7 +17,7 @@ class ResultCache(Generic[T]):
         """Make an empty cache.
 
         Args:
-            limit: maximum sum of sizes; a larger result is not cached.
+            limit: maximum total size; a larger result is not cached.
             size: function that returns the size of a result; by default, each result has size 1.
         """
         self._limit, self._size = limit, size

@@ -172,7 +172,8 @@ class Listing:
         return ids
 
     def list_page(self, query: ListingQuery, offset: int, limit: int) -> dict[str, Any]:
-        """Return one page of the result: its `total` of solutions, and the `rows` from `offset` on.
+        """Return one page of the result: the `total` number of solutions, and the `rows` from
+        `offset` on.
 
         Args:
             query: query for solutions.

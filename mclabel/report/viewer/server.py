@@ -154,7 +154,7 @@ def serve(
         on_ready: function that is called with the address of the page when it is served.
 
     Raises:
-        ShardError: a place is not a run, or its shards were written by another version.
+        ShardError: a location is not a run, or its shards were written by another version.
         ConfigError: the port is in use.
     """
     runs_and_prms = find_runs(locations)
@@ -213,7 +213,7 @@ class Scorers:
                 1,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=signal.signal,
-                initargs=(signal.SIGINT, signal.SIG_IGN),  # the server ends the child process
+                initargs=(signal.SIGINT, signal.SIG_IGN),  # the server terminates the child
             )
         try:
             scores_by_prm = {

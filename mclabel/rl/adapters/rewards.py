@@ -1,4 +1,4 @@
-"""Functions that all adapters use, for texts of messages, checked rewards and rewards of tokens.
+"""Functions that all adapters use: extract message text, check rewards and spread them to tokens.
 
 They have no dependencies. The *credit* of a step is its advantage, as the reward server computes
 it.
@@ -180,7 +180,8 @@ def _place_credits(
     length = len(decode_completion(ids, tokenizer))
     if not credits:
         raise RewardError(
-            "the reward server returned no step credits. Start it with a setting for credit"
+            "the reward server returned no step credits. Start it with a credit method, such as "
+            "credit=outcome"
         )
     if rewards.ends[-1] > length:
         raise RewardError(

@@ -213,7 +213,7 @@ class ServerCredit(_BatchClient):
     ) -> list[float]:
         """Return the server's rewards in the format of a reward function.
 
-        The server's answer is kept for the next call of this object as `step_credit`.
+        The server's response is kept for the next call of this object as `step_credit`.
         """
         batch_rewards = self._score_completion_ids(prompts, completion_ids, columns)
         self._cached_rewards = ([tuple(ids) for ids in completion_ids], batch_rewards)
@@ -305,7 +305,7 @@ class StepGRPOTrainer(GRPOTrainer):
             raise RuntimeError(
                 f"TRL made advantages of shape {tuple(advantages.shape)} for completions of shape "
                 f"{tuple(shape)} and {len(self._credits)} credits. This version of TRL is not "
-                "supported: install trl from 1.6 to 1.16"
+                "supported. Install trl from 1.6 to 1.16"
             )
         token_advantages = advantages.new_zeros(shape)
         for index, advantages_of_completion in enumerate(self._credits):

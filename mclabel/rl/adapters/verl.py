@@ -174,7 +174,7 @@ def _get_problem(extra_info: Mapping[str, Any] | None, prompt: Any) -> str:
         return str(problem)
     if prompt is None:
         raise RewardError(
-            f"extra_info has the fields {sorted(extra_fields)}, but must hold the problem as "
+            f"extra_info has the fields {sorted(extra_fields)}, but must contain the problem as "
             "`problem` or `question`. Add it to extra_info in the data set"
         )
     return extract_problem(prompt if isinstance(prompt, str) else list(prompt))

@@ -25,7 +25,7 @@ takes only seconds."""
 _TRIES = 5
 """Maximum number of attempts to create a file if its folder is removed meanwhile."""
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
-"""Error numbers by which a file system or kernel refuses `O_TMPFILE`."""
+"""Error numbers by which a file system or kernel rejects `O_TMPFILE`."""
 
 
 def create_durably(root: Path, name: str, content: bytes) -> bool:

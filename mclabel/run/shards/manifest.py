@@ -214,7 +214,7 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
         if not isinstance(manifest.get("plan_identity", {}), dict):
             raise ValueError("plan_identity must be a JSON object")
         if not isinstance(manifest["id"], str):
-            raise ValueError("id must be a text")
+            raise ValueError("id must be a string")
     except (ValueError, KeyError) as error:
         fault = f"damaged, or not a manifest of mclabel ({error})"
         raise make_damaged_file_error(store, name, fault) from error

@@ -57,18 +57,18 @@ _LABELED = _map_fields_to_columns(LabeledSolution, ["problem", "solution", "step
 
 
 def _make_arrow_fields(
-    record: type, names: Mapping[str, str], *, int64: Collection[str] = ()
+    record: type, columns_by_field: Mapping[str, str], *, int64: Collection[str] = ()
 ) -> list[pa.Field]:
     """Return the Arrow columns of a record's fields.
 
     Args:
         record: a dataclass.
-        names: name of the column of each field, by field.
+        columns_by_field: name of the column of each field, by field.
         int64: integer fields that may exceed 32 bits.
     """
     hints = get_type_hints(record)
     columns = []
-    for field, column in names.items():
+    for field, column in columns_by_field.items():
         kind = pa.int64() if field in int64 else _to_arrow_type(hints[field])
         columns.append(pa.field(column, kind, nullable=NoneType in get_args(hints[field])))
     return columns
@@ -190,14 +190,18 @@ def parse_rollout(row: Mapping[str, Any]) -> Rollout:
     return Rollout(**{name: _parse_field_value(name, value) for name, value in row.items()})
 
 
-def _map_values_by_column(record: Any, names: Mapping[str, str]) -> dict[str, Any]:
+def _map_values_by_column(record: Any, columns_by_field: Mapping[str, str]) -> dict[str, Any]:
     """Return a record's values by column."""
-    return {column: getattr(record, name) for name, column in names.items()}
+    return {column: getattr(record, name) for name, column in columns_by_field.items()}
 
 
-def _parse_values_by_field(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _parse_values_by_field(
+    row: Mapping[str, Any], columns_by_field: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the values of a record's fields by field, from a row."""
-    return {name: _parse_field_value(name, row[column]) for name, column in names.items()}
+    return {
+        name: _parse_field_value(name, row[column]) for name, column in columns_by_field.items()
+    }
 
 
 def _parse_field_value(field: str, stored: Any) -> Any:

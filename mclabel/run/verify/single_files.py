@@ -154,7 +154,7 @@ class SingleFilesCheck:
         self._says_finished = any(line and line.get("num_blocks_left") == 0 for line in lines)
         if last is None or not last.get("ended"):
             self._result.notes.append(
-                f"{PROGRESS} does not record the end of the job: the job is running or was "
+                f"{PROGRESS} does not record the end of the job. The job is running or was "
                 "killed, or the log has lost its last lines"
             )
 
@@ -232,7 +232,7 @@ def check_training_run(store: Store, result: Verification) -> None:
             continue
         if not (folder / COMPLETE).is_file():
             result.notes.append(
-                f"{CHECKPOINTS}/{folder.name}/{COMPLETE} is missing: the checkpoint was not "
+                f"{CHECKPOINTS}/{folder.name}/{COMPLETE} is missing. The checkpoint was not "
                 "written completely, or the file was lost. The same training command removes the "
                 "checkpoint and resumes from the checkpoint before it"
             )

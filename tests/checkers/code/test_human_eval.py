@@ -1,4 +1,4 @@
-"""HumanEval's own solutions, and the verdicts that remain where boxes are killed."""
+"""HumanEval's own solutions, and the verdicts that remain where sandboxes are killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from mclabel.checkers import Grade, GradeItem
 from mclabel.checkers.code.checker import CodeChecker
 from mclabel.checkers.code.golds import Gold
-from mclabel.checkers.code.trials import BoxPair
+from mclabel.checkers.code.trials import SandboxPair
 from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades, problem
 
@@ -49,22 +49,24 @@ def test_its_solutions_are_right_and_none_meets_its_tests(checker: CodeChecker) 
     }
 
 
-def test_a_program_whose_box_is_killed_is_tried_once_more_and_then_unknown(
+def test_a_program_whose_sandbox_is_killed_is_tried_once_more_and_then_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The box is killed while the program runs in it: once, or in both attempts."""
-    checker, ran = code_checker(processes=2), BoxPair.test_program
+    """The sandbox is killed while the program runs in it: once, or in both attempts."""
+    checker, ran = code_checker(processes=2), SandboxPair.test_program
     kills = {"once": 1, "twice": 2}
 
-    def run(pair: BoxPair, gold: Gold, code: str) -> str:
+    def run(pair: SandboxPair, gold: Gold, code: str) -> str:
         name = code.partition("#")[2]
         if kills.get(name):
             kills[name] -= 1
-            box = pair._boxes.get("solution") or pair._boxes.setdefault("solution", pair._start())
-            threading.Timer(0.1, os.kill, (box.pid, signal.SIGKILL)).start()
+            sandbox = pair._sandboxes.get("solution") or pair._sandboxes.setdefault(
+                "solution", pair._start()
+            )
+            threading.Timer(0.1, os.kill, (sandbox.pid, signal.SIGKILL)).start()
         return ran(pair, gold, code)
 
-    monkeypatch.setattr(BoxPair, "test_program", run)
+    monkeypatch.setattr(SandboxPair, "test_program", run)
     code = "import time\ndef f(x):\n    time.sleep(.3)\n    return x\n"
     names = ["once", "never", "twice", "never"]
     graded = grades(checker, "assert f(1) == 1", [f"{code}#{name}" for name in names])

@@ -1,4 +1,4 @@
-"""A program's changes to its box reach no other program, in whatever order they run."""
+"""A program's changes to its sandbox reach no other program, in whatever order they run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def f():
 
 
 def _write_programs() -> list[str]:
-    """Return spoilers that then answer right or wrong, and programs that inspect their box."""
+    """Return spoilers that then answer right or wrong, and programs that inspect their sandbox."""
     state = _STATE.replace("NUM", str(len(os.sched_getaffinity(0))))
     state = _HEAD + state.replace("NICE", str(os.getpriority(os.PRIO_PROCESS, 0)))
     programs = [state] * 30
@@ -99,7 +99,7 @@ def test_every_program_has_the_verdict_that_it_has_alone() -> None:
 
 
 def test_what_a_program_does_to_the_first_process_is_its_own() -> None:
-    """A spoiler that limits the box's first process must not change the next verdict."""
+    """A spoiler that limits the sandbox's first process must not change the next verdict."""
     code = [_HEAD + f"{SPOILERS[name]}\ndef f(): return 1" for name in list(SPOILERS)[:3]]
     honest = "x = bytearray(200 << 20)\ndef f(): return 'as new'"
     graded = grades(

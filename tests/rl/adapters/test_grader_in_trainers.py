@@ -64,7 +64,9 @@ def test_one_verdict_from_any_thread() -> None:
     assert verdict_on("It is 5.", {"ground_truth": "5"}) == "right"
     assert verdict_on("It is 5.", None) == "unknown"
     for data in ({"unit": "s"}, object(), [["5"]]):
-        with pytest.raises(DataError, match=r"gold=.+ must be a text, a number, or a list of them"):
+        with pytest.raises(
+            DataError, match=r"gold=.+ must be a string, a number, or a list of them"
+        ):
             verdict_on("It is 5.", data)
 
 

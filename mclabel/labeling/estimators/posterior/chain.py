@@ -17,8 +17,8 @@ different e share their forward messages up to the error, and their backward mes
 one vector per pair of e and r is enough, which is R^2 / 2 vectors in each direction.
 
 The results for a chain do not depend on the other chains in the batch. The batch is the last axis
-of every array, padded to full vectors, and each chain is a lane of its own. Nothing is summed along
-the batch. Sums along other axes run from the first term to the last
+of every array, padded to full vectors, and each chain is one element (lane) of it. Nothing is
+summed along the batch. Sums along other axes run from the first term to the last
 (`mclabel.labeling.estimators.posterior.arithmetic`). A chain that is shorter than the longest has
 zeros for the prefixes that it lacks, and they come last in its sums.
 

@@ -357,7 +357,9 @@ class PriorLearner(FittingLearner[Priors, EvidenceReadings]):
 
     @property
     def min_gain(self) -> float:
-        """Minimum gain for the next problem, rounded to six digits as it is stored."""
+        """Minimum expected gain (see `Settings.min_gain`) for rollouts of the next problem, rounded
+        to six digits as it is stored.
+        """
         return float(f"{self._min_gain:.6g}")
 
     def record(

@@ -53,8 +53,9 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """Gain of each probe of a problem's chains, and posterior of the chains. R is the number of
-    steps of the longest chain.
+    """Gain of each probe of a problem's chains, and posterior of the chains. A chain is a distinct
+    solution; R is the number of steps of the longest chain. The steps to go of a prefix are the
+    steps of the chain that follow it.
     """
 
     table: Floats
@@ -66,13 +67,13 @@ class ProbePlan:
 
     @property
     def mean(self) -> Floats:
-        """[chain, R + 1]: expected value of the prefix with each number of steps to go."""
+        """Expected value of each prefix [chain, R + 1], indexed by the number of steps to go."""
         return self.table[..., -2]
 
     @property
     def first_error(self) -> Floats:
-        """[chain, R + 1]: probability that the step with each number of steps to go before it is
-        the first wrong one; at index 0, that no step is wrong.
+        """Probability that the step after a prefix is the first wrong one [chain, R + 1], indexed
+        by the prefix's number of steps to go; at index 0, that no step is wrong.
         """
         return self.table[..., -1]
 

