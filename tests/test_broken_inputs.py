@@ -484,7 +484,7 @@ HARMLESS = {
     ("import", "strict"),
     ("export", "strict"),
     ("eval processbench", "strict"),
-    ("export", "filter"),
+    ("export", "chain_filter"),
     ("eval processbench-golds", "strict"),
     ("label", "accept_changes"),
     ("score", "strict"),

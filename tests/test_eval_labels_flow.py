@@ -210,8 +210,8 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("truth", "message"),
     [
-        ("human", "--truth human: must be exact, processbench:FILE"),
-        ("processbench:", "--truth processbench: must be exact"),
+        ("human", "--truth human: must be `exact`, processbench:FILE"),
+        ("processbench:", "--truth processbench: must be `exact`"),
         ("processbench:missing.jsonl", "missing.jsonl: no such file"),
         ("run:nowhere", "nowhere: no such folder"),
         ("exact", "its problem carries no program"),

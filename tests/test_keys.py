@@ -59,10 +59,10 @@ def list_keys(kind: type[Settings]) -> dict[str, Key]:
 @pytest.mark.parametrize(
     ("name", "type_", "default", "sentence"),
     [
-        ("out", "text", None, ""),
+        ("out", "string", None, ""),
         ("count", "integer <= 9, > 0", "4", "How many."),
-        ("names", "list of text at most 2", "[]", ""),
-        ("pair", "list of 2: text, number", '["a", 1.5]', ""),
+        ("names", "list of string at most 2", "[]", ""),
+        ("pair", "list of 2: string, number", '["a", 1.5]', ""),
         ("inner.how", "one | two or null", "null", "Either of them, or none."),
     ],
 )

@@ -124,17 +124,21 @@ def _notes(report: LabelReport) -> str:
 
 @pytest.mark.parametrize(
     ("kinds", "columns"),
-    [(("integer", "integer"), ["all"]), (("integer", "text"), ["all", "integer", "text"])],
+    [
+        (["integer"] * 6, ["all"]),
+        (["integer"] * 5 + ["text"] * 5, ["all", "integer", "text"]),
+        (["integer"] * 5 + ["text"] * 4, ["all", "integer"]),
+    ],
 )
-def test_no_column_of_quality_repeats_another(
-    kinds: tuple[str, str], columns: list[str], tmp_path: Path
+def test_columns_of_quality_neither_repeat_another_nor_rest_on_few_problems(
+    kinds: list[str], columns: list[str], tmp_path: Path
 ) -> None:
     rows = [
         replace(
             labelled,
             problem=replace(labelled.problem, meta={**labelled.problem.meta, "answer_type": kind}),
         )
-        for labelled, kind in zip(arith_rows(2, per_problem=1), kinds, strict=True)
+        for labelled, kind in zip(arith_rows(len(kinds), per_problem=1), kinds, strict=True)
     ]
     assert (
         list(

@@ -237,7 +237,7 @@ def test_a_search_is_given_scores_or_an_error() -> None:
         ({"url": "http://h:1"}, r"run by an engine.*engine\.kind=openai"),
         ({"device": "cpu"}, r"Set generative\.policy\.engine\.device"),
         ({"layout": {"separator": "a"}}, "layout: does not apply"),
-        ({"generative": {"template": "thinkprn"}}, "must be thinkprm or genprm, or a text"),
+        ({"generative": {"template": "thinkprn"}}, "must be thinkprm or genprm, or a string"),
         ({"generative": {"template": "{problem}"}}, r"add \{steps\}"),
         ({"generative": {"least_chains": 5}}, "least_chains=5: must be at most most_chains=4"),
         ({"generative": {"policy": {"model": "x"}}}, "are taken from prm"),

@@ -194,7 +194,7 @@ def test_a_death_that_counts_not_sets_nothing_aside() -> None:
 
 def test_engines_that_die_whatever_they_are_given_stop_the_job() -> None:
     every = {f"p{i}.{j}" for i in range(6) for j in range(4)}
-    with pytest.raises(EngineError, match=r"(?s)on each of 3 problems in a row.*session_latest"):
+    with pytest.raises(EngineError, match=r"(?s)on each of 3 consecutive problems.*session_latest"):
         run(LeaseBook([make_big_block(i, 4) for i in range(6)], num_blocks=6, words=WORDS), every)
 
 
